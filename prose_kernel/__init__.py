@@ -2,15 +2,15 @@
 
 The Python API is described in docs/reference/python.md.
 
-The names in `__all__` are public; everything else may change. Submodules are imported on first use, because a kernel, a
-command line and a test each need only some of them.
+The names in `__all__` are public; everything else may change. Submodules are imported on first use, because the kernel,
+the command line and tests each need only some of them.
 """
 
 from __future__ import annotations
 
 from prose_kernel._version import __version__
 
-TYPE_CHECKING = False  # type checkers know the name; `typing` would take most of the time before `cli/entry.py` begins
+TYPE_CHECKING = False  # type checkers know this name; importing `typing` would dominate the start of `cli/entry.py`
 if TYPE_CHECKING:
     from prose_kernel.errors import CompileError as CompileError
     from prose_kernel.errors import ProseError as ProseError
@@ -67,7 +67,7 @@ _PUBLIC = {
     "run": "prose_kernel.runs.api",
     "stream": "prose_kernel.runs.api",
 }
-"""The module that each public name is in; a module is its own name."""
+"""The module that defines each public name. A public module is listed under its own full name."""
 
 __all__ = ["__version__", "load_ipython_extension", "unload_ipython_extension", *_PUBLIC]
 

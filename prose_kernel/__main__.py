@@ -21,9 +21,9 @@ def main() -> None:
 
 
 def _import_nothing_from_here() -> None:
-    """Take the working directory off the search path, where `-m` puts it: sessions may write Python files there.
+    """Remove the working directory, which `-m` adds, from the search path: sessions may write Python files there.
 
-    The kernelspecs say `-P`, which keeps it off from the beginning; those that were installed earlier do not.
+    Kernelspecs start Python with `-P`, which never adds it; kernelspecs installed by earlier versions do not.
     """
     if not sys.flags.safe_path and sys.path and sys.path[0] in ("", os.getcwd()):  # noqa: PTH109
         del sys.path[0]
@@ -32,10 +32,10 @@ def _import_nothing_from_here() -> None:
 def _import_ipykernel_alone() -> None:
     """Import ipykernel's base class without IPython's shell.
 
-    The base class needs one exception of IPython, `IPython.core.error.StdinNotImplementedError`. To import it runs
-    `IPython/__init__.py`, which loads the whole shell: 60 modules, a seventh of the start, that this kernel never uses.
-    So an empty package takes IPython's name for the time of this import, with the path of the real one. Afterwards the
-    name is free again: code that imports IPython later gets all of it. Only the kernel's own process does this.
+    The base class needs one exception of IPython, `IPython.core.error.StdinNotImplementedError`. Importing it runs
+    `IPython/__init__.py`, which loads the whole shell: 60 modules, a seventh of the start-up time, unused by this
+    kernel. So during this import, an empty package with IPython's search path takes IPython's place in `sys.modules`.
+    It is removed afterwards: code that imports IPython later gets all of it. Only the kernel's own process does this.
     """
     found = importlib.util.find_spec("IPython")
     if found is None or "IPython" in sys.modules:
@@ -43,7 +43,7 @@ def _import_ipykernel_alone() -> None:
     package = ModuleType("IPython")
     package.__path__ = found.submodule_search_locations or []
     sys.modules["IPython"] = package
-    with suppress(ImportError):  # another version needs more of IPython: then it is imported as usual
+    with suppress(ImportError):  # another version may need more of IPython, which is then imported as usual
         importlib.import_module("ipykernel.kernelbase")
     for name in [name for name in sys.modules if name.partition(".")[0] == "IPython"]:
         del sys.modules[name]

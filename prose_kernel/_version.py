@@ -1,3 +1,3 @@
-"""The version, in the one place that everything reads it from."""
+"""The version of the package. Everything else reads it from here."""
 
 __version__ = "0.1.0"

@@ -9,7 +9,7 @@
     │   │                               E224         the schema of its answer cannot be used
     │   ├── SessionTimeout              E201         a session ran out of time (type `TimeoutError`)
     │   ├── ExecError                   E203-E205    a command failed, timed out, could not start; E050/E053 at run time
-    │   │                               E223         a file that it was to show cannot be shown
+    │   │                               E223         a file cannot be shown
     │   ├── ThrowError                  E207         thrown by the program
     │   ├── RecursionLimitExceeded      E206
     │   ├── GateRejected                E213, E214   rejected, closed or timed out
@@ -22,7 +22,7 @@
     │   ├── StateError                  E219         a binding or record could not be stored
     │   │   └── StoreFailed                          because the disk is full, or the database cannot be reached
     │   ├── BudgetSpent                 E221         a budget of the run, a block, an agent or a session is spent
-    │   └── ResumeMismatch              E222         a resumed run does something else than its journal says
+    │   └── ResumeMismatch              E222         a resumed run makes other requests than its journal records
     ├── NoPerson                        the user port has no person to ask
     ├── Undecided                       a judge cannot decide; ask the next one
     ├── ProviderError                   a session provider's failure, with `retryable` (sessions.md 2.3)
@@ -66,8 +66,8 @@ class ProseError(Exception):
 class CompileError(ProseError):
     """A source text has at least one diagnostic of severity error; none of it was executed.
 
-    `diagnostics` holds all of them, warnings included, sorted by line, column and code, `first` is the first of that
-    severity. `hint` says what to do about the text as a whole.
+    `diagnostics` holds all of them, including warnings, sorted by line, column and code; `first` is the first error.
+    `hint` says what to do about the text as a whole.
     """
 
     def __init__(self, diagnostics: Sequence[Diagnostic], hint: str | None = None) -> None:
@@ -78,14 +78,13 @@ class CompileError(ProseError):
 
 
 class RunError(ProseError):
-    """An error of a running program: what `catch` binds (openprose.md 3.12).
+    """An error of a running program, which `catch` binds (openprose.md 3.12).
 
-    `code` is the E2xx code of section 9.5, `message` one line. `details` holds the further fields of the
-    error value that apply (`command`, `exit_code`, `stderr`, `gate`, `kind` …); their values are plain JSON.
-    The machine sets `location` to the failing statement if it is known; `call_stack` holds one line for each
-    enclosing block or program call, innermost first.
+    `code` is the E2xx code of section 9.5, `message` one line. `details` holds the other fields of the error value
+    (`command`, `exit_code`, `stderr`, `gate`, `kind` …) as plain JSON. The machine sets `location` to the failing
+    statement if it is known; `call_stack` holds one line for each enclosing block or program call, innermost first.
     `no_answer` is true if the error arose only because no one could answer (exit status 3). `answer` is the path of the
-    request whose answer the error comes from, "" for an error of the program itself: a run can go on before it.
+    request whose answer is the error, "" for an error of the program itself: a run can be resumed before that request.
     """
 
     type: ClassVar[str] = "Error"
@@ -112,12 +111,12 @@ class RunError(ProseError):
 
     @property
     def unanswered(self) -> bool:
-        """Whether the program can neither catch nor ignore it: nothing could answer a session or a condition."""
+        """Whether the program can neither catch nor ignore the error: nothing could answer a session or condition."""
         return self.no_answer and isinstance(self, (SessionError, JudgeError))
 
     @property
     def ends_siblings(self) -> bool:
-        """Whether it ends a parallel construct whatever that says about failures."""
+        """Whether the error ends a parallel construct, even one that tolerates failures."""
         return self.unanswered
 
 
@@ -208,8 +207,8 @@ class StateError(RunError):
 
 
 class StoreFailed(StateError):
-    """The store of the run is full or cannot be reached. It belongs to no statement and answers no request; the program
-    neither catches nor ignores it, and the run can be resumed when the store is back."""
+    """The store of the run is full or unreachable. The error belongs to no statement and answers no request. A program
+    can neither catch nor ignore it; the run can be resumed when the store is available again."""
 
     @property
     def unanswered(self) -> bool:
@@ -217,7 +216,7 @@ class StoreFailed(StateError):
 
 
 class BudgetSpent(RunError):
-    """A budget is spent. `budget` is its key: a program can catch the error where that budget is active, once."""
+    """A budget is spent. `budget` is its key: a program can catch the error once, where that budget is active."""
 
     type = "BudgetError"
     default_code = "E221"
@@ -230,7 +229,7 @@ class BudgetSpent(RunError):
 
     @property
     def of_one_session(self) -> bool:
-        """Whether the budget is that of one session: then it has failed, like any other."""
+        """Whether the budget belongs to one session, which then fails like any other."""
         return self.budget.startswith("session ")
 
     @property
@@ -239,7 +238,7 @@ class BudgetSpent(RunError):
 
 
 class ResumeMismatch(RunError):
-    """A resumed program asks something else than it did. Neither caught nor ignored by the program."""
+    """A resumed program makes another request than its journal records. It can neither catch nor ignore this error."""
 
     type = "ResumeMismatch"
     default_code = "E222"
@@ -259,8 +258,8 @@ class NoPerson(ProseError):
 class Undecided(ProseError):
     """A judge cannot decide; the next one is asked. The message gives the reason in one line, `hint` the fix.
 
-    `missed` tells that a replay has no record of the question, and that no one else may be asked; `failed` that there
-    is a judge, but it broke down.
+    `missed` is true if a replay has no record of the question, and nothing else may be asked; `failed` is true if a
+    judge was asked and failed.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, missed: bool = False, failed: bool = False) -> None:
@@ -381,8 +380,8 @@ class UsageError(ProseError):
 
 
 class GateRefused(ProseError):
-    """`prose gate` refused a decision: no such gate, already resolved, too late, not allowed, or called from inside a
-    run."""
+    """`prose gate` refused a decision: the gate is unknown or already resolved, it is too late, it is not allowed, or
+    the command was called from inside a run."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -415,15 +414,15 @@ class TaskRefused(ProseError):
 
 
 def reason_of(error: Exception, otherwise: str = "unknown") -> str:
-    """The reason of a failed system call as it follows the beginning of a message, in lower case; `otherwise`, if the
-    error has none."""
+    """Return the reason of a failed system call in lower case, for the end of a message; `otherwise` if there is
+    none."""
     reason: str | None = getattr(error, "strerror", None)
     return reason.lower() if reason else otherwise
 
 
 @contextmanager
 def usage_errors(failure: str) -> Iterator[None]:
-    """Report a failed system call as a `UsageError`: `failure`, and the reason."""
+    """Convert an `OSError` in the block to a `UsageError` with the message `failure` and the reason."""
     try:
         yield
     except OSError as error:

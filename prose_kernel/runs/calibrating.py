@@ -1,4 +1,4 @@
-"""Put a labelled set to the judge of a run, under its budget: what `%judge calibrate` and `prose judge` share."""
+"""Test the judge of a run with a labelled set, under the run's budget, for `%judge calibrate` and `prose judge`."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ async def calibrate(
     on_answer: Callable[[Answer, int], object] = lambda answer, of: None,
     on_begin: Callable[[], object] = lambda: None,
 ) -> Calibration:
-    """The answers of the run's model or agent to the set in a file (None: the shipped one). Each is kept in the judge's
-    own recording when it comes, so that an interrupted calibration continues where it was. `on_begin` is called before
-    the first question.
+    """Return the answers of the run's model or agent to the set in a file (None: the shipped set). Each answer is
+    recorded when it arrives, so that an interrupted calibration can continue. `on_begin` is called before the first
+    question.
 
-    Raises `UsageError` for a broken file or a missing judge, and the errors of `calibration.calibrate` raises.
+    Raises `UsageError` for a broken file or a missing judge, and the errors of `calibration.calibrate`.
     """
     items, services = _items(workspace, file, category), workspace.opened.services
     name, judge, cassettes = _judge_of(services)
@@ -59,8 +59,8 @@ async def calibrate(
 
 
 def _judge_of(services: SessionServices) -> tuple[str, Judge, Cassettes]:
-    """Return the model or agent that judges, without rules, script and person: its name, its port and its recording.
-    Raises `UsageError` where there is none."""
+    """Return name, port and recording of the model or agent that judges, without rules, script and person. Raises
+    `UsageError` if there is none."""
     options, where = services.means.options, services.means.where
     choice = judge_choice(options)
     if not choice.live:
@@ -73,7 +73,7 @@ def _judge_of(services: SessionServices) -> tuple[str, Judge, Cassettes]:
     name = f"{AGENT}{name}" if choice.kind == "agent" else name
     mode = "replay" if services.choice.kind == "replay" else options.cassette.mode
     file = f"cassettes/calibration/{re.sub(r'[^A-Za-z0-9.]+', '-', name).strip('-.') or 'judge'}.jsonl"
-    # the key of a question does not name the judge: each judge has its own recording
+    # the key of a question does not name the judge, so each judge has its own recording
     kept = structs.replace(
         options.cassette, name=file, alone=True, mode=mode or ("auto" if where.attended else "replay")
     )

@@ -1,4 +1,4 @@
-"""The context of a run: the start of its workspace, the settings, the front end, and values supplied in advance."""
+"""The context of a run: the start options of its workspace, settings, front end, and values supplied in advance."""
 
 from __future__ import annotations
 
@@ -31,18 +31,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The start of a workspace: its directory, and the name of its program in the trace.
+    """The start options of a workspace.
 
-    Where `program_file` is a file, local imports are relative to its directory, otherwise to `cwd`. `notebook` is true
-    if cells arrive one by one, and gates never wait for a decision from outside. `supplied` holds input values given
-    beforehand; `decisions` what a person decided about gates before the start; `gate_files` that files which another
-    program writes decide gates. `elsewhere` is true if the program is not a file of the user, but an example of the
-    package: its sessions work in `cwd`. `notebook_path` is the notebook's own, where it is known. `origin` is the
-    registry name or URL of a program that is fetched; `trust` what was agreed to beforehand about programs from
-    elsewhere. `language` is that of a text which does not name one; without it, that of the program file. `at` precedes
-    all paths of the run, and `recordings` and `ways` to model servers are those that it shares with others. `run_id` is
-    the id of its first run, "" for a new one. `overrides` are ports that Python code supplies. `keep` is the run whose
-    answers it may use.
+    - `cwd`: the working directory of commands.
+    - `program_file`: the name of the program in the trace. If it is a file, local imports are relative to its
+      directory, otherwise to `cwd`.
+    - `notebook`: cells arrive one by one, and gates never wait for a decision from outside.
+    - `supplied`: input values given beforehand. `decisions`: decisions of gates given beforehand.
+    - `gate_files`: gates are decided by files that another program writes.
+    - `elsewhere`: the program is an example of the package, not a file of the user; its sessions work in `cwd`.
+    - `notebook_path`: the path of the notebook, if it is known.
+    - `origin`: the registry name or URL of a fetched program. `trust`: the fetched programs agreed to beforehand.
+    - `language`: the language of a text that does not name one, None for the language of the program file.
+    - `at`: the prefix of all paths of the run.
+    - `recordings`, `ways`: recordings, and ways to model servers, that several runs share.
+    - `run_id`: the id of the first run, "" for a new id.
+    - `overrides`: ports that Python code supplies.
+    - `keep`: the earlier run whose answers the run may use.
     """
 
     cwd: Path
@@ -75,34 +80,34 @@ class Given:
         self._declared: set[str] = set()
 
     def supply(self, name: str, value: str, *, by_journal: bool = False) -> None:
-        """`by_journal`: an earlier process of the run was given it."""
+        """Set the value of an input. `by_journal`: it was given to an earlier process of the run."""
         self.supplied[name] = value
         (self._by_journal.add if by_journal else self._by_journal.discard)(name)
 
     def take_over(self, former: Given) -> None:
-        """Take over what was given in this process, before the run was restored once more."""
+        """Take over the values and decisions given in this process before the run was restored again."""
         for name in former.supplied.keys() - former._by_journal:
             self.supply(name, former.supplied[name])
         self.decisions.update(former.decisions)
         self.following.update(former.following)
 
     def declare(self, names: Iterable[str]) -> None:
-        """Texts of the run declare these inputs."""
+        """Note that texts of the run declare these inputs."""
         self._declared.update(names)
 
     def decision(self, name: str) -> str | None:
-        """A value supplied under the name of a gate decides it, unless a text of the run declares an input of that
-        name, or an earlier process of the run was given it."""
+        """Return the supplied value that decides a gate: the value with its name, unless a text of the run declares an
+        input of that name, or the value was given to an earlier process of the run."""
         return None if name in self._declared or name in self._by_journal else self.supplied.get(name)
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """The surroundings of a run. Settings, front end and process engine outlive it; a change makes another context.
+    """The surroundings of a run. Settings, front end and process engine outlive the run; a change makes a new context.
 
-    `load` loads an import, `interrupt` ends what is running. `resumption` is the earlier run that this one continues.
-    `warnings` are shown at the end of a text, from whichever thread they come. `remote` runs commands on other
-    machines, `spans` reports the run to OpenTelemetry and the log.
+    `load` loads an import, `interrupt` ends the running program. `resumption` is the earlier run that this one
+    continues. `warnings` may be added from any thread and are shown at the end of a text. `remote` runs commands on
+    other machines, `spans` reports the run to OpenTelemetry and the log.
     """
 
     settings: Settings
@@ -126,13 +131,13 @@ class RunContext:
 
     @property
     def keeps_names(self) -> bool:
-        """Whether the setting `state` says where the run is kept (OpenProse); else `vvm_state` does."""
+        """Whether the setting `state` decides where the run is kept (OpenProse), rather than `vvm_state`."""
         return self.language.state == "state"
 
     @property
     def leaves_nothing(self) -> bool:
-        """Whether nothing of a run is left on disk that the user has not asked for: a program of VVM in its default
-        mode (docs/reference/vvm.md 7.1). A notebook is kept itself, and so is what it has done."""
+        """Whether the run leaves nothing on disk unless the user asks for it: a VVM program in its default mode
+        (docs/reference/vvm.md 7.1). A notebook is a file itself, so its run is kept."""
         start = self.start
         noted = start.notebook or start.program_file.endswith(".ipynb") or start.recordings is not None
         return not self.keeps_names and self.settings.vvm.state != "filesystem" and not noted
@@ -151,7 +156,7 @@ class RunContext:
 
     @property
     def functions(self) -> Path | None:
-        """The directory whose Python functions sessions may use; None where the program is not a file of the user."""
+        """The directory whose Python functions sessions may use; None if the program isn't a file of the user."""
         if self.start.origin or self.start.elsewhere:
             return None
         return self.file.parent if self.file is not None else self.start.cwd
@@ -160,6 +165,6 @@ class RunContext:
         self.asker.show(f"Warning: {warning}")
 
     def show_warnings(self) -> None:
-        """Show the warnings that have come since the last call."""
+        """Show the warnings that were added since the last call."""
         while self.warnings:
             self.show(self.warnings.popleft())

@@ -1,9 +1,8 @@
-"""The approvals that earlier processes of a run were given: they are confirmed before it continues
-(docs/reference/openprose.md 5.9).
+"""Confirm the approvals of a run's earlier processes before it continues (docs/reference/openprose.md 5.9).
 
-The journal and the records of gates are files, and commands of the run can write them. So a replayed approval opens its
-gate only if a person has given or confirmed it in this process; `runtime/journal_approvals.py` holds each against
-`approved_here`, by what it says, when the program reaches its gate.
+The journal and the records of gates are files that commands of the run can write. So a replayed approval opens its gate
+only if a person has given or confirmed it in this process: `runtime/journal_approvals.py` looks its content up in
+`approved_here` when the program reaches the gate.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ How = Place | Literal["option", "journal"]
 
 
 def approved_here(run: str, *, branch_of: str | None = None) -> set[Approved]:
-    """The approvals of a run that persons have given or confirmed in this process; a branch begins with those of the
-    run that it comes from."""
+    """Return the approvals of a run that people have given or confirmed in this process. A branch begins with the
+    approvals of its original run."""
     if run not in _HERE:
         _HERE[run] = set(_HERE.get(branch_of, ())) if branch_of is not None else set()
     return _HERE[run]
@@ -45,7 +44,11 @@ def approved_here(run: str, *, branch_of: str | None = None) -> set[Approved]:
 
 @dataclass(slots=True)
 class EarlierApprovals:
-    """The approvals of an earlier process of one run. `confirmed` describes how, once they are."""
+    """The approvals that earlier processes of one run were given.
+
+    `found` are the approvals in the journal, `given` the ones from before the run began. `confirmed` says how a person
+    has confirmed them, None before.
+    """
 
     run: str
     found: list[tuple[Approval, Approved]] = field(default_factory=list)
@@ -58,17 +61,17 @@ class EarlierApprovals:
 
     @property
     def decisions(self) -> dict[str, bool]:
-        """Confirmed approvals that were given before the run began: they count for gates to come."""
+        """The confirmed approvals that were given before the run began. They decide later gates."""
         return {one.gate: True for one in self.given} if self.confirmed is not None else {}
 
     def take(self) -> list[Approval]:
-        """Those that the journal holds; the next call returns none."""
+        """Return the approvals from the journal; the next call returns none."""
         taken, self.found = [one for one, _ in self.found], []
         return taken
 
     async def confirm(self, asker: Asker, given: Mapping[str, bool], how: Place | None, *, believe: bool) -> None:
-        """Have every approval confirmed: by `given` (`--yes`, `--no`), by the person in one question (`how` is the
-        place where they are asked, None when they cannot be), or by the setting (`believe`).
+        """Have every approval confirmed by `given` (`--yes`, `--no`), by the setting (`believe`), or by the person in
+        one question (`how` is the place of the question, None if no person can be asked).
 
         Raises `GateRejected` if they are not confirmed, and `UsageError` for a gate that `--no` names.
         """
@@ -121,8 +124,8 @@ class EarlierApprovals:
 
 
 def earlier_approvals(how: Resumption) -> EarlierApprovals:
-    """The approvals that a run was given by earlier processes, and that were not confirmed in this one. Raises
-    `UsageError` for one that names no gate."""
+    """Return the approvals of a run's earlier processes that are not confirmed in this one. Raises `UsageError` for an
+    approval without the name of a gate."""
     head = how.head
     ids = tuple(run_id.encode() for run_id in (head.run, *head.branch_of))
     here = approved_here(head.run)

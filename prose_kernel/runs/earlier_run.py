@@ -1,4 +1,4 @@
-"""The earlier run whose answers a run of an edited program keeps, or a run with an answer or a model replaced
+"""Keep the answers of an earlier run in a run of an edited program, or in one with other answers or models
 (docs/how-to/edit-and-continue.md)."""
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ _DECISIONS = {"yes": True, "true": True, "no": False, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class EarlierRun:
-    """A run whose answers another one may use: those before the record with the number `before` (None: all). With
-    `ask_again`, persons are asked their inputs again. `instead` replaces answers by the keys of their requests; None:
-    that one is asked. `models` are those of sessions that ask another model, by their keys."""
+    """A run whose answers before the record with the number `before` (None: all) another run may use.
+
+    `ask_again`: people are asked for their inputs again. `instead` replaces answers, by the keys of their requests;
+    None means that the request is made again. `models` has the new models of sessions, by key.
+    """
 
     how: Resumption
     before: int | None = None
@@ -59,11 +61,11 @@ class EarlierRun:
 
     @property
     def ids(self) -> list[str]:
-        """Its id, after those of the runs that it comes from itself."""
+        """The ids of its ancestors, then its own id."""
         return [*self.head.branch_of, self.head.run]
 
     def answers(self, run_id: str, on_use: OnUse | None = None, *, planned: bool = False) -> EarlierAnswers:
-        """The answers for the run `run_id`. `planned`: approvals count as if a person had confirmed them. Raises
+        """Return the answers for the run `run_id`. `planned`: approvals count as if a person had confirmed them. Raises
         `UsageError` if the journal cannot be read."""
         confirmed = approved_here(run_id, branch_of=self.head.run)
         ids = tuple(one.encode() for one in (run_id, *self.ids))
@@ -85,7 +87,7 @@ class EarlierRun:
         return found
 
     def lost_imports(self) -> dict[str, str]:
-        """The programs that the run has imported from files that are gone now: text by address."""
+        """Return the texts, by address, of programs that the run imported from files that are gone now."""
         return {
             address: text
             for address, text in imported(self.journal).items()
@@ -93,7 +95,7 @@ class EarlierRun:
         }
 
     def _text_of(self, file: tuple[str, str]) -> str | None:
-        """The answer in a file of the run, if it is still the one with this digest."""
+        """Return the answer in a file of the run; None if it no longer has this digest."""
         name, digest = file
         own = self.journal.path.parent
         place = own if own.parent.parent.name == VVM else Path(self.head.directory, VVM, "runs", self.head.run)
@@ -127,8 +129,8 @@ def earlier_run(
 def answered_from(begin: int, records: Iterable[tuple[int, Record]]) -> list[Asked]:
     """Return the requests that were answered in line `begin` or later, commands first.
 
-    `records` are all of the run, with the numbers of their lines. An answer whose request is lost is left out, and one
-    that was there before and waited for its branch's turn.
+    `records` are all records of the run, with the numbers of their lines. Left out are answers whose request is lost,
+    and answers that had arrived before and waited for their branch's turn.
     """
     all_of_them = list(records)
     before = {asked.key for _, asked, _ in answers_of((one for one in all_of_them if one[0] < begin), *KINDS)}
@@ -137,7 +139,7 @@ def answered_from(begin: int, records: Iterable[tuple[int, Record]]) -> list[Ask
 
 
 def commands_first(requests: Iterable[Asked]) -> list[Asked]:
-    """Return the requests with effects or a cost, or that a person answers, in the order in which they are listed."""
+    """Return the requests that have effects or a cost, or that a person answers, in the order of `KINDS`."""
     return sorted((one for one in requests if one.kind in KINDS), key=lambda one: KINDS.index(one.kind))
 
 
@@ -145,7 +147,7 @@ def commands_first(requests: Iterable[Asked]) -> list[Asked]:
 
 
 class OtherModels:
-    """The `Sessions` port for a run in which the sessions at these places ask another model."""
+    """A `Sessions` port that replaces the model of the sessions at some paths."""
 
     def __init__(self, inner: Sessions, models: Mapping[str, str]) -> None:
         self._inner = inner
@@ -159,8 +161,8 @@ class OtherModels:
 
 
 def with_answers(earlier: EarlierRun, answers: Mapping[str, str], models: Mapping[str, str]) -> EarlierRun:
-    """The earlier run with other `answers` and `models`, by the places of the requests. Raises `UsageError` for a place
-    at which the run asked nothing that can be replaced."""
+    """Return the earlier run with other `answers` and `models`, by the paths of the requests. Raises `UsageError` for a
+    path without a request that allows it."""
     records = list(earlier.journal.records(1))
     asked = {record.key: record for _, record in records if isinstance(record, Asked)}
     given = {one.key: answered for _, one, answered in answers_of(records)}
@@ -177,7 +179,7 @@ def with_answers(earlier: EarlierRun, answers: Mapping[str, str], models: Mappin
 
 
 def _answer(asked: Asked, given: Answered | None, text: str) -> Raw:
-    """The answer `text` as the journal of a run holds one to this request. Raises `UsageError`."""
+    """Return the answer `text` to this request in the form of the journal. Raises `UsageError`."""
     match asked.kind:
         case "session":
             return codec.encode(SessionResult(text, origin="human"))

@@ -1,4 +1,4 @@
-"""The steps of a run that end it: its texts, its end in the log, its result, its closing.
+"""Run texts to the end of their run, and check the values that a program is given beforehand.
 
 The Python API, the command line and tests all run their texts through `to_end`.
 """
@@ -23,9 +23,9 @@ async def to_end(
 ) -> R:
     """Run texts in a workspace, end the run, and return its `result`, which is called while the run is still open.
 
-    `current` returns the workspace, which one of the texts may have replaced. `result` gets the error that ended the
-    texts, `Interrupted` after an interrupt; without a `RunError` of theirs that of ending the run, if there is any. The
-    workspace is closed in every case.
+    `current` returns the workspace, which a text may have replaced. `result` gets the error that ended the texts,
+    `Interrupted` after an interrupt. A `RunError` from ending the run takes its place, unless the texts ended with a
+    `RunError`, too. The workspace is always closed.
     """
     error: ProseError | None = None
     cause: RunError | None = None
@@ -45,7 +45,7 @@ async def to_end(
 
 
 class AcceptedValues:
-    """Values that a program, or the cells of a notebook, can get beforehand: inputs, and decisions of gates."""
+    """The inputs and gates for which a program, or the cells of a notebook, can be given values beforehand."""
 
     def __init__(self) -> None:
         self._inputs: dict[str, None] = {}
@@ -71,7 +71,7 @@ class AcceptedValues:
         """Raise `UsageError` for a name that isn't a gate."""
         for name in names:
             if ":" in name and self._all_gates is None:
-                continue  # of an import whose gates are found only at run time
+                continue  # a gate of an import whose gates are known only at run time
             if name not in self._gates and name not in (self._all_gates or ()):
                 known = sorted(self._gates if self._all_gates is None else self._all_gates | self._gates.keys())
                 has = f"its gates are {', '.join(known)}" if known else "it has no gates"
@@ -80,6 +80,6 @@ class AcceptedValues:
 
 
 def _in_a_module(name: str, known: Iterable[str]) -> str | None:
-    """The only gate of an import that ends in this name."""
+    """Return the gate of an import whose name ends in `name`; None unless there is exactly one."""
     found = [one for one in known if one.endswith(f":{name}")]
     return found[0] if len(found) == 1 else None

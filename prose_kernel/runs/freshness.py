@@ -1,7 +1,7 @@
-"""Which cells are stale: something that they used is not what it was when they ran (docs/how-to/freshness.md).
+"""Find stale cells: cells that used something that has changed since they ran (docs/how-to/freshness.md).
 
-A cell uses the values that the cells above it have made. So `x` bound above and bound again below does not make the
-cells in between stale, and a notebook that has run from top to bottom is fresh.
+A cell uses the values of the cells above it. So if a cell below binds `x` again, the cells in between are not stale,
+and a notebook that has run from top to bottom is fresh.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from prose_kernel.runs.provenance import Cell, Provenance, digest
 from prose_kernel.runtime.answer_facts import NOT_COMPARED, AnsweredFiles
 
 Kind = Literal[
-    "changed",  # the cell above has made something else since
-    "other",  # what the cell found had been made by another cell than the one above it
-    "replaced",  # a cell above has bound again what this cell binds
-    "file",  # a program that was imported, or a file that an answer depends on
+    "changed",  # the cell above has made another value since
+    "other",  # the value that the cell found was made by another cell than the one above
+    "replaced",  # a cell above has bound a name of this cell again
+    "file",  # an imported program, or a file on which an answer depends, has changed
     "unknown",  # such files cannot be compared
-    "python",  # a Python variable that went into the cell
-    "unfinished",  # it ran again from within another cell, and did not come to its end
+    "python",  # a Python variable that the cell reads has changed
+    "unfinished",  # another cell ran it again, and it did not reach its end
     "above",  # nothing has changed yet, but the cell above is stale
 ]
 
@@ -41,7 +41,7 @@ _WORDS: Final[Mapping[Kind, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a cell is stale: which name, or which file, and the cell that it comes from."""
+    """A reason why a cell is stale: the name or file, and the cell that it comes from."""
 
     kind: Kind
     name: str
@@ -53,7 +53,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """A stale cell. `maybe`: it may turn out to be fresh, once the stale cells above have run."""
+    """A stale cell. `maybe`: it may turn out to be fresh once the stale cells above have run."""
 
     cell: Cell
     reasons: tuple[Reason, ...]
@@ -64,9 +64,9 @@ class Stale:
 
 
 class Freshness:
-    """The cells of a run in the notebook's order, and which of them are stale.
+    """The cells of a run in the notebook's order. `stale` finds the stale ones.
 
-    `outside` tests whether a Python variable still has the value that a cell got.
+    `outside` returns whether a Python variable still has the value that a cell got.
     """
 
     def __init__(self, provenance: Provenance, outside: Callable[[Cell, str], bool] = lambda cell, name: True) -> None:
@@ -75,8 +75,8 @@ class Freshness:
         self._provenance = provenance
         place = {key: at for at, key in enumerate(provenance.order)}
         living = [cell for cell in provenance.cells.values() if not cell.gone]
-        # without an order from the front end, it is that of the first runs; a cell that the front end omits comes last
-        # the one that ran before it
+        # a cell that the front end's order omits comes after the cell whose first run preceded its own; without an
+        # order from the front end, the cells are in the order of their first runs
         at, known = -1, list[tuple[int, int, Cell]]()
         for cell in sorted(living, key=lambda cell: cell.first):
             at = place.get(cell.key, at)
@@ -85,7 +85,7 @@ class Freshness:
         self.place = {cell.key: at for at, cell in enumerate(self.cells)}
         """The place of each cell, by its key."""
         self.above: dict[str, dict[str, Cell]] = {}
-        """For each cell the cell above, or else elsewhere, that makes each of its inputs."""
+        """For each cell, by the name of each input, the cell above (or else elsewhere) that makes it."""
         self._makers()
 
     def _makers(self) -> None:
@@ -102,7 +102,7 @@ class Freshness:
         self._last = makers
 
     def stale(self) -> list[Stale]:
-        """The stale cells, in the notebook's order, and why."""
+        """Return the stale cells, in the notebook's order, with reasons."""
         found: dict[str, Stale] = {}
         for cell in self.cells:
             reasons = (*self._changed(cell, found), *self._replaced(cell), *self._outer(cell))
@@ -115,7 +115,7 @@ class Freshness:
         for name, source in self.above[cell.key].items():
             content, maker = cell.inputs[name]
             if maker is cell:
-                continue  # it continues with files that it has left itself
+                continue  # the cell found its own value
             if source.made.get(name, content) != content:
                 since = maker is source or source.ran > cell.ran
                 reasons.append(Reason("changed" if since else "other", name, source))
@@ -124,7 +124,7 @@ class Freshness:
         return sorted(reasons, key=lambda reason: reason.kind == "above")
 
     def _replaced(self, cell: Cell) -> list[Reason]:
-        """Names that this cell is the last to bind, and that a cell above has bound again since."""
+        """Return a reason for each name that this cell is the last to bind and a cell above has bound again since."""
         reasons = []
         for name, content in cell.made.items():
             now = self._provenance.current(name)
@@ -142,8 +142,8 @@ class Freshness:
         return files + given + ([Reason("unfinished", "")] if cell.unfinished else [])
 
     def first(self, cell: Cell) -> list[Cell]:
-        """Return the cells to run before a cell runs again: those above whose names have changed since, then
-        the cell itself."""
+        """Return the cells to run so that a cell runs again with the right inputs: cells above whose names have other
+        values now, then the cell itself."""
         order: dict[str, Cell] = {}
         agenda, seen = [(cell, False)], set[str]()
         while agenda:
@@ -164,8 +164,8 @@ class Freshness:
 
 
 async def look_at_files(provenance: Provenance, cells: Collection[Cell] | None = None) -> None:
-    """Find out for these cells, or all, whether files that their answers depend on have changed (`Cell.moved`). Without
-    a journal, nothing is known of them."""
+    """Check whether files on which the answers of these cells (None: all) depend have changed, and set `Cell.moved`.
+    Without a journal, these files are not known."""
     answered, workspace = _answered_files(provenance), provenance.workspace
     if not answered or workspace is None or (files := workspace.opened.machine.host.ports.files) is None:
         return
@@ -178,12 +178,12 @@ async def look_at_files(provenance: Provenance, cells: Collection[Cell] | None =
     look = provenance.looks
     moved = await asyncio.to_thread(answered.moved, [[*cell.texts] for cell, _ in ran], places, files)
     for (cell, then), file in zip(ran, moved, strict=True):
-        if cell.ran == then and cell.looked < look:  # else it has run again meanwhile, or a later look was faster
+        if cell.ran == then and cell.looked < look:  # else it has run again, or a later check was faster
             cell.moved, cell.looked = file, look
 
 
 def depends_on_files(provenance: Provenance) -> bool:
-    """Whether an answer of the run depends on files, so that `look_at_files` has something to look at."""
+    """Return whether an answer of the run depends on files, which `look_at_files` can check."""
     return bool(_answered_files(provenance))
 
 
@@ -193,7 +193,7 @@ def _answered_files(provenance: Provenance) -> AnsweredFiles | None:
 
 
 def stale_facts(stale: Sequence[Stale]) -> list[dict[str, object]]:
-    """Stale cells as data: for an output's metadata and for front ends."""
+    """Return stale cells as JSON data, for an output's metadata and for front ends."""
     return [
         {
             "cell": one.cell.key if not one.cell.key.startswith("text:") else None,
@@ -206,7 +206,7 @@ def stale_facts(stale: Sequence[Stale]) -> list[dict[str, object]]:
 
 
 def _holds(path: str, expected: str) -> bool:
-    """Return whether a file still has its text; only local files are checked."""
+    """Return whether a file still has the text with this digest; true for addresses that are not local files."""
     file = Path(path)
     if not file.is_absolute():
         return True

@@ -1,4 +1,4 @@
-"""The programs that the texts of a workspace import, and those that are fetched from a registry or a URL."""
+"""Find the programs that the texts of a workspace import, and fetch programs from a registry or a URL."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
 
 
 class Imports:
-    """Finds programs, those of each language with its first import. `context` is that in which the workspace begins.
+    """Finds imported programs. `context` is the initial context of the workspace.
 
-    While a resumed run replays its records, their texts are read in the place of files (amendment A56).
+    While a resumed run replays its records, texts come from the journal instead of files (amendment A56).
     """
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self._replayed = context.resumption is None
         self._recorded: dict[str, str] = {}
-        self._lost: dict[str, str] = {}  # imports of the run whose answers are kept, where their files are gone
+        self._lost: dict[str, str] = {}  # imports, with missing files, of the run whose answers are kept
         self._by_language: dict[str, Programs] = {}
         self.from_elsewhere: Once[RemotePrograms] = Once(self._resolver)
-        """Return the loader of programs. Raises `UsageError` for a start that trusts an invalid address, and
+        """Returns the loader of fetched programs. Raises `UsageError` if the start trusts an invalid address, and
         `ImportProgramError` for an invalid registry."""
         self._report: Callable[[LoadedProgram], None] = lambda loaded: None
 
     def report_to(self, report: Callable[[LoadedProgram], None]) -> None:
-        """Call `report` with each program that is loaded from now on, in the place of an earlier one."""
+        """Call `report`, instead of an earlier function, with each program that is loaded from now on."""
         self._report = report
 
     async def load(self, request: LoadRequest, language: Language) -> LoadedProgram:
-        """Load an import of a text that is running."""
+        """Load an import of a running text in `language`."""
         programs = self.of(language)
         if self._lost and request.texts is None:
             request = structs.replace(request, texts=self._lost)
@@ -58,13 +58,13 @@ class Imports:
         return found
 
     def end_replay(self) -> None:
-        """Import the files as they are from now on: the run has replayed its records."""
+        """Import the present files from now on: the run has replayed its records."""
         self._replayed = True
         self._recorded.clear()
 
     async def root(self) -> str:
-        """The text of the program at the start's `origin`, when it may run. Raises `ImportProgramError` (E215) and
-        `CompileError` for its errors."""
+        """Return the text of the program at the start's `origin`, when it may run. Raises `ImportProgramError` (E215),
+        and `CompileError` if it has errors."""
         programs = cast("languages.RemotePrograms", self.of(self._context.language))
         return (await programs.load_root()).text
 
@@ -105,8 +105,8 @@ def remote_programs(
     writes: bool = True,
     upgrade: bool = False,
 ) -> RemotePrograms:
-    """Return the source of fetched programs: the project's pins, the user's cache, the servers. `asker` is the person
-    who consents to new ones; `writes` is true if that is recorded in `prose.lock`."""
+    """Return the source of fetched programs: the project's pins, the user's cache, the servers. `asker` asks a person
+    to consent to new programs; `writes`: consent is recorded in `prose.lock`."""
     from prose_kernel.programs.cache import ProgramCache
     from prose_kernel.programs.download import Limits
     from prose_kernel.programs.lock_file import LockFile, place_of
@@ -127,7 +127,8 @@ def remote_programs(
 
 
 def contract_of(notebook: Path | None) -> Path | None:
-    """The contract file that a notebook shows: itself, or the file of its name that it was made of."""
+    """Return the contract file that a notebook shows: the file itself, or the file with its name that it was made
+    from."""
     if notebook is None or not notebook.name.endswith((SUFFIX, ".ipynb")):
         return None
     file = notebook.with_name(notebook.name.removesuffix(".ipynb").removesuffix(SUFFIX) + SUFFIX)

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.host import Host
 
 Range = tuple[int, int]
-"""The numbers of a first record, and of the one after the last."""
+"""A range of records: the number of the first one, and of the one after the last."""
 
 
 @dataclass(slots=True, eq=False)
 class _CellRecords:
-    """The place of a cell's last run in the journal: the `records` of each of its texts. `former` are those of the runs
-    before it, whose answers it may keep; `complete`: no text of it has failed or was interrupted."""
+    """The place of a cell's last run in the journal: the `records` of each of its texts. `former` are the records of
+    earlier runs whose answers it may keep; `complete`: none of its texts has failed or was interrupted."""
 
     run: open_request.CellRun | None
     former: list[list[Range]]
@@ -45,15 +45,16 @@ class _CellRecords:
 
     @property
     def runs(self) -> list[list[Range]]:
-        """The records for the next run: if this one didn't come to its end, it hasn't asked everything."""
+        """The records whose answers the next run may keep: an incomplete run hasn't made all requests, so earlier ones
+        count, too."""
         return [self.records] if self.complete else [*self.former, self.records]
 
 
 class RunJournal(Journal):
     """Records one run. A new journal begins with a `head`; a resumed one continues after its records.
 
-    `earlier` are the answers of the run of an earlier text. `run` is the id of a run that continues here; a run that is
-    only looked at has none: its records keep their times and approvals.
+    `earlier` are the answers of a run of an earlier text. `run` is the id of a run that continues here, None for a run
+    that is only replayed: its records keep their times and approvals.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class RunJournal(Journal):
     def begin(
         cls, file: JournalFile, host: Host, head: Head, keys: Keys, earlier: EarlierAnswers | None = None
     ) -> RunJournal:
-        """The journal of a new run, which may keep answers of an earlier one."""
+        """Begin the journal of a new run, which may keep answers of an earlier one."""
         file.append(head)
         approved_here(head.run).update(("", name, "", b"") for name, approves in head.decisions.items() if approves)
         return cls(file, host, keys, earlier=earlier, run=head.run)
@@ -97,8 +98,8 @@ class RunJournal(Journal):
         keys: Keys,
         earlier: EarlierAnswers | None = None,
     ) -> RunJournal:
-        """Open the journal of a resumed run; `known` has no records yet. Raises `UsageError` if another process runs
-        it, or it has changed."""
+        """Open the journal of a resumed run; `known` has no records yet. Raises `UsageError` if another process owns
+        the run, or its journal has changed."""
         file.continue_from(how.journal)
         found = how.journal
         if how.rewind is not None:
@@ -124,8 +125,8 @@ class RunJournal(Journal):
 
     @contextlib.contextmanager
     def cell(self, on_use: OnUse | None, *, keeps: bool) -> Iterator[None]:
-        """A text of a notebook's cell while it runs. With `keeps`, it may use the answers of the cell's last run in
-        this process."""
+        """Enclose the running of a text of a notebook's cell. With `keeps`, it may use the answers of the cell's last
+        run in this process."""
         id_, run, begin = open_request.cell.get(), open_request.run.get(None), self.position
         cell = self._cells.get(id_)
         if cell is None or cell.run is not run:
@@ -148,12 +149,12 @@ class RunJournal(Journal):
             cell.records.append((begin, self.position))
 
     def answers_of(self, id_: str, on_use: OnUse | None) -> EarlierAnswers | None:
-        """The answers that the next run of a cell may keep; None if it has not run."""
+        """Return the answers that the next run of a cell may keep; None if the cell has not run."""
         cell = self._cells.get(id_)
         return self._answers(cell.runs, Rules(on_use=on_use, cell=True)) if cell is not None else None
 
     def _answers(self, runs: Sequence[Sequence[Range]], rules: Rules) -> EarlierAnswers:
-        """The answers in the records of these runs of a cell."""
+        """Return the answers in the records of these runs of a cell."""
         found = read(self.path)
         first, *later = (chain.from_iterable(found.records(*one) for one in run) for run in runs)
         answers = EarlierAnswers(self.directory.name, first, rules=rules)
@@ -166,12 +167,12 @@ class RunJournal(Journal):
         self._cells[cell] = _CellRecords(None, [], records=list(records))
 
     def kept_by_cells(self) -> dict[str, Sequence[str]]:
-        """The paths of the answers that the last run of each cell has kept, by the cells' ids."""
+        """Return the paths of the answers that the last run of each cell has kept, by the cells' ids."""
         return {id_: cell.answers.kept for id_, cell in self._cells.items() if cell.answers is not None}
 
     @contextlib.contextmanager
     def text(self, text: Text, declared: Callable[[], Collection[str]] = tuple) -> Iterator[None]:
-        """One file or cell while it runs; `declared` returns the names of its inputs."""
+        """Enclose the running of a file or cell; `declared` returns the names of its inputs."""
         self._texts += 1
         new = {name: value for name, value in text.supplied.items() if self._supplied.get(name) != value}
         moved = self.resumed.moved if self.resumed is not None else None
@@ -195,10 +196,10 @@ class RunJournal(Journal):
             status, cause, message = "failed", error.answer, hidden_of_process()(error.message)
             raise
         except asyncio.CancelledError:
-            if not self._turns.completed:  # else its values were being stored
+            if not self._turns.completed:  # otherwise the text had ended, and only its values were being stored
                 status = "interrupted"
             raise
-        except BaseException:  # our defect: the text did not end, and can be resumed with a fixed version
+        except BaseException:  # a defect of this package: the text has not ended, and a fixed version can resume it
             status = ""
             raise
         finally:
@@ -207,8 +208,10 @@ class RunJournal(Journal):
                 self.ended(Ended(self._texts, status, cause, message, self.now()))  # type: ignore[arg-type]
 
     def _supplied_before(self, text: Text, declared: Callable[[], Collection[str]]) -> dict[str, str] | None:
-        """The values that were new when a text began which continues here; None for another text. It is another one if
-        an input that it declares had another value."""
+        """Return the newly supplied values of the recorded text, if `text` continues it; None otherwise.
+
+        It does not continue the recorded text if one of its declared inputs has another value.
+        """
         then = self._replay.coming
         if not isinstance(then, Text) or self._replay.how.keeps_texts:
             return None
@@ -217,14 +220,14 @@ class RunJournal(Journal):
         return then.supplied if not changed and is_same(then, structs.replace(text, supplied=then.supplied)) else None
 
     def finish(self, error: RunError | None) -> None:
-        """The run is over."""
+        """Record the end of the run, once, if it had any text."""
         if not self._is_finished and self._texts:
             self._is_finished = True
             self.finished(Finished("done" if error is None else "failed"))
 
     def abandon_text(self) -> bool:
-        """Give up the running text: it makes no more requests, and no more records of it are written. False if the run
-        has no file to resume from."""
+        """Abandon the running text: it makes no more requests, and no more of its records are written. Returns False if
+        the run has no file to resume from."""
         self.file.flush()
         if not self.path.is_file():
             return False
@@ -241,7 +244,7 @@ class RunJournal(Journal):
 
     @property
     def went_back(self) -> bool:
-        """Whether the run continues at an earlier point than it had reached."""
+        """Whether the run continues from an earlier point than the one it had reached."""
         how = self.resumed
         return how is not None and bool(how.head.branch_of or how.rewind is not None or self.rewound)
 

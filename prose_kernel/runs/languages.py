@@ -1,7 +1,7 @@
-"""The languages: one record each, which is all that the other rooms know of it.
+"""The languages: a record for each, through which all other rooms use it.
 
-A text belongs to the language of its file's suffix, of its cell's magic, or of the kernel it is typed into. Nothing of
-a language is imported before it is used.
+The suffix of a file, the magic of a cell, or the kernel of a notebook decides the language of a text. The modules of a
+language are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.values import Value
 
     Compiled = diagnostics.Compiled[Any]
-    """A text of any language."""
+    """A compiled text of any language."""
 
 
 def without_errors(compiled: Compiled) -> Compiled:
-    """Return the text. Raises `CompileError` if it has errors."""
+    """Return the compiled text unchanged. Raises `CompileError` if it has errors."""
     if not compiled.ok:
         raise CompileError(compiled.diagnostics)
     return compiled
@@ -51,15 +51,15 @@ class Programs(Protocol):
     async def load_program(self, request: LoadRequest) -> LoadedProgram: ...
 
     def file_of(self, path: str) -> Path | None:
-        """The local file that an import path leads to, whether there is one or not; None for any other path."""
+        """Return the local file of an import path, which need not exist; None if the path isn't a local one."""
         ...
 
 
 class RemotePrograms(Programs, Protocol):
-    """Those of a language whose programs may come from elsewhere."""
+    """Programs of a language that may also be fetched from a registry or a URL."""
 
     async def load_root(self) -> Source:
-        """The text of the program at `origin`, when it may run."""
+        """Return the text of the program at `origin`, when it may run."""
         ...
 
 
@@ -74,9 +74,9 @@ class CompileText(Protocol):
         cell: bool = False,
         pipefail: bool = False,
     ) -> Compiled:
-        """Read and check a text; never raises. `known` is the state of the machine at that point, `load` gives the
-        names of an import, `cell` applies the rules of a notebook. `pipefail`: commands run with it unless the text
-        says otherwise; a language without commands takes no notice."""
+        """Parse and check a text; never raises. `known` is the state of the machine at that point, `load` returns the
+        contract of an import, `cell` applies the rules of a notebook. `pipefail`: commands run with it unless the text
+        says otherwise; a language without commands ignores it."""
         ...
 
 
@@ -91,9 +91,11 @@ class OpenPrograms(Protocol):
         origin: str = "",
         texts: Mapping[str, str] | None = None,
     ) -> Programs:
-        """The programs around a directory, or around a program file, or around the program at the address `origin`.
-        `resolver` makes what provides programs from elsewhere; a language without such programs never calls it.
-        `texts` are read in the place of files; a text is found by the name that `file_of` gives the file."""
+        """Return the programs that can be imported from a directory, a program file or the program at `origin`.
+
+        `resolver` makes the source of fetched programs; a language without such programs never calls it. `texts` are
+        read instead of files, by the name that `file_of` gives the file.
+        """
         ...
 
 
@@ -109,7 +111,7 @@ def _whole_text(program: Any, source: Source, offset: int, load: Callable[[str],
 
 
 def _spends_nothing(program: object, source: Source) -> Spending:
-    """Of a language whose programs name no models and have no budgets."""
+    """The default for a language whose programs name no models and have no budgets."""
     from prose_kernel.runtime.budgets import Spending
 
     return Spending((), money=False)
@@ -121,53 +123,46 @@ def _no_other_form(program: object, source: Source) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Language:
-    """A language: how its texts are known, and what can be done with them.
+    """A language: the marks and words of its texts, and the functions that work with them.
 
-    `title` is its name for people. `profile` is the one that its texts are read in; None: that of the settings. `mode`
-    is the mode of an editor that does not know it; `delimiters` are the marks that open and close its literals besides
-    quotes, `declared` the words for how a name was bound; `sample` is a program of one line. `markers` are those of its
-    narration, by the live mark or by `session`, `judge`, `loop`, `parallel`. `state` is the setting that says what of
-    it is kept in files: the names of a run that begins with it (`state`), or answers of its agents (`vvm_state`).
-    `in_its_directory`: sessions of a file work in its directory, not in that in which it was started. `configure`
-    gives a new machine the settings that only its language has.
+    Texts: `title` is the language's name for people, `profile` the profile in which its texts are read (None: the one
+    of the settings), `mode` the mode for editors that do not know the language. `delimiters` open and close its
+    literals, in addition to quotes; `declared` are its words for the ways to bind a name; `sample` is a program of one
+    line. `markers` are the symbols of its narration, by live mark or by `session`, `judge`, `loop`, `parallel`.
 
-    `complete` lists the completions at the end of a text: its arguments are the text, whether it ends in `code`, a
-    `string`, a `triple` quoted one or a `marker`, the start of that literal, the machine's names and their values. The
-    front end filters by what is typed.
+    Runs: `state` is the setting that decides what is kept in files: the names of a run that begins with this language
+    (`state`), or the answers of its agents (`vvm_state`). `in_its_directory`: sessions of a file work in the file's
+    directory, not in the current one. `configure` applies the settings that only this language has to a new machine.
+    `elsewhere`: programs may come from a registry or URL. `has_inputs`: programs ask for values by name; otherwise,
+    values from outside replace constants, or are names that are bound when the program starts.
 
-    `index` gives the names of a compiled program and their places, `fixes` the changes that apply the hint of a finding
-    of it; the caller checks each one before it offers it (`language.fixes.holds`). `script_at` gives the context of a
-    completion in an editor: the program text before an offset and the names that it may refer to, None in text outside
-    the program. `targets` finds what a text may `call`, given what loads its imports and what the machine knows, None
-    in a language without calls; `knowing` adds them to the names that `complete` gets, `called_at` describes the target
-    or input of a call at an offset, "" elsewhere. `known_in` is what a program defines for all of its text, given what
-    imports lead to. `grammar` is a TextMate grammar for editors that colour by one.
+    Editors: `complete` lists the completions at the end of a text. Its arguments are the text, the kind of its end
+    (`code`, a `string`, a `triple` quoted one or a `marker`), the start of that literal, the machine's names and their
+    values; the front end filters by the typed prefix. `index` returns the names of a compiled program and their places,
+    `fixes` the changes that apply the hint of a finding; callers check each one first (`language.fixes.holds`).
+    `script_at` returns the program text before an offset and the names that it may use; None outside the program.
+    `targets` returns the possible targets of `call`, given the loader of imports and the machine's names, None in a
+    language without calls; `knowing` adds them to the names for `complete`, `called_at` describes the target or input
+    of a call at an offset, or returns "". `known_in` returns the names that a program defines for all of its text,
+    given the loader of imports. `grammar` is a TextMate grammar.
 
-    `elsewhere`: programs may come from a registry or URL. `has_inputs`: programs ask for values by name; where they do
-    not, values from outside are set as constants, or are names that the program finds bound.
+    Structure: `flow` returns the steps of a program, for pictures; `stops` the places where a debugger can stop.
+    `merged` returns the changes that turn the text of several cells into one program, for example where cells declare a
+    name twice. `ends` are the statements that end a program early without an error; in a cell they end only the cell.
+    `change_directory` returns the statement that works like `%cd`, "" if there is none.
 
-    `flow` is what a program is made of, for pictures of it; `stops` is where it can be held, statement by statement.
-    `merged` gives the changes that make a text, which was several cells, one program: what only cells may do, such as
-    declare a name again, is written as programs do it. `ends` are the statements that end a program before its last
-    line without an error: in a cell they end only the cell. `change_directory` is the statement that does what `%cd`
-    does, "" where there is none.
+    Values: `computing` are prefixes that may turn an expression into a statement, in the order to try. `constants` are
+    the names that a program binds to a value at its top level, with the value's place; `agents` are the names of its
+    agents, `with_agent` returns the edits that change properties of one. `literal` writes a Python value as an
+    expression, `bind` as a statement that binds it to a name; both raise a `UsageError` that begins with their last
+    argument. `kind_of` and `text_of` return a value's kind and text for people, `inserted` its text inside another one.
 
-    `computing` are the possible prefixes that make a statement of an expression, in order.
-    `constants` are the names that a program binds at its top to a value, with the value's place, `agents` the
-    names of its agents; `with_agent` are the edits that give one other properties. `literal` writes a Python value as
-    an expression, or raises a `UsageError` which begins with the last argument.
-
-    `upgrade` is a program in the language's other form, and the suffix of that; it raises `UsageError` where there is
-    none. `refused` gives the reason why a program without errors cannot be run, given the names of the inputs that are
-    supplied.
-
-    `report` is what `prose compile` prints for a program without errors, `refusal` the heading of the errors of another
-    one; `contract` is a dataclass of a program's contract: its inputs, outputs and names. `inputs` are the names that a
-    program asks values for, `gates` those of its gates: what can be given beforehand. `all_gates` adds those of its
-    imports; it returns None if they are not all known. `may_run_commands` is true if a program can run its own
-    commands. `kind_of` and `text_of` are how a value is called and written for people, `inserted` how it is written
-    inside a text; `bind` is the statement that binds a Python value to a name, or a `UsageError` which begins with the
-    last argument.
+    Checks: `upgrade` returns a program in the language's other form and the suffix of that form, or raises
+    `UsageError`. `refused` returns the reason why a program without errors cannot run with the given inputs. `report`
+    is printed by `prose compile` for a program without errors, `refusal` is the heading of errors. `contract` returns a
+    dataclass with a program's inputs, outputs and names. `inputs` and `gates` are the names for which values and
+    decisions can be given beforehand; `all_gates` adds the gates of imports, or returns None if not all are known.
+    `may_run_commands` is true if a program can run its own commands.
     """
 
     name: str
@@ -235,7 +230,7 @@ class Language:
 
 
 def _later(place: str) -> Any:
-    """The function at `module:name`, which is imported when it is first called."""
+    """Return a function that imports `module:name` when it is first called, and calls it."""
     module, _, name = place.partition(":")
     imported = functools.cache(importlib.import_module)
 
@@ -246,7 +241,7 @@ def _later(place: str) -> Any:
 
 
 def _class_later(place: str) -> Any:
-    """A function that gives the class at `module:name`."""
+    """Return a function that imports and returns the class `module:name`."""
     module, _, name = place.partition(":")
     return lambda: getattr(importlib.import_module(f"prose_kernel.{module}"), name)
 
@@ -278,11 +273,11 @@ _PLACES: Final = {
     "spending": "machine.{}.program_text:spending",
     "bind": "language.{}.literals:binding",
 }
-"""The modules with these functions for each language of this package, with `{}` for its name."""
+"""The places of functions that both languages have in modules of the same name; `{}` is the name of the language."""
 
 
 def _own(name: str) -> dict[str, Any]:
-    """The functions that every language of this package has in the same modules."""
+    """Return the functions at `_PLACES` for a language of this package."""
     return {
         **{function: _later(place.format(name)) for function, place in _PLACES.items()},
         "words": partial(_words, name),
@@ -301,7 +296,7 @@ def _inputs(program: Any) -> tuple[str, ...]:
 
 
 def _needed(program: Any) -> tuple[str, ...]:
-    """The inputs that have no default."""
+    """Return the inputs that have no default."""
     from prose_kernel.language.openprose.contract import contract
 
     declared = contract(program)
@@ -313,7 +308,7 @@ WITH_CALLS: Final = ("prosescript", "prosescript-strict")
 
 
 def _compile_openprose(source: Source, **options: Any) -> Compiled:
-    """A program, or a contract file by its name. Calls of a program lead to contract files around it."""
+    """Compile a program, or a contract file (recognized by its name). A program may call contract files around it."""
     if "call" in source.text and options.get("profile") in WITH_CALLS and options.get("load") is not None:
         pipefail = options.get("pipefail", False)
         place = "language.contracts.compile:with_targets"
@@ -326,7 +321,7 @@ def _compile_openprose(source: Source, **options: Any) -> Compiled:
 
 
 def _by_form(of_program: str, of_file: str) -> Callable[..., Any]:
-    """One of two functions: that for a program, or that for a contract file."""
+    """Return a function that calls the first function for a program, the second one for a contract file."""
 
     def chosen(program: Any, *given: Any) -> Any:
         return _later(of_program if program.declared is None else of_file)(program, *given)
@@ -451,7 +446,7 @@ VVM: Final = Language(
 
 
 LANGUAGES: Final = {language.name: language for language in (OPENPROSE, VVM)}
-"""Every language by name; the first one is that of a text which says nothing else."""
+"""All languages by name. The first one is the default."""
 
 
 def _words_of_scripts() -> Words:
@@ -466,8 +461,8 @@ PROFILES: Final[tuple[Profile, ...]] = ("default", "strict", "prosescript")
 
 
 def in_profile(language: Language, profile: Profile) -> Language:
-    """The language as it reads texts of one profile, whatever the settings say. It is the same language in a run: its
-    machine, its names. Raises `UsageError` for a language without profiles, and for an unknown one."""
+    """Return the language with a fixed profile that overrides the settings. In a run it counts as the same language,
+    with the same machine and names. Raises `UsageError` for a language without profiles, and for an unknown profile."""
     if language.name != OPENPROSE.name or profile not in PROFILES:
         known = f"one of {', '.join(PROFILES)}" if language.name == OPENPROSE.name else "leave it out"
         raise UsageError(f"{language.title} has no profile `{profile}`", hint=known)
@@ -493,18 +488,18 @@ def _read_in(profile: Profile) -> Language:
 
 
 def of_scripts(language: Language, name: str) -> Language:
-    """The language of the scripts in a file: in a contract file ProseScript."""
+    """Return the language of the scripts in a file: ProseScript for a contract file, else `language`."""
     return in_profile(language, "prosescript") if is_contract(name) else language
 
 
 def of_text(name: str, profile: str) -> Language:
-    """The language of a text that a run has recorded; `profile` is "" where the settings decided."""
+    """Return the language of a recorded text; `profile` is "" if the settings decided it."""
     language = LANGUAGES[name]
     return in_profile(language, cast("Profile", profile)) if profile else language
 
 
 def compile_with_settings(language: Language, source: Source, pipefail: Callable[[], bool], **options: Any) -> Compiled:
-    """A compiled text. `pipefail` reads that setting; it is called only where it could take a warning away (W052)."""
+    """Compile a text. `pipefail` reads that setting; it is called only if it could remove a warning (W052)."""
     compiled = language.compile(source, **options)
     if all(one.code != "W052" for one in compiled.diagnostics):
         return compiled
@@ -516,20 +511,20 @@ def default() -> Language:
 
 
 def of_file(name: str) -> Language:
-    """The language of a file, by its suffix."""
+    """Return the language of a file by its suffix, else the default."""
     return next((one for one in LANGUAGES.values() if name.endswith(one.suffixes)), default())
 
 
 def of_magic(magic: str) -> Language | None:
-    """The language of the cells of a notebook that begin with `%%magic`, and of the kernel of that name."""
+    """Return the language of cells that begin with `%%magic`, and of the kernel of that name; None if there is none."""
     return next((one for one in LANGUAGES.values() if one.magic == magic), None)
 
 
 def suffixes() -> tuple[str, ...]:
-    """The suffixes of program files."""
+    """Return the suffixes of program files."""
     return tuple(suffix for one in LANGUAGES.values() for suffix in one.suffixes)
 
 
 def runnable_suffixes() -> tuple[str, ...]:
-    """The suffixes of program files and of notebooks."""
+    """Return the suffixes of program files and notebooks."""
     return (*suffixes(), ".ipynb")

@@ -1,7 +1,7 @@
 """Objects that are made when a program first uses them.
 
-A program without sessions, and whose conditions rules decide, should not pay for providers, recordings and permissions:
-the ports of its machine are proxies, and the first call through one of them loads the rooms it needs.
+A program without sessions, whose conditions are decided by rules, should not pay for providers, recordings and
+permissions: some ports of its machine are proxies, and the first call through a proxy loads the rooms that it needs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class _Lazy:
 
 
 def lazy(get: Callable[[], T]) -> T:
-    """Return a proxy for what `get` returns. `get` is called at each use of an attribute, never before."""
+    """Return a proxy for the object that `get` returns. Each use of an attribute calls `get`."""
     return cast("T", _Lazy(get))
 
 
 class Once(Generic[T]):
-    """A value that is made when it is first needed. `made` is None before."""
+    """A value that is made when it is first needed; `made` is None until then."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -38,6 +38,6 @@ class Once(Generic[T]):
         return self.made
 
     def take(self) -> T | None:
-        """Give the value away, if it was made; the next call makes another one."""
+        """Return the value if it was made, and forget it: the next call makes another one."""
         made, self.made = self.made, None
         return made

@@ -8,8 +8,8 @@ from prose_kernel.runtime.events import Audience, Listener, UnreportedBegins
 
 
 class Listeners:
-    """The listeners of a workspace. While they are muted, because a restored run was shown when it happened, only those
-    added with `replayed` receive its events."""
+    """The listeners of a workspace. While a run is restored, whose events were shown when they happened, they are
+    muted: only listeners added with `replayed` receive events."""
 
     def __init__(self, listeners: Iterable[Listener], *, muted: bool) -> None:
         self._live = Audience(listeners)
@@ -26,23 +26,23 @@ class Listeners:
         (self._live if self._live.has(listener) else self.all).remove(listener)
 
     def mute(self, muted: bool) -> None:
-        """Only note events, instead of passing them to the listeners."""
+        """Start or stop noting events instead of passing them to the listeners."""
         if muted is not self._muted:
             self._muted = muted
             self.all.remove(self._live if muted else self._unreported.note)
             self.all.add(self._unreported.note if muted else self._live)
 
     def emit_open(self) -> None:
-        """Pass on the begin of activities that began while the listeners were muted and have not ended. Listeners added
-        with `replayed` have received it."""
+        """Emit the begin of open activities that began while the listeners were muted. Listeners added with `replayed`
+        have received it already."""
         for event in self._unreported.take():
             self._live(event)
 
     def text_ended(self) -> None:
-        """A text of the restored run is over: nothing of it is open any more."""
+        """Forget the activities of a text of the restored run, which has ended."""
         self._unreported.forget_activities()
 
     def forget(self) -> None:
-        """The run is over."""
+        """Reset the listeners after the end of a run."""
         self._unreported.take()
         self.mute(False)

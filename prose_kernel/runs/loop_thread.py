@@ -34,8 +34,8 @@ class LoopThread:
         return self._loop
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Run the loop until `close`. A task that raises `SystemExit` or `KeyboardInterrupt` stops it; those that wait
-        for the task get the exception when it runs again."""
+        """Run the loop until `close`. A task that raises `SystemExit` or `KeyboardInterrupt` stops the loop; callers
+        that wait for the task get the exception when the loop runs again."""
         while True:
             try:
                 return loop.run_forever()
@@ -44,7 +44,7 @@ class LoopThread:
                     return None
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run a coroutine there, in a copy of the caller's context: output goes where the caller's does."""
+        """Run a coroutine in the loop, in a copy of the caller's context: its output goes to the caller's output."""
         result = concurrent.futures.Future[T]()
 
         async def run() -> None:
@@ -55,7 +55,7 @@ class LoopThread:
             else:
                 result.set_result(value)
 
-        asyncio.run_coroutine_threadsafe(run(), self.loop)  # takes the context of this thread along
+        asyncio.run_coroutine_threadsafe(run(), self.loop)  # copies the context of this thread
         return result
 
     def wait(
@@ -66,13 +66,13 @@ class LoopThread:
         *,
         raises: bool = True,
     ) -> T:
-        """Return the result of the work, and call `meanwhile` until it is there. Ctrl-C calls `interrupt`, and with
-        `raises` is raised after the end of the work; a second one ends what is left."""
+        """Return the result of the work, calling `meanwhile` until it is ready. Each Ctrl-C calls `interrupt`: a second
+        one kills what is left. With `raises`, its `KeyboardInterrupt` is raised when the work has ended."""
         future, pressed = self.submit(work), None
         while not future.done():
             try:
                 meanwhile()
-                # a signal that another thread receives does not wake a thread which waits without a limit
+                # a signal that another thread receives does not wake a thread that waits without a timeout
                 concurrent.futures.wait([future], timeout=_POLL_SECONDS)
             except KeyboardInterrupt as key:
                 pressed = key

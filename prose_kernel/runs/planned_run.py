@@ -1,9 +1,9 @@
-"""The answers that a run of an edited program would keep, and the requests that it would make, without making any
+"""Find out which answers a run of an edited program would keep and which requests it would make, without making any
 (amendment A57).
 
-The program runs in memory with the kept answers of the earlier run. A session or command that is asked again gets a
-placeholder, so that everything that uses its answer is asked again, too. At any other request without a kept answer the
-program ends, because what it does next depends on the answer.
+The program runs in memory with the kept answers of the earlier run. A session or command without a kept answer gets a
+placeholder, so that everything that uses its answer is asked again, too. Any other request without a kept answer ends
+the program, because its next steps depend on the answer.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from prose_kernel.storage.shown_files import FilesToShow
 
 
 async def repeated_requests(earlier: EarlierRun, text: str, settings: Settings) -> list[Asked]:
-    """Return the answered requests whose answers a run of the changed text does not use, commands first; without those
-    that had failed. `text` replaces the last file's text. Nothing is asked or run."""
+    """Return the answered requests whose answers a run of the changed text does not use, commands first; failed ones
+    are left out. `text` replaces the last file's text. Nothing is asked or run."""
     planned = PlannedRun.of_program(earlier, text, settings)
     complete = not (await planned.run()).gap and not planned.stopped
     if complete and next(planned.answers.asked_again(), None) is None:
-        return []  # unused answers belong to statements that are gone
+        return []  # unused answers belong to deleted statements
     return commands_first(one.asked for one in planned.answers.unused if not one.failed)
 
 
 class PlannedRun(Replaying):
-    """A run with other texts than those that were recorded, as far as kept `answers` reach. `stopped`: it ended at a
-    request, and not at the end of the program. `lost` are imported programs whose files are gone."""
+    """A run of changed texts, as far as kept `answers` reach. `stopped`: it ended at a request, not at the end of the
+    program. `lost` has the imported programs whose files are gone."""
 
     def __init__(
         self,
@@ -67,14 +67,14 @@ class PlannedRun(Replaying):
         self.answers = answers
         self.stopped = False
         self.commands = commands
-        """Commands that were asked, and kept ones that declare files, by their keys."""
+        """The commands that were asked, and the kept ones that declare files, by key."""
         self._log = _Log(found.path)
         self._files = FilesToShow()
         super().__init__(replace(found, finished=None), settings, ReplayListener(), None)
 
     @classmethod
     def of_program(cls, earlier: EarlierRun, text: str, settings: Settings) -> PlannedRun:
-        """A run of the changed text of a program file."""
+        """Return the run of the changed text of a program file."""
         found = earlier.journal
         last = structs.replace(found.texts[-1].record, text=text)
         texts = [*found.texts[:-1], TextRead(last, found.texts[-1].number)]
@@ -83,7 +83,7 @@ class PlannedRun(Replaying):
         return cls(replace(found, texts=texts), answers, settings, commands, earlier.lost_imports())
 
     def _ports(self, unanswered: Any, store: Store) -> Ports:
-        stop: Any = NoAnswers(self._stop)  # the answers decide what the program does next
+        stop: Any = NoAnswers(self._stop)  # the next steps of the program depend on these answers
         ports = super()._ports(stop, store)
         return structs.replace(
             ports, sessions=_Placeholder(), commands=_PlaceholderResult(self.commands), files=self._files
@@ -100,7 +100,7 @@ class PlannedRun(Replaying):
         return Keys(head.directory, str(self._context.project), ids, self._settings.shell or "", answers)
 
     def requests(self) -> list[Asked | AskedAgain]:
-        """The requests that the run makes, in their order: a kept one as it is, one that is asked with the reason."""
+        """Return the requests of the run, in order. A request that would be asked again is returned with the reason."""
         again = {one.asked.key: one for one in self.answers.asked_again()}
         kept = {*self.answers.kept}
         return [again.get(one.key, one) for one in self._log.asked if one.key in kept or one.key in again]
@@ -114,12 +114,12 @@ class PlannedRun(Replaying):
 
 
 class PlannedCell(PlannedRun):
-    """A cell of a notebook that would run again: the texts before it are replayed."""
+    """A second run of a notebook's cell, after a replay of all recorded texts."""
 
     @classmethod
     def of_cell(cls, journal: RunJournal, cell: str, text: Text, settings: Settings) -> PlannedCell | None:
-        """The `text` of the cell with this id; None if no answers of the cell are here. Raises `UsageError` if the
-        journal cannot be read."""
+        """Return the run of `text` in the cell with this id; None if this process has no answers of the cell. Raises
+        `UsageError` if the journal cannot be read."""
         commands: dict[str, CommandRequest] = {}
         answers = journal.answers_of(cell, _noting(commands))
         if answers is None:
@@ -148,7 +148,7 @@ def _noting(commands: dict[str, CommandRequest]) -> OnUse:
 
 
 class _Log(Unwritten):
-    """Notes which requests were made."""
+    """A journal file that keeps a list of the requests in memory and writes nothing."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -160,7 +160,7 @@ class _Log(Unwritten):
 
 
 class _PlaceholderResult:
-    """The `Commands` port: an output that differs from all others."""
+    """A `Commands` port whose output is different for each request."""
 
     def __init__(self, commands: dict[str, CommandRequest]) -> None:
         self._commands = commands
@@ -171,7 +171,7 @@ class _PlaceholderResult:
 
 
 class _Placeholder:
-    """The `Sessions` port: an answer that differs from all others."""
+    """A `Sessions` port whose answer is different for each request."""
 
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
         return SessionResult(f"(the answer to {request.at})", origin="dry-run")

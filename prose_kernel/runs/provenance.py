@@ -1,6 +1,6 @@
-"""The origin of each name of a run: the run of a cell that made it, and the versions of the names it used.
+"""The origin of each name of a run: the cell that made it, and the versions of the names that this cell used.
 
-A listener of all cells. While cells run it only keeps what they bind; texts are read, and values compared, only on
+`Provenance` listens to all cells. While cells run, it only keeps their bindings; texts are read and values compared on
 request (`run.freshness`, `%bindings`, the panel).
 """
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.ports import LoadedProgram
 
 KEPT: Final = 20
-"""Earlier values of a name that are remembered: the last ones."""
+"""The number of versions of one name that are kept."""
 BUDGET: Final = 20_000_000
-"""About how many characters earlier values of all names may hold; the oldest are forgotten first."""
+"""The approximate number of characters of all earlier values that are kept; the oldest are dropped first."""
 OLD: Final = 2_000
-"""Earlier values of all names that are remembered."""
+"""The number of earlier values of all names that are kept."""
 LARGEST: Final = 2_000_000
-"""A value larger than that is forgotten with its name's next one."""
+"""A value of at least that many characters is dropped when its name gets another value."""
 UNREAD: Final = 256
-"""Runs of cells that may wait to be read."""
+"""The number of runs of cells whose texts may be unread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
     """A cell that begins: its key, its number, its whole text, and its language if the text does not name it.
 
-    In a Python notebook `given` are digests of the Python variables that go into it, `taken` the names that come out.
-    `python`: it is a Python cell, which only binds names or has our lines.
+    In a Python notebook, `given` has digests of the Python variables that the cell reads, `taken` the names that it
+    returns to Python. `python`: it is a Python cell, which only binds names or has line magics of this package.
     """
 
     key: str
@@ -58,22 +58,26 @@ class Opening:
     def of(
         cls, code: str, cell_id: str | None, number: int | None, metadata: Mapping[str, object] | None = None
     ) -> Opening:
-        """A cell without an id is known by its text. `metadata` are those of the execute request."""
+        """Return the opening of a cell. Without an id, its text is the key. `metadata` comes from the execute
+        request."""
         return cls(cell_id or f"text:{bare(code)}", number, code, run=open_request.CellRun.of(metadata or {}))
 
 
 @dataclass(slots=True, eq=False)
 class Cell:
-    """A cell that has run a program, known by `key`: what it has left, and what it was made from.
+    """A cell that has run a program.
 
-    `number` is that of its last run, which people see in brackets; `code` its whole text.
-    `made` are the names that it has bound or defined, with the number of their content; `inputs` those that it used and
-    had not made itself before: the content that it found, and the cell which had made that. `files` are digests of the
-    programs that it imported, by address. `texts` are the paths of the texts of its last run (`c1`); `moved` is a file
-    that one of their answers depends on and that has changed since, "" if that is unknown
-    (`freshness.look_at_files`), as the look with the number `looked` has found. `first` is its place among the cells
-    in the order of their first runs.
-    `unfinished`: another cell ran it again, and that failed or was interrupted; its own output does not show it.
+    - `number`: the execution number of its last run, shown in brackets. `code`: its whole text.
+    - `first`: its place in the order of the cells' first runs. `ran`: the number of its last run in `Provenance`.
+    - `unfinished`: another cell ran this cell again, which failed or was interrupted; its own output does not show it.
+    - `made`: the names that it has bound or defined, with the number of their content (`Provenance.content`).
+    - `inputs`: the names that it used before making them itself, with the content that it found and the cell that had
+      made this content.
+    - `files`: digests of the programs that it imported, by address.
+    - `texts`: the paths of the texts of its last run (`c1`).
+    - `moved`: a changed file on which an answer of these texts depends, "" if the files cannot be compared, None if no
+      file has changed (`freshness.look_at_files`). `looked`: the number of the check that found it.
+    - `gone`: the notebook no longer has the cell.
     """
 
     key: str
@@ -106,11 +110,13 @@ class Cell:
 
 @dataclass(slots=True, eq=False)
 class Version:
-    """The value of a name after a run of a cell, whose label was `label` then.
+    """The value of a name after a run of a cell.
 
-    `content` is 0 until it is compared; equal numbers are equal contents. `value` is None once it is forgotten
-    (`weight` is then -1); that of a definition is its text. `made_from` are the names that the statement used, `reads`
-    those that using the definition reads.
+    - `label`: the label of the cell at that time.
+    - `value`: the text for a definition; None after it was dropped (then `weight` is -1).
+    - `content`: a number that equal values of the name share; 0 until it is compared.
+    - `weight`: the approximate number of characters of an earlier value; 0 for the current one.
+    - `made_from`: the names that the statement used. `reads`: the names that a use of the definition reads.
     """
 
     run: int
@@ -138,13 +144,13 @@ class Version:
 
     @property
     def statement(self) -> str:
-        """The statement that made it, as written."""
+        """The source text of the statement that made it."""
         return self.source.text[self.span.start : self.span.end]
 
 
 @dataclass(slots=True)
 class _Run:
-    """A run of a cell whose text is not analysed yet. `more`: it continues the run before."""
+    """A run of a cell whose texts are not read yet. `more`: it continues the cell's previous run."""
 
     cell: Cell
     label: str
@@ -157,14 +163,14 @@ class _Run:
 
 
 class Provenance:
-    """The cells of a run. `begin` and `end` enclose each; a text that runs outside of them is a separate cell."""
+    """The cells of a run. `begin` and `end` enclose each; a text that runs outside of a cell counts as its own cell."""
 
     kinds: ClassVar = (Bound, CellStarted)
 
     def __init__(self, former: Provenance | None = None) -> None:
         self.cells: dict[str, Cell] = {}
         self.order: Sequence[str] = former.order if former is not None else ()
-        """Keys of cells in the order of the notebook, if the front end sends it."""
+        """The keys of the notebook's cells, in order, if the front end sends them."""
         self.names: dict[str, deque[Version]] = {}
         self.cell_of: dict[str, Cell] = {}
         """The cell of each text that has run, by the path of the text (`c1`)."""
@@ -176,7 +182,7 @@ class Provenance:
         self._more = False
         self.calling: Opening | None = None  # the cell that runs
         self.last: Opening | None = former.last if former is not None else None
-        """The cell that has begun last, whether it ran a program or not."""
+        """The last cell that has begun, even if it ran no program."""
         self._texts: list[tuple[Source, Language]] = []
         self._bound: dict[str, Bound] = {}
         self._files: dict[str, str] = {}
@@ -190,34 +196,34 @@ class Provenance:
         workspace.add_listener(self, replayed=True)
         workspace.imports.report_to(self._loaded)
 
-    # ------------------------------------------------------------ what happens
+    # ------------------------------------------------------------ events
 
     def begin(self, opening: Opening) -> None:
-        """A cell begins. It counts from the moment in which a program of it runs."""
-        self._close(failed=False)  # of a text outside of cells
+        """Begin a cell. It counts only once a program of it runs."""
+        self._close(failed=False)  # a text outside of cells
         self.calling = self.last = opening
         open_request.cell.set("" if opening.key.startswith("text:") else opening.key)
         open_request.run.set(opening.run)
 
     def end(self, *, failed: bool) -> None:
-        """The cell is over; what it has bound by now stays, however it ended."""
+        """End the cell. Its bindings stay, even if it failed."""
         self._close(failed=failed)
         self.calling = None
 
     def settle(self) -> None:
-        """The text outside of cells has ended."""
+        """End a text that ran outside of cells."""
         if self.calling is None:
             self._close(failed=False)
 
     def forget(self, keys: Sequence[str]) -> None:
-        """These cells were deleted in the notebook."""
+        """Mark cells as deleted in the notebook."""
         for key in keys:
             if key in self.cells:
                 self.cells[key].gone = True
 
     def arrange(self, cells: Sequence[tuple[str, str]]) -> None:
-        """The cells of the notebook in order: their keys and texts. Cells of a run that was brought back are known only
-        by their texts, and get their keys here."""
+        """Set the order of the notebook's cells, given by key and text. Cells of a restored run, which were known only
+        by their texts, get their keys."""
         self.order = [key for key, _ in cells]
         waiting = {bare(cell.code): cell for cell in self.cells.values() if cell.key.startswith("text:")}
         for key, code in cells:
@@ -231,7 +237,7 @@ class Provenance:
             cell.gone = cell.gone or key not in there
 
     def _adopt(self, cell: Cell, key: str, code: str) -> None:
-        """A cell that was known only by its text gets the key that the front end has for it."""
+        """Give the front end's key to a cell that was known only by its text."""
         del self.cells[cell.key]
         cell.key, cell.code, cell.opening = key, code, replace(cell.opening, key=key, code=code)
         self.cells[key] = cell
@@ -246,7 +252,7 @@ class Provenance:
     def _text_begins(self, source: Source, path: str) -> None:
         assert self.workspace is not None
         language = self.workspace.running_language
-        if self.calling is None:  # one that is replayed, or a binding that Python makes
+        if self.calling is None:  # a replayed text, or a binding made by Python
             self._close(failed=False)
             opened = self._known.get(bare(source.text)) or Opening.of(source.text, None, source.prompt)
         else:
@@ -275,7 +281,7 @@ class Provenance:
             self._adopt(cell, opening.key, opening.code)
         former = cell.opening if cell is not None else None
         same = former is opening or (former is not None and opening.python and former.number == opening.number)
-        self._more = same and self.calling is not None  # a text that is replayed is a run of its cell
+        self._more = same and self.calling is not None  # each replayed text counts as a whole run of its cell
         if cell is None:
             cell = self._cell_of(opening)
         cell.opening, cell.code, cell.ran, cell.gone = opening, opening.code, self.runs, False
@@ -333,7 +339,7 @@ class Provenance:
             version.value, version.weight = None, -1
 
     def content(self, name: str, version: Version) -> int:
-        """A number that versions of the name with equal contents share."""
+        """Return a number that is the same for all versions of the name with equal contents."""
         if not version.content:
             for other in self.names[name]:
                 if other is not version and other.content and other.known and version.known and _equal(other, version):
@@ -355,14 +361,14 @@ class Provenance:
     # ------------------------------------------------------------ reading texts
 
     def expect(self, opening: Opening, texts: Sequence[tuple[Source, Language]]) -> Cell:
-        """Return a cell that is about to run with these texts, with the inputs that it would find now."""
+        """Return the cell that is about to run with these texts, with the inputs that it would find now."""
         self.read()
         cell = self._cell_of(opening)
         cell.inputs = dict(self._inputs(_read(texts).reads, self.runs + 1))
         return cell
 
     def read(self) -> None:
-        """Everything that has run is read afterwards: inputs of cells, definitions, contents."""
+        """Read the texts of all runs so far: inputs of cells, definitions, contents."""
         self.settle()
         while self._unread:
             self._read_first()
@@ -373,27 +379,27 @@ class Provenance:
         cell = run.cell
         made = dict.fromkeys([*reader.defined, *run.bound], 0)
         for name, found in reader.defined.items():
-            # an import is another one when its file is
+            # an import changes with its file
             text = "\n".join([found.text, *sorted(run.files.values())]) if found.step.kind == "import" else found.text
             version = Version(run.number, cell, run.label, text, found.language, found.source, found.step.span)
             version.defined, version.reads = True, found.reads
             self._add(name, version)
         for name in made:
             left = next((one for one in self.names[name] if one.run == run.number), None)
-            if left is None:  # so much has happened to the name since that it is forgotten
+            if left is None:  # this version was dropped after many later ones
                 self._contents += 1
                 made[name] = self._contents
                 continue
             left.made_from = reader.made_from(left.source, left.span) if not left.defined else ()
             made[name] = self.content(name, left)
-        # what a run that failed has not bound again is still there from before
+        # names that a failed run has not bound again keep their earlier values
         cell.made = {**cell.made, **made} if run.failed or run.more else made
         if cell.ran == run.number:
             inputs = dict(self._inputs(reader.reads, run.number))
             cell.inputs = {**inputs, **cell.inputs} if run.more else inputs
 
     def _inputs(self, names: frozenset[str], run: int) -> Iterator[tuple[str, tuple[int, Cell | None]]]:
-        """The inputs of a run that used these names, and what the definitions among them use in turn."""
+        """Yield the inputs of a run that used these names, including names that used definitions read in turn."""
         seen, agenda = set[str](), sorted(names, reverse=True)
         while agenda:
             name = agenda.pop()
@@ -409,7 +415,7 @@ class Provenance:
                 yield name, (self.content(name, version), version.cell)
 
 
-# ---------------------------------------------------------------- what a text uses and makes
+# ---------------------------------------------------------------- names that a text uses and makes
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,13 +431,13 @@ class _Definition:
 
 
 class Reader:
-    """Reads the steps of the programs of a cell, one after the other: what they use that they have not made before."""
+    """Reads the steps of a cell's programs, in order, and collects the names that they use before binding them."""
 
     def __init__(self) -> None:
         self.used: dict[str, None] = {}
         self.defined: dict[str, _Definition] = {}
         self._bound: set[str] = set()
-        self._steps: dict[int, list[Step]] = {}  # of each text, as they begin in it
+        self._steps: dict[int, list[Step]] = {}  # the steps of each text, by their start
 
     @property
     def reads(self) -> frozenset[str]:
@@ -447,12 +453,12 @@ class Reader:
                 used: dict[str, None] = dict.fromkeys(step.reads)
                 for way in step.ways:
                     _sequence(way.steps, set(step.own), used)
-                # names in the bodies of a definition are used by its users
+                # a statement that uses a definition uses the names in its body
                 self.defined[step.uses[0]] = _Definition(step, source, language, frozenset(used) - {*step.own})
         _sequence(ordered, self._bound, self.used)
 
     def made_from(self, source: Source, span: Span) -> tuple[str, ...]:
-        """The names that the statement of a binding uses, those of its bodies too."""
+        """Return the names that the statement of a binding uses, including its bodies."""
         steps = self._steps.get(id(source), [])
         end = bisect_left(steps, span.end, key=lambda step: step.span.start)
         begin = end
@@ -472,7 +478,8 @@ def _read(texts: Sequence[tuple[Source, Language]]) -> Reader:
 
 
 def _sequence(steps: Sequence[Step], bound: set[str], used: dict[str, None]) -> None:
-    """Add to `used` what steps use before it is `bound`, and to `bound` what they certainly bind."""
+    """Add the names that the steps use before they are bound to `used`, and the names that they certainly bind to
+    `bound`."""
     for step in steps:
         used.update((name, None) for name in (*step.reads, *step.uses) if name not in bound)
         ends = []
@@ -488,7 +495,7 @@ def _sequence(steps: Sequence[Step], bound: set[str], used: dict[str, None]) -> 
 
 
 def bare(text: str) -> str:
-    """Return a text without parts that don't distinguish it: the line of the cell magic, outer blank lines."""
+    """Return the part of a cell's text that identifies it: no line of the cell magic, no outer blank lines."""
     lines = text.strip().splitlines()
     return "\n".join(lines[1:] if lines and lines[0].startswith("%%") else lines).strip()
 
@@ -497,11 +504,11 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-# ---------------------------------------------------------------- values that are kept
+# ---------------------------------------------------------------- kept values
 
 
 def _kept(value: Value) -> object:
-    """Return the value as it is now: a session's answer is kept under its name, and changes with it."""
+    """Return a snapshot of a value: the answer in a file changes when the file does."""
     if isinstance(value, Reference):
         try:
             return value.read()
@@ -520,7 +527,7 @@ def _equal(one: Version, other: Version) -> bool:
 
 
 def weight(value: object) -> int:
-    """About how many characters a value holds; it stops counting at `LARGEST`."""
+    """Return the approximate number of characters of a value, at most `LARGEST`."""
     total, agenda = 0, [value]
     while agenda and total < LARGEST:
         match agenda.pop():

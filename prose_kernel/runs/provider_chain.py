@@ -1,19 +1,19 @@
-"""The way of a session, from the statement to the provider.
+"""The chain of ports that a session passes through, from the statement to the provider.
 
     session "..."           machine: the statement asks the port `sessions` of its run
       lazy                  runs/lazy_objects.py: the first session of a run loads all of the following
       CountedSessions       models/usage.py: budgets; tokens and costs
       RememberingSessions   models/agent_memory.py: the memory of a persistent agent
-      RecordedOnlySessions  models/providers/default_provider.py: the error where nothing and no person answers
-      RecordedSessions      cassettes/recorded_sessions.py: the recorded answer, else the next one's, which it records
-      LiveProviders         models/provider_pool.py: makes the model or agent that is chosen
+      RecordedOnlySessions  models/providers/default_provider.py: the error if neither provider nor person can answer
+      RecordedSessions      cassettes/recorded_sessions.py: the recorded answer, or else a live one, which it records
+      LiveProviders         models/provider_pool.py: makes the chosen model or agent
         ModelSessions       models/providers/model_sessions.py: a conversation with a model and its tools
           ModelServers      models/providers/model_servers.py: the server, its queue, retries and fallbacks
         AcpSessions         models/providers/acp.py: a CLI agent
 
-`SessionServices.sessions` is that list. Other providers end it in the place of `LiveProviders`: `HumanSessions`,
-`Unconfigured`, `ScriptedSessions`, `FunctionSessions`, `DryRunSessions`. A condition takes the way of
-`SessionServices.judge`. Nothing is imported, read or started before it is needed.
+`SessionServices.sessions` builds this chain. Other providers end it instead of `LiveProviders`: `HumanSessions`,
+`Unconfigured`, `ScriptedSessions`, `FunctionSessions`, `DryRunSessions`. Conditions use `SessionServices.judge`.
+Nothing is imported, read or started before it is needed.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class Facilities:
     """The services of a run for its sessions.
 
     `interrupt` cancels the run; a person's `:quit` calls it. `guard` starts the processes of CLI agents, `terminals`
-    their commands. `more_tools` makes the tools of commands, tasks and `Exec`. `is_answered` looks into the journals of
-    runs that were killed. `functions` is the directory whose Python functions sessions may use; `note` writes the run's
-    audit log. `recordings` and `ways` to model servers are those that many runs share. `overrides` are ports that
-    Python code supplies in place of the chosen ones.
+    their commands. `more_tools` makes the tools of commands, tasks and `Exec`. `is_answered` searches the journals of
+    killed runs. `functions` is the directory whose Python functions sessions may use; `note` writes the run's audit
+    log. `recordings`, and the `ways` to model servers, may be shared by many runs. `overrides` are ports that Python
+    code supplies instead of the chosen ones.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -104,8 +104,8 @@ def connect(
 ) -> SessionServices:
     """Make the services for these options.
 
-    `before` are the services that these replace in the same run: its recordings stay open, and what it has consumed,
-    permitted and remembered stays. A script's judgements count with every provider. Raises `UsageError` for an unknown
+    `before` are the services that they replace in the same run: recordings stay open, and consumption, permissions and
+    memories are taken over. A script's judgements count with every provider. Raises `UsageError` for an unknown
     provider or judge and for an invalid script; then nothing has changed.
     """
     person, run = serial(asker), run or Facilities()
@@ -134,7 +134,7 @@ def connect(
 
 
 class PermissionNotes:
-    """Writes the answers to permission questions into the recordings in use, if there are any."""
+    """Records the answers to permission questions in the current recordings, if there are any."""
 
     def __init__(self) -> None:
         self._cassettes: Cassettes | None = None
@@ -149,11 +149,11 @@ class PermissionNotes:
 
 @dataclass(frozen=True)
 class SessionServices:
-    """The ports of a machine that have to do with sessions, each put together from its first link to its last.
+    """The ports of a machine that concern sessions. Each port is a chain, built from its first link to its last.
 
-    `asker` is the person that all of them share: pass the same one to the gates, so that questions take turns.
-    `choice` is the provider of sessions, `judges` what decides conditions; `detected` the vendor whose key was found
-    while none was chosen; `usage` is what the run has consumed. Close the services when the run ends.
+    `asker` is the person for all of them: pass the same one to the gates, so that questions take turns. `choice` is the
+    provider of sessions, `judges` the judge of conditions; `detected` is the vendor whose API key was found if no
+    provider was chosen; `usage` is the consumption of the run. Close the services when the run ends.
     """
 
     asker: SerialAsker
@@ -172,7 +172,7 @@ class SessionServices:
 
     @cached_property
     def sessions(self) -> Sessions:
-        """The chain of a session."""
+        """The chain for sessions."""
         means, kind, recorded = self.means, self.choice.kind, self.choice.recorded
         no_provider = kind == "none" and means.options.cassette.mode is None
         links: list[tuple[bool, _Link]] = [
@@ -198,7 +198,7 @@ class SessionServices:
 
     @cached_property
     def judge(self) -> Judge:
-        """The chain of a condition."""
+        """The chain for conditions."""
         rules, criteria = self.means.options.judge.rules, self.means.options.judge.criteria
         if self.choice.kind == "dry-run":
             dry = judging.JudgeChain(rules, None, self.script, dry_run=True, criteria=criteria)
@@ -223,7 +223,7 @@ class SessionServices:
 
     @cached_property
     def phrases(self) -> Phrases | None:
-        """The chain of the words of a question to the person; None where its text stays as it is."""
+        """The chain that phrases questions to the person; None if their texts stay unchanged."""
         judge = self.means.options.judge
         if not judge.phrase or judge.rules == "only" or self.choice.kind == "dry-run":
             return None
@@ -236,18 +236,18 @@ class SessionServices:
 
     @cached_property
     def races(self) -> Races | None:
-        """Which branches won; None where nothing is recorded."""
+        """The recorded winners of races; None if nothing is recorded."""
         return RecordedRaces(self.cassettes, asker=self.asker) if self.choice.recorded else None
 
     @cached_property
     def digests(self) -> DigestMemories:
-        """The memories of agents of VVM."""
+        """The memories of VVM's agents."""
         means, idle = self.means, self.choice.kind == "dry-run"
         return DigestMemories(means.where, means.clock, self.memories, means.options.memory, idle=idle)
 
     @cached_property
     def commands(self) -> Commands | None:
-        """The commands of a dry run; None: commands run."""
+        """The `Commands` port of a dry run; None if commands really run."""
         if self.choice.kind != "dry-run":
             return None
         from prose_kernel.runs.session_description import DryRunCommands
@@ -257,7 +257,7 @@ class SessionServices:
     # ------------------------------------------------------------ the last links
 
     def _provider(self) -> Sessions | None:
-        """Return the provider for sessions that are not recorded; None: none may be asked."""
+        """Return the provider for sessions without a recorded answer; None if only recordings may answer."""
         match self.choice.kind:
             case "replay":
                 return None
@@ -292,7 +292,7 @@ class SessionServices:
         return self.live.sessions(choice) if choice is not None else None
 
     def _detected_choice(self) -> Choice | None:
-        """The vendor whose key is set, after the person has been informed."""
+        """Return the vendor whose API key is set, after informing the person."""
         return self._announced.choice() if self._announced is not None else None
 
     @cached_property
@@ -306,7 +306,7 @@ class SessionServices:
         return detected.notice(model or "the one each session names", self.cassettes.mode(self.asker), self.asker)
 
     def _model_answers(self) -> bool:
-        """Whether a model or agent answers sessions that are not recorded, rather than a person."""
+        """Return whether a model or agent, rather than a person, answers sessions that are not recorded."""
         if self.choice.kind == "none":
             return self._detected_choice() is not None
         return self.choice.kind != "human"
@@ -323,7 +323,7 @@ class SessionServices:
         return LimitedJudge(self.live.judge(choice, judge_model(choice, self.means.options)))
 
     def _live_phrases(self) -> Phrases | None:
-        """Return the judge that was chosen: no vendor is used for words only because its key was found."""
+        """Return the chosen judge. A vendor whose key was only found in the environment is not used for this."""
         return self.live.judge(self.judges, judge_model(self.judges, self.means.options)) if self.judges.live else None
 
     # ------------------------------------------------------------ while they are in use
@@ -335,9 +335,9 @@ class SessionServices:
         return describe(request, self)
 
     def again(self, request: Request, notes: Mapping[str, Any], got: bool) -> None:
-        """Count the consumption that the journal noted with a replayed answer of an earlier process.
+        """Apply the notes on a replayed answer: consumption, recording and memory.
 
-        `got` is true if the program got the answer then, false after a failure.
+        `got` is true if the program received the answer, false after a failure.
         """
         self.usage.again(notes.get("usage", ()))
         budgets.again(notes)
@@ -347,8 +347,11 @@ class SessionServices:
             again(self.memories, self.means.where.cwd, request, notes["memory"])
 
     def refuse_unpriced(self, models: Sequence[str | None], *, judges: bool) -> None:
-        """Under a budget of money: raise `UsageError` where a model that sessions name (None: the default), or the one
-        that judges, has no known price. A replay needs none: it asks no model."""
+        """Raise `UsageError` if the price of a model is unknown, which a budget of money needs.
+
+        `models` are the names in sessions (None: the default); `judges`: the judge's model counts, too. A replay asks
+        no model, so it needs no prices.
+        """
         mode = self.cassettes.mode(self.asker) if self.choice.recorded else "off"
         if mode == "replay" and any(self.cassettes.shelf.entries()):
             return
@@ -361,14 +364,14 @@ class SessionServices:
             asked.append((judge, None, judge_model(judge, options) or judge.model))
         for choice, name, default in asked:
             if choice.kind == "model":
-                with contextlib.suppress(ProviderError):  # reported where the session is asked
+                with contextlib.suppress(ProviderError):  # reported when the session runs
                     for meant in vendors.chain(choice.name, options, name, default):
                         if not prices.is_known(meant.name, meant.model, meant.options.price):
                             message, hint = vendors.unpriced(meant)
                             raise UsageError(message, hint=hint)
 
     async def close(self) -> None:
-        """End the agents' processes and write what is still to be recorded. A second call does nothing."""
+        """End the agents' processes and write pending recordings. A second call does nothing."""
         try:
             await self.live.close()
         finally:
@@ -376,11 +379,11 @@ class SessionServices:
 
 
 _Link = Callable[[Any], Any]
-"""Puts a port around another one."""
+"""Wraps a port in another one."""
 
 
 def _linked(links: Sequence[tuple[bool, _Link]], last: Any) -> Any:
-    """Put the links that are used around the last one; the first link comes outermost."""
+    """Wrap `last` in the links that are used; the first link is the outermost one."""
     for used, link in reversed(links):
         if used:
             last = link(last)
@@ -418,7 +421,7 @@ def _means(
         options,
         where,
         run.clock,
-        # the same approvals for the whole run: an answer "always" holds for it
+        # the same approvals for the whole run, because the answer "always" applies to all of it
         earlier.approvals if earlier is not None else Approvals(person, run.clock, notes.ask, audit=run.note),
         run.guard,
         run.terminals,
@@ -430,7 +433,7 @@ def _means(
 
 
 def _cassettes(means: ProviderContext, shared: SharedCassettes | None, before: SessionServices | None) -> Cassettes:
-    """Return the recordings for these options: those that are open, or other ones in their place."""
+    """Return the recordings for these options: the open ones if they fit, otherwise new ones that replace them."""
     options, earlier = means.options, before.means if before is not None else None
     same = earlier is not None and (earlier.options.cassette, earlier.options.permissions, earlier.where) == (
         options.cassette,

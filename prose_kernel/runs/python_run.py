@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _TEXT: Final = "program"
-"""The name of a program that is given as text, in messages and in the run's log."""
+"""The name, in messages and in the run's log, of a program that is given as text."""
 _UNATTENDED: Final = "the program was started from Python without an asker"
 
 
@@ -62,10 +62,10 @@ class Options(TypedDict, total=False):
 
 
 class PythonRun:
-    """A workspace, and the program that it is made for, if there is one."""
+    """A workspace for the cells of a session, or for one program."""
 
     def __init__(self, start: Start, inputs: Mapping[str, object] | None, options: Options) -> None:
-        """Raises `UsageError` for settings that make no sense, `TypeError` for an unknown option."""
+        """Raises `UsageError` for an invalid argument or setting, `TypeError` for an unknown option."""
         if unknown := sorted(options.keys() - Options.__optional_keys__):
             raise TypeError(f"there is no option `{unknown[0]}`")
         for name, given in (("inputs", inputs), *options.items()):
@@ -94,7 +94,7 @@ class PythonRun:
         options: Options,
         language: str | None = None,
     ) -> PythonRun:
-        """Compile a program that is not compiled yet. Raises `CompileError` and `UsageError`."""
+        """Return the run of a program, compiling it if necessary. Raises `CompileError` and `UsageError`."""
         directory = directory_of(options)
         text, name, meant = _read(program, language, directory)
         run = cls(Start(directory, name, notebook=False, language=meant), inputs, options)
@@ -123,12 +123,12 @@ class PythonRun:
 
         async def result(error: ProseError | None) -> Result:
             found = self._result(error)
-            return replace(found, bindings=dict(found.bindings))  # they can be read as long as the run is open
+            return replace(found, bindings=dict(found.bindings))  # they can be read only while the run is open
 
         return await to_end(lambda: self.workspace, self._run(self.program.compiled, self.workspace.language), result)
 
     async def text(self, compiled: Compiled, language: Language) -> Result:
-        """Run one text in the run."""
+        """Run a text and return its result. The run stays open for further texts."""
         try:
             await self._run(compiled, language)
         except ProseError as error:
@@ -136,7 +136,8 @@ class PythonRun:
         return self._result(None)
 
     async def _run(self, compiled: Compiled, language: Language) -> None:
-        """Raises `Interrupted` if `interrupt` ended the text, and `CancelledError` if the caller was cancelled."""
+        """Run a text. Raises `Interrupted` if `interrupt` ended it, and `CancelledError` if the caller was
+        cancelled."""
         self._value = None
         try:
             self._value = await self._finished(self.workspace.run(compiled, language=language))
@@ -146,7 +147,7 @@ class PythonRun:
             raise Interrupted from None
 
     def _result(self, error: ProseError | None) -> Result:
-        """The result of a text. Raises `UsageError`: nothing of it has run."""
+        """Return the result of a text that ended with `error`. Raises a `UsageError` again: nothing has run."""
         if isinstance(error, UsageError):
             raise error
         status: Status = "interrupted" if isinstance(error, Interrupted) else "failed" if error else "completed"
@@ -163,8 +164,8 @@ class PythonRun:
         )
 
     async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of the work, which is interrupted, not cancelled, when the caller is cancelled: its commands end,
-        and `finally` bodies run, before the cancellation continues."""
+        """Return the result of the work. If the caller is cancelled, interrupt the work instead of cancelling it, so
+        that its commands end and its `finally` bodies run before the cancellation continues."""
         task = asyncio.ensure_future(work)
         while True:
             try:
@@ -185,7 +186,7 @@ def _usage(services: SessionServices | None) -> Usage:
 
 
 def directory_of(options: Options) -> Path:
-    """Raises `UsageError`."""
+    """Return the absolute working directory of the run. Raises `UsageError` if it does not exist."""
     cwd = options.get("cwd", ".")
     _require("cwd", cwd)
     return Path(cwd).absolute()
@@ -200,7 +201,7 @@ def _like(*members: str) -> Callable[[object], bool]:
 
 
 def _is_directory(given: object) -> bool:
-    return isinstance(given, (str, os.PathLike)) and os.path.isdir(Path(given))  # noqa: PTH112 - of no name an exception
+    return isinstance(given, (str, os.PathLike)) and os.path.isdir(Path(given))  # noqa: PTH112 - never raises
 
 
 def _is_program(given: object) -> bool:
@@ -221,18 +222,18 @@ _ACCEPTED: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "gates": (_by_name, "decisions by name"),
     "listener": (callable, "a function"),
 }
-"""A check for each argument, and words for its values."""
+"""For each argument, a function that checks its value, and a description of the accepted values."""
 
 
 def _require(name: str, given: object) -> None:
-    """Raise `UsageError` for an argument that makes no sense."""
+    """Raise `UsageError` if the value of an argument has the wrong type."""
     accepts, words = _ACCEPTED[name]
     if not accepts(given):
         raise UsageError(f"argument {name}: {words}, not {shown(given)}")
 
 
 def _supplied(name: str, value: object) -> str:
-    """The text of an input. Raises `UsageError` for what is not JSON."""
+    """Return the text of an input: its value, as JSON if it is not a text. Raises `UsageError` if that fails."""
     if isinstance(value, str):
         return value
     _require_json(name, value, data_size.LEVELS)
@@ -259,7 +260,7 @@ def _require_leaf(name: str, value: object) -> None:
 
 
 def _decisions(gates: Mapping[str, Any]) -> Mapping[str, bool]:
-    """Raises `UsageError`. Only True approves: a text such as `no` decides nothing."""
+    """Return the decisions. Raises `UsageError` for one that is not a bool: a text such as `no` would be true."""
     for name, decision in gates.items():
         if not isinstance(decision, bool):
             raise UsageError(f"`gates`: the decision about {name} is True or False, not {shown(decision)}")
@@ -275,7 +276,7 @@ def language_named(name: str) -> Language:
 
 
 def _read(program: str | Path | Program, language: str | None, directory: Path) -> tuple[str, str, Language]:
-    """The text of a program, its name, and its language. Raises `CompileError` (E109) and `UsageError`."""
+    """Return text, name and language of a program. Raises `CompileError` (E109) and `UsageError`."""
     _require("program", program)
     if isinstance(program, Program):
         return "", program.name, language_named(program.language)
@@ -299,7 +300,8 @@ def _loaded(directory: Path, changes: Mapping[str, Any]) -> Settings:
 
 
 def _converted(name: str, value: object, kind: Any) -> Any:
-    """Raises `UsageError`. Texts are left to `load`, which reads them as it does those of the environment."""
+    """Convert a value to the type of its setting. `load` converts texts, in the same way as environment variables.
+    Raises `UsageError`."""
     from prose_kernel.runs.toml_file import accepted, convert
 
     if value is None or isinstance(value, (str, Path)):

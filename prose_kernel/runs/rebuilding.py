@@ -1,7 +1,7 @@
 """Rebuild the rows of a run in its database from the journal (`prose runs rebuild`, docs/how-to/durability.md).
 
-The run is replayed, so nothing is asked and no command runs. The store and the trace of a live run write the rows, in
-one transaction: a rebuild that fails leaves the rows as they were.
+The run is replayed, so nothing is asked and no command runs. The same store and trace as in a live run write the rows,
+in one transaction: a failed rebuild leaves the rows unchanged.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DATABASES: Final = ("sqlite", "postgres")
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """The database, for people, and its number of rows of each kind."""
+    """The result of a rebuild: the description of the database, and its number of rows of each kind."""
 
     database: str
     bindings: int
@@ -55,16 +55,16 @@ class Rebuilt:
 
 
 def is_in_database(journal: JournalRead) -> bool:
-    """Whether a run keeps its values in a database."""
+    """Return whether a run keeps its values in a database."""
     head = journal.head
     return languages.LANGUAGES[head.language].state == "state" and head.settings.get("state") in DATABASES
 
 
 async def rebuild(journal: JournalRead, settings: Settings, cwd: Path) -> Rebuilt:
-    """Rebuild the rows of a run. Only the process in whose directory it was begun may do that.
+    """Rebuild the rows of a run. `cwd` must be the directory in which it was begun.
 
-    Raises `UsageError` if the run is running, if its journal is damaged or cannot be replayed, if it is in files, and
-    if the database cannot be used. Nothing is changed then.
+    Raises `UsageError` if the run is running or kept in files, if its journal is damaged or cannot be replayed, and if
+    the database cannot be used; then nothing has changed.
     """
     run = journal.head.run
     journal.require_whole()
@@ -87,8 +87,8 @@ async def rebuild(journal: JournalRead, settings: Settings, cwd: Path) -> Rebuil
 
 
 def _hint(problem: Exception) -> str:
-    """What to do about an error of the database."""
-    unstored = isinstance(problem, StoreFailed)  # its hint is for a run that continues
+    """Return the hint for an error of the database."""
+    unstored = isinstance(problem, StoreFailed)  # its own hint is about continuing a run
     if isinstance(problem, StateError) and problem.hint and not unstored:
         return problem.hint
     if getattr(problem.__cause__ if unstored else problem, "damaged", False):
@@ -122,7 +122,7 @@ async def _rebuild(journal: JournalRead, settings: Settings) -> Rebuilt:
 
 
 class _RecordClock(SystemClock):
-    """The time of the journal's record that was replayed last."""
+    """A clock that shows the time of the last replayed record of the journal."""
 
     def __init__(self) -> None:
         self._time = datetime.now(UTC)
@@ -131,12 +131,12 @@ class _RecordClock(SystemClock):
         return self._time
 
     def pass_record(self, milliseconds: int) -> None:
-        """A record of this time has been replayed."""
+        """Set the time to that of a replayed record."""
         self._time = datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 class _Gates:
-    """The gate records of a run as far as its journal knows them: not who was refused, nor when a process resumed."""
+    """The gate records of a run as far as its journal has them: without refused decisions and times of resumption."""
 
     def __init__(self, statements: Statements, clock: _RecordClock) -> None:
         self._closing = "cancelled"
@@ -146,11 +146,11 @@ class _Gates:
         self._steps: list[tuple[gates.Record, GateDecision | None, datetime]] = []
 
     def begin(self) -> None:
-        """A text begins: gates that close in it were cancelled, until it is interrupted."""
+        """Begin a text: gates that close without a decision were cancelled."""
         self._closing = "cancelled"
 
     def interrupt(self) -> None:
-        """The run was interrupted: gates that close now say so."""
+        """Note an interrupt: gates that close from now on were interrupted."""
         self._closing = "interrupted"
 
     def open(self, request: GateRequest) -> None:
@@ -159,25 +159,25 @@ class _Gates:
         self._open[key] = gates.Record(self._statements.run_id, request, now, now)
 
     def asked(self, key: str, when: datetime) -> None:
-        """The request for the decision of a gate is in the journal."""
+        """Add the record of an open gate, whose request has been replayed."""
         if (record := self._open.get(key)) is not None:
             ends = when + timedelta(seconds=record.request.timeout)
             self._open[key] = record = replace(record, created_at=when, timeout_at=ends)
             self._steps.append((record, None, when))
 
     def kept(self, key: str) -> None:
-        """The decision is that of an earlier run, which has the record."""
+        """Remove a gate whose decision was kept from an earlier run: that run has the record."""
         record = self._open.pop(key, None)
         self._steps = [step for step in self._steps if step[0] is not record]
 
     def decided(self, key: str, decision: GateDecision | None = None) -> None:
-        """A gate was decided, or closed without a decision."""
+        """Close a gate with its decision, or without one."""
         if (record := self._open.pop(key, None)) is not None:
             closed = GateDecision("rejected", gates.SYSTEM, reason=self._closing)
             self._steps.append((record, decision or closed, self._clock.now()))
 
     def write(self, connection: schema.Connection) -> None:
-        """Write the records that the database does not have."""
+        """Write the records that the database does not have yet."""
         rows = GateRows(connection, self._statements, self._clock)
         there = {row.record.id for row in rows.all()}
         for record, decision, when in self._steps:
@@ -195,7 +195,7 @@ class _Gates:
 
 
 class _Rebuilding(ReplayListener):
-    """Passes the events of the run to its trace, its texts to its store, and its gates to `gates`."""
+    """Passes the events of a replayed run to its trace, its texts to its store, and its gates to `gates`."""
 
     def __init__(
         self, kept: StoredRun, store: DatabaseStore, gates: _Gates, clock: _RecordClock, notebook: bool

@@ -1,7 +1,7 @@
 """The language reference that ships with the package (`docs/reference/`), section by section.
 
-`prose explain` and `%explain` print what `section` returns. For a code that is its entry in the reference, then a
-program with the mistake and its correction, from `corrections.md` of the language. A page is read when first needed.
+`prose explain` and `%explain` print the result of `section`. For a code, this is its entry in the reference, then a
+program with the mistake and its correction, from the language's `corrections.md`. Pages are read when first needed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 from prose_kernel.errors import UsageError
 
 DEFAULT = "openprose"
-"""The page of a code or a section number without a language, unless a caller prefers the page of another language."""
+"""The page for codes and section numbers without a language, unless a caller prefers the page of another language."""
 
 SCRIPTS = "prose-md"
-"""The page with the codes that only contract files and ProseScript have."""
+"""The page of the codes that only contract files and ProseScript have."""
 
 _TABLES = {DEFAULT: ("exec-and-tasks", "2.1"), "vvm": ("vvm", "5")}
-"""Sections that define words in a table: properties of commands, functions."""
+"""Page and section with a table of words: properties of commands, and functions."""
 
 _PACKAGE = Path(__file__).parents[1]
 _HEADING = re.compile(r"(#{2,6}) (?:([EVWR]\d{3}): |(\d+(?:\.\d+)*)\.? )(.+)")
@@ -30,7 +30,7 @@ _KEY = re.compile(r"[EVWR]\d+|\d+(?:\.\d+)*\.?", re.IGNORECASE)
 _OF_SCRIPTS = re.compile(r"[EW]3\d\d|E23\d")
 _OLD_CODE = re.compile(r"([EW])(\d{3})")
 _MEANING = re.compile(r"[3-6]\.\d+$")
-"""Sections that say what the words of a language mean."""
+"""The numbers of sections that explain the words of a language."""
 _LEAF = re.compile(r"[3-9]\.\d+$")
 _FENCE = re.compile(r" *(`{3,})")
 _COMMENT = re.compile(r"<!-- .* -->\n+")
@@ -69,16 +69,17 @@ def directory() -> Path:
 
 
 def pages() -> tuple[str, ...]:
-    """The names of all pages, the default page first."""
+    """Return the names of all pages, the default page first."""
     names = sorted(path.stem for path in directory().glob("*.md"))
     return tuple(sorted(names, key=lambda name: name != DEFAULT))
 
 
 @cache
 def parts(page: str) -> tuple[tuple[str, str], ...]:
-    """The files of a page and their texts: its own, then those in the directory of its name, as it links to them.
+    """Return the files of a page and their texts: the main file, then those in the directory of its name, in the order
+    of its links.
 
-    Sections may go across files, so the files' own titles are left out, except the first.
+    A section may continue in the next file, so only the first file's title is included.
     """
     first = _markdown(page)
     others = dict.fromkeys(re.findall(rf"\]\(({page}/[\w-]+)\.md\)", first))
@@ -91,13 +92,13 @@ def _markdown(file: str) -> str:
 
 @cache
 def text(page: str) -> str:
-    """The Markdown of a page, with all of its parts."""
+    """Return the Markdown of a page with all of its parts."""
     return "".join(part for _, part in parts(page))
 
 
 @cache
 def headings(page: str) -> tuple[Heading, ...]:
-    """The numbered headings and the headings of codes in a page, in their order."""
+    """Return the numbered headings and the headings of codes in a page, in order."""
     found: list[tuple[int, int, str, str, str]] = []  # level, start, file, key, title
     at, fence = 0, ""
     for file, part in parts(page):
@@ -121,7 +122,7 @@ def headings(page: str) -> tuple[Heading, ...]:
 
 
 def heading(page: str, key: str) -> Heading | None:
-    """The heading of a code or section in a page; None without one, or without pages."""
+    """Return the heading of a code or section in a page; None if the heading or the pages are missing."""
     try:
         return _by_key(page).get(key)
     except (OSError, UsageError):
@@ -134,12 +135,12 @@ def _by_key(page: str) -> dict[str, Heading]:
 
 
 def is_key(word: str) -> bool:
-    """Whether a word can be a code or the number of a section."""
+    """Return whether a word has the form of a code or a section number."""
     return _KEY.fullmatch(word) is not None
 
 
 def page_of(code: str) -> str:
-    """The page that has an entry for a code: those of VVM begin with V or R."""
+    """Return the page with the entry of a code. Codes of VVM begin with V or R."""
     if code[:1] in ("V", "R"):
         return "vvm"
     return SCRIPTS if _OF_SCRIPTS.fullmatch(code) else DEFAULT
@@ -157,9 +158,11 @@ def link(code: str, base: str | None) -> str:
 
 @cache
 def about(word: str, page: str) -> Heading | None:
-    """The section of a page that is about a word of the language: the word is one of its topics (`try, raise`), or it
-    has it most often as code, or defines it in a table. The last resort is the grammar. None for a word that the pages
-    do not have, or without pages."""
+    """Return the section that explains a word of the language; None if there is none, or no pages.
+
+    This is the first section with the word in its title (`try, raise`), or the section that has the word most often in
+    code or defines it in a table. The last resort is the grammar.
+    """
     if page not in pages():
         return None
     own = headings(page)
@@ -183,18 +186,17 @@ def about(word: str, page: str) -> Heading | None:
 
 
 def _with_most(pattern: re.Pattern[str], sections: Iterable[Heading], least: int = 1) -> Heading | None:
-    """The section in which the pattern matches most often, the first of several; None with fewer than `least`."""
+    """Return the (first) section in which the pattern matches most often; None with fewer than `least` matches."""
     counts = [(len(pattern.findall(text(one.page), one.start, one.end)), -at, one) for at, one in enumerate(sections)]
     most = max(counts, default=None)
     return most[2] if most is not None and most[0] >= least else None
 
 
 def section(wanted: str, prefer: str = DEFAULT) -> str:
-    """The Markdown of a section: a code (`E004`, `V001`), a number (`3.7`, or `vvm 3.7` with the name of its page); of
-    a page (`vvm`) its outline.
+    """Return the Markdown of a section with its subsections, or the outline of a page.
 
-    A number without a page is one of the page `prefer`. A section holds its subsections. Raises `UsageError`, with the
-    nearest keys, when there is no such section.
+    `wanted` is a code (`E004`, `V001`), a section number (`3.7` of the page `prefer`, or `vvm 3.7`) or a page (`vvm`).
+    Raises `UsageError`, with the nearest keys, if there is no such section.
     """
     if wanted in pages():
         return outline(wanted)
@@ -218,7 +220,7 @@ def section(wanted: str, prefer: str = DEFAULT) -> str:
 
 
 def corrections(page: str) -> str:
-    """The Markdown with examples of the codes of a page; "" for a page without codes."""
+    """Return the Markdown with examples of the codes of a page; "" for a page without codes."""
     language = DEFAULT if page == SCRIPTS else page
     file = _PACKAGE / "language" / language / "corrections.md"
     return file.read_text(encoding="utf-8") if file.is_file() else ""
@@ -230,15 +232,14 @@ def _examples(page: str) -> dict[str, str]:
 
 
 def programs(diff: str) -> tuple[str, str]:
-    """Return the program with a mistake and the corrected one, from the text of a `diff` block: the first character of
-    a line says to which of them it belongs."""
+    """Return the program with a mistake and the corrected program, from the text of a `diff` block."""
     lines = diff.splitlines(keepends=True)
     before, after = ("".join(line[1:] or line for line in lines if line[0] != other) for other in "+-")
     return before, after
 
 
 def outline(page: str) -> str:
-    """The title of a page and its numbered sections as a list; a page without sections as a whole."""
+    """Return the title of a page and a list of its numbered sections; the whole page if it has no sections."""
     found = [heading for heading in headings(page) if heading.key[0].isdigit()]
     if not found:
         return text(page)
@@ -247,7 +248,7 @@ def outline(page: str) -> str:
 
 
 def _parsed(wanted: str) -> tuple[str, str]:
-    """The page, "" for none, and the key. Raises `UsageError` for a page that does not exist."""
+    """Return the page ("" if none is named) and the key. Raises `UsageError` for an unknown page."""
     *before, key = wanted.split() or [""]
     if not before:
         return "", key.upper().rstrip(".")
@@ -259,7 +260,7 @@ def _parsed(wanted: str) -> tuple[str, str]:
 
 
 def _renamed(key: str) -> str:
-    """A code of VVM from before its codes had their own letter: `V001` is V001, `V530` is V530."""
+    """Convert a code from before VVM's codes had their own letter: `E001` becomes V001, `W030` becomes V530."""
     old = _OLD_CODE.fullmatch(key)
     if old is None:
         return key

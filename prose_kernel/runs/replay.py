@@ -1,8 +1,8 @@
 """Replay a run from its journal: all its events in order, and its bindings at the end.
 
-Nothing is asked or run: every answer comes from the journal, and where its records end the replay ends. So this works
-for runs that are done, have failed, were killed or are running in another process, and with every backend.
-`Replay.gap` explains why a replay is incomplete, for example because this version runs the program differently.
+Nothing is asked or run: every answer comes from the journal, and the replay ends with its last record. So this works
+for runs that are done, failed, killed or running in another process, and for every backend. `Replay.gap` explains why a
+replay is incomplete, for example because this version runs the program differently.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from prose_kernel.storage.journal_reading import JournalRead, TextRead
 PATIENCE: Final = 120.0
 """Seconds that a replay may take."""
 _IDLE: Final = 1.0
-"""Seconds that a program may compute after its last record: it was killed, or runs, in a long computation."""
+"""Seconds that a program may compute after its last record: it may have been killed during a long computation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """When something was asked and when it was answered, in milliseconds since 1970; 0: not known."""
+    """The times of a request and its answer, in milliseconds since 1970; 0 if unknown."""
 
     asked: int = 0
     answered: int = 0
@@ -59,11 +59,11 @@ class Replay:
     outputs: frozenset[str] = frozenset()
     gap: str = ""
     errors: list[RunError | None] = field(default_factory=list)
-    """Of each text that was run: the error that ended it."""
+    """For each text that was run, the error that ended it."""
 
 
 def times_of(found: JournalRead) -> Mapping[str, Took]:
-    """Return when each request was asked and answered, by its key. Raises `UsageError` when the file cannot be used."""
+    """Return the times of each request and its answer, by key. Raises `UsageError` if the file cannot be used."""
     times: dict[str, Took] = {}
     for _, record in found.records(1):
         if isinstance(record, (Asked, Repeated)):
@@ -75,39 +75,39 @@ def times_of(found: JournalRead) -> Mapping[str, Took]:
 
 
 class ReplayListener:
-    """Receives what happens in a replay, in order. A subclass overrides the methods that it needs."""
+    """Receives the progress of a replay, in order. Subclasses override the methods that they need."""
 
     def __call__(self, event: Event) -> None:
-        """An event of the run."""
+        """Receive an event of the run."""
 
     def begins(self, text: TextRead, source: Source, language: Language) -> None:
-        """A file or cell of the run begins."""
+        """Called when a file or cell of the run begins."""
 
     def ends(self, text: TextRead, error: RunError | None) -> None:
-        """It has ended, or the records have."""
+        """Called when the file or cell has ended, or the records end before it."""
 
     def noted(self, notes: Mapping[str, Any]) -> None:
-        """The notes on an answer."""
+        """Receive the notes on an answer."""
 
     def passed(self, record: Record) -> None:
-        """This record has been replayed; the next one is due."""
+        """Called when this record was replayed, before the next one."""
 
     def over(self) -> None:
-        """The records have ended: the program is cancelled, and what it still does did not happen."""
+        """Called when the records end. The program is cancelled; later events are not part of the run."""
 
 
 async def replay(
     found: JournalRead, settings: Settings, listener: ReplayListener, store: Store | None = None
 ) -> Replay:
-    """Replay a run. Its bindings are put into `store`; None: into memory.
+    """Replay a run. Its bindings are put into `store`, by default into memory.
 
-    Never raises for what is in the journal's records; `UsageError` when the file itself cannot be used.
+    Never raises because of a record in the journal; raises `UsageError` if the file itself cannot be used.
     """
     return await Replaying(found, settings, listener, store).run()
 
 
 class Replaying:
-    """One replay of the records of a run. `lost` are texts of imported programs whose files are gone, by address."""
+    """A replay of the records of a run. `lost` has the texts of imported programs whose files are gone, by address."""
 
     lost: Mapping[str, str] = {}
 
@@ -133,7 +133,7 @@ class Replaying:
         self._journal = self._open()
 
     def _ports(self, unanswered: Any, store: Store) -> Ports:
-        """The outside: nothing of it is asked. Files of answers are those that the run has left."""
+        """Return ports that answer no request, and the files of answers that the run has left."""
         head, in_files = self._head, self._settings.vvm.state == "filesystem"
         return Ports(
             commands=unanswered,
@@ -195,14 +195,14 @@ class Replaying:
         return replayed
 
     def _end(self, errors: Sequence[RunError | None]) -> RunError | None:
-        """The error with which the run was closed."""
+        """Return the error with which the run was closed."""
         if self._found.finished is None or self._found.finished.status == "done":
             return None
         last = self._found.texts[-1].ended if self._found.texts else None
         return Interrupted() if last is not None and last.status == "interrupted" else errors[-1]
 
     async def _text(self, text: Text, source: Source, language: Language) -> None:
-        """Run a text in a separate task, which is cancelled at the end of its records."""
+        """Run a text in a separate task, which is cancelled at the end of the records."""
         machine = self._machines.of(language)
         self._machines.use(machine.host.ports.commands, None)
         for name, value in text.supplied.items():
@@ -246,7 +246,7 @@ class Replaying:
                 return
         await task
 
-    # ------------------------------------------------------------ what is replayed
+    # ------------------------------------------------------------ callbacks of the replayed run
 
     def _emit(self, event: Event) -> None:
         if not self._over:
@@ -265,9 +265,9 @@ class Replaying:
         self._listener.noted(notes)
 
     async def _load(self, request: LoadRequest) -> LoadedProgram:
-        """An import: its texts are those of the journal."""
+        """Load an import; its texts come from the journal."""
         language = self._running
-        if language.name not in self._programs:  # kept: a program that was loaded may load others
+        if language.name not in self._programs:  # kept, because a loaded program may load others
             self._programs[language.name] = self._programs_of(language)
         if self.lost and request.texts is None:
             request = structs.replace(request, texts=self.lost)
@@ -286,7 +286,7 @@ class Replaying:
 
 
 class Unwritten(JournalFile):
-    """A journal that is only read."""
+    """A journal file that is only read: nothing is written to it."""
 
     def append(self, record: Record) -> None: ...
 
@@ -294,8 +294,8 @@ class Unwritten(JournalFile):
 
 
 class NoAnswers:
-    """All other ports: a request ends the text that makes it. In a replay none gets that far, because `Journal.answer`
-    has the answer, or ends the text. `stop` is called first."""
+    """Ports without answers: a request calls `stop` and cancels the text that makes it. In a replay, no request gets
+    here, because `Journal.answer` has the answer or ends the text."""
 
     def __init__(self, stop: Callable[[], None] = lambda: None) -> None:
         self._stop = stop
@@ -304,7 +304,7 @@ class NoAnswers:
         return self._asked
 
     def replayed(self, *given: object) -> None:
-        """A gate was decided then: its record stays as it is."""
+        """Do nothing: the record of a replayed gate stays unchanged."""
 
     async def _asked(self, *given: object, **named: object) -> Any:
         self._stop()
@@ -312,7 +312,7 @@ class NoAnswers:
 
 
 class _Answers:
-    """The `Answers` port: the files of agents' answers, in memory and as the run has left them."""
+    """The `Answers` port: the files with agents' answers that the run has left, and changes of them in memory."""
 
     def __init__(self, run_id: str, directory: Path) -> None:
         self.readable = f".vvm/runs/{run_id}/bindings"

@@ -1,8 +1,7 @@
-"""Going back with files: what a run has changed since a record of its journal is undone (docs/how-to/durability.md).
+"""Go back with files: undo the changes that a run made since a record of its journal (docs/how-to/durability.md).
 
-Only paths that commands and sessions of the run have changed are written: those that they have changed since, and those
-that an earlier going back has changed. No link is followed, so nothing outside of
-the directory is written, whatever the history says.
+Only paths that commands and sessions of the run have changed since that record, or that going back has changed earlier,
+are written. No link is followed, so nothing outside of the directory is written, whatever the history contains.
 """
 
 from __future__ import annotations
@@ -29,8 +28,9 @@ _NOTHING_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 @dataclass(slots=True)
 class FileRestoration:
-    """The effect of going back on the files of a run: `targets` are the changed paths with their new content (None:
-    nothing). `foreign` are those of them that others have changed since, `left` what stays as it is, and why."""
+    """The effect of going back on the files of a run. `targets` maps changed paths to their new content (None: the file
+    is removed). `foreign` are the targets that other programs have changed since; `left` describes the paths that stay
+    as they are, with the reason."""
 
     directory: str
     contents: Path
@@ -40,8 +40,8 @@ class FileRestoration:
 
     @classmethod
     def before(cls, journal: JournalRead, record: int) -> FileRestoration:
-        """How to go back to the files at a record of a journal. Changes nothing. Raises `UsageError` if they were not
-        kept."""
+        """Return how to restore the files at a record of a journal; nothing is changed. Raises `UsageError` if they
+        were not kept."""
         run, head = journal.path.parent, journal.head
         history = file_history.read(run)
         if history is None:
@@ -53,7 +53,7 @@ class FileRestoration:
         plan = cls(directory, run / CONTENTS)
         then, states = history.tree_before(record), history.states()
         changed = history.since(record, own=True)
-        if history.under_way:  # a request was killed: what it has changed was not noticed
+        if history.under_way:  # a request was killed before its changes were recorded
             scanner = Scanner(directory, file_history.without(directory, run, head.notebook_path), file_history.digest)
             scanner.expect(history.tree_before(None))
             changed |= scanner.changes().keys()
@@ -74,13 +74,13 @@ class FileRestoration:
         return plan
 
     def entry(self, path: str) -> Entry | None:
-        """What is at a path now."""
+        """Return the present state of a path, None if there is no file."""
         with contextlib.suppress(OSError), self._parent(path) as (parent, name):
             return entry_of(name, os.stat(name, dir_fd=parent, follow_symlinks=False), file_history.digest, parent)
         return None
 
     def has(self, content: str) -> bool:
-        """Whether the content with this digest is kept, and is what it was."""
+        """Return whether the content with this digest is kept, undamaged."""
         if not content.isalnum():
             return False
         try:
@@ -90,7 +90,7 @@ class FileRestoration:
             return False
 
     def apply(self) -> None:
-        """Change the files. What can't be changed is added to `left`."""
+        """Change the files. Paths that cannot be changed are added to `left`."""
         down = sorted(self.targets, key=lambda path: path.count("/"))
         for path in down:
             self._at(path, self._open_up)
@@ -145,14 +145,14 @@ class FileRestoration:
         assert target is not None
         os.chmod(name, target.mode, dir_fd=parent)
 
-    # ------------------------------------------------------------ words
+    # ------------------------------------------------------------ texts for people
 
     def question(self) -> str:
-        """The files that another program or person has changed."""
+        """Return the list of files that another program or person has changed."""
         return "\n".join(["these files have changed since, and not by the run:", *_listed(self.foreign)])
 
     def summary(self) -> list[str]:
-        """The changes, in lines."""
+        """Return the changes as lines of text."""
         counts = {
             "removed": sum(target is None for target in self.targets.values()),
             "put back": sum(target is not None for target in self.targets.values()),

@@ -1,6 +1,8 @@
-"""The state of a run that an earlier process has left in its journal: how the run is resumed, where another may branch
-off, and the steps before it continues (docs/how-to/durability.md). `cli/run_resume.py` finds the run and checks whether
-its text has changed: it has the files that a command line names."""
+"""Resume a run from its journal, or begin a branch of it (docs/how-to/durability.md).
+
+`Resumption` says where a run continues; `ResumeSteps` takes the steps before it does. `cli/run_resume.py` finds the run
+and checks whether its text has changed, because only the command line knows the program file.
+"""
 
 from __future__ import annotations
 
@@ -50,13 +52,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """A run to be resumed: its journal, and the treatment of requests that had no answer when it ended.
+    """A run to be resumed. Made by `resumption`.
 
-    `rewind` is the number of the record from which on nothing counts any more: the answer that the run failed for
-    (`cause`), or the interrupt. `failed` are the requests that had failed too, and whose branches waited for their turn
-    then: the program did not receive their failures. `keeps_texts`: a text that differs from the recorded one is an
-    error, else it takes its place. `cwd` is the directory in which it continues, if that is not the one in which it was
-    begun. Made by `resumption`.
+    - `under_way`: what happens to requests that had no answer when the run ended.
+    - `rewind`: the number of the first record that is dropped: the answer that made the run fail, or its interrupt.
+    - `cause`: the request of that answer.
+    - `failed`: further failed requests, whose branches were waiting for their turn: the program did not receive these
+      failures.
+    - `keeps_texts`: a text that differs from the recorded one is an error; otherwise it replaces the recorded one.
+    - `cwd`: the directory in which the run continues, None if it is the original one.
     """
 
     journal: JournalRead
@@ -73,18 +77,18 @@ class Resumption:
 
     @property
     def moved(self) -> Moved | None:
-        """From where to where the run has moved; None if it continues where it was begun."""
+        """The original and the new directory of the run; None if it continues in the original one."""
         return Moved(self.head.directory, str(self.cwd)) if self.cwd is not None else None
 
     @property
     def directory(self) -> Path:
-        """That of the run."""
+        """The directory of the run's files."""
         return self.journal.path.parent
 
     @property
     def state_dir(self) -> str | None:
-        """The state directory of the run, relative to its working directory if it is inside; None for a VVM run, which
-        has its files elsewhere."""
+        """The state directory of the run, relative to its working directory if it is inside; None for a run of VVM,
+        whose files are elsewhere."""
         directory, base = self.directory.resolve().parent.parent, Path(self.cwd or self.head.directory).resolve()
         if directory.name == VVM:
             return None
@@ -92,7 +96,7 @@ class Resumption:
 
     @property
     def keeps(self) -> Path | None:
-        """The journal of the run whose answers this one may use; None if there is none."""
+        """The journal of the earlier run whose answers this one may use; None if there is none."""
         head = self.head
         if not head.changed or head.branch_at or not head.branch_of:
             return None
@@ -100,7 +104,7 @@ class Resumption:
 
     @property
     def again(self) -> frozenset[str]:
-        """The keys of the requests that have failed and are made again."""
+        """The keys of the failed requests that are made again."""
         return frozenset(asked.key for asked in (self.cause, *self.failed) if asked is not None)
 
     @property
@@ -122,7 +126,7 @@ class Resumption:
 
     @property
     def complete(self) -> bool:
-        """Whether the run has ended, possibly by an error of the program itself, and has nothing left to do."""
+        """Whether the run has ended, successfully or by an error of the program itself, with nothing left to do."""
         finished, last = self.journal.finished, self.journal.texts[-1].ended if self.journal.texts else None
         if finished is None and (last is None or self.head.notebook):
             return False
@@ -132,20 +136,20 @@ class Resumption:
 
     @property
     def over(self) -> bool:
-        """Whether the run is complete and can't continue: a notebook's run may have further cells."""
+        """Whether the run is complete and can't continue. A notebook's run can: it may get further cells."""
         return self.complete and not self.head.interactive
 
 
 def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Resumption:
-    """Return how to resume a run. A run that ended with an error of the program itself ends with it again. Raises
-    `UsageError` for a journal that can't be used."""
+    """Return the state from which to resume a run. A run that ended with an error of the program itself will end with
+    that error again. Raises `UsageError` if the journal can't be used."""
     if not isinstance(journal, JournalRead):
         journal = read(journal)
     journal.require_whole()
     last, interactive = journal.texts[-1].ended if journal.texts else None, journal.head.interactive
     rewind, cause = None, None
     if last is None or not (interactive or last.status == "done"):
-        # A text that was killed while an interrupt or its store ended it resumes before that.
+        # A text that was killed while an interrupt or a store failure ended it resumes before that record.
         rewind, cause = _last_record(journal, last) or (None, None)
     failed: tuple[Asked, ...] = ()
     if cause is not None:
@@ -154,9 +158,10 @@ def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Re
 
 
 def _last_record(journal: JournalRead, last: Ended | None) -> tuple[int, Asked | None] | None:
-    """Return the number of the answer that made the text fail, with its request; or that of its interrupt.
+    """Return the record number of the answer that made the text fail, and its request; or the number of its interrupt.
 
-    Without its end (None), the text failed if its store did: a program does not catch that.
+    If the end of the text is not recorded (`last` is None), the text failed if its store failed, because a program
+    can't catch that.
     """
     if not journal.texts:
         return None
@@ -183,8 +188,8 @@ def _last_record(journal: JournalRead, last: Ended | None) -> tuple[int, Asked |
 
 
 def completed_after(journal: JournalRead, rewind: int) -> list[Completed]:
-    """Return the results that came after the record from which on nothing counts any more, of requests before it: their
-    work was over when the run ended, and is not made again unless it has failed."""
+    """Return the results that were recorded after `rewind` for requests before it. Their work was complete when the run
+    ended, so it is not repeated. Failures are left out: those requests are made again."""
     found = {
         record.key: record
         for _, record in journal.records(rewind + 1, holding=[b'{"k":"completed"'])
@@ -201,7 +206,7 @@ def completed_after(journal: JournalRead, rewind: int) -> list[Completed]:
 
 
 def _failed(journal: JournalRead, before: int | None) -> Iterator[Asked]:
-    """Yield the requests that had failed at the record `before`, and whose branches waited for their turn."""
+    """Yield the requests that had failed before the record `before`, while their branches waited for their turn."""
     for asked, done in journal.unanswered(before):
         if done is not None and _has_failed(asked, done):
             yield asked
@@ -213,7 +218,7 @@ def _has_failed(asked: Asked, done: Completed) -> bool:
 
 
 def repetitions(how: Resumption, now: int) -> Iterator[Repeated]:
-    """Yield the records of the requests that have failed and are made again."""
+    """Yield a record for each failed request that is made again."""
     steps: dict[str, list[Step | StepEnded]] = {key: [] for key in sorted(how.again)}
     for _, one in how.journal.records(1, how.rewind, [b'{"k":"step']) if steps else ():
         if isinstance(one, (Step, StepEnded)) and one.key in steps:
@@ -223,14 +228,15 @@ def repetitions(how: Resumption, now: int) -> Iterator[Repeated]:
 
 
 def _signs(last: Ended | None) -> list[bytes]:
-    """Return texts of which each record holds one that may have ended a text so: others need not be decoded."""
+    """Return byte strings, at least one of which is in each record that may have ended a text like `last`. Records
+    without any of them need not be decoded."""
     if last is not None and last.status == "failed":
         return _written(last.cause)
     return [b'{"k":"interrupted"', *([StoreFailed.__name__.encode()] if last is None else ())]
 
 
 def _written(key: str) -> list[bytes]:
-    """Return the forms in which a record may hold a key (`journal_codec.dumps`)."""
+    """Return the encoded forms that a key may have in a record (`journal_codec.dumps`)."""
     return [codec.dumps(key), json.dumps(key).encode()]
 
 
@@ -241,19 +247,20 @@ def refuse_dry_run(settings: Settings) -> None:
 
 
 def interrupted_at(journal: JournalRead) -> int | None:
-    """Return the number of the record of the last text's interrupt; None if there was none."""
+    """Return the number of the record with the last text's interrupt; None if there was none."""
     found = _last_record(journal, Ended(0, "interrupted"))
     return found[0] if found is not None else None
 
 
 def imported(journal: JournalRead) -> dict[str, str]:
-    """Return the programs that the run's texts have imported, with what these import: text by address.
+    """Return the texts of all programs that the run imported, directly or indirectly, by address.
 
-    Of a program that was imported twice, the later text. Raises `UsageError` when the journal's file can't be used.
+    For a program that was imported twice, this is the later text. Raises `UsageError` if the journal's file can't be
+    used.
     """
     found: dict[str, str] = {}
     for _, _, record in answers_of(journal.records(1), "import"):
-        found.update(codec.readable(record.value, dict[str, str]) or {})  # the replay names a damaged record
+        found.update(codec.readable(record.value, dict[str, str]) or {})  # the replay reports a damaged record
     return found
 
 
@@ -283,12 +290,12 @@ def point_of(journal: JournalRead, at: str) -> int:
 def branch(
     journal: JournalRead, before: int, clock: Clock, state_dir: str = STATE, text: str | None = None
 ) -> JournalRead:
-    """Begin another run with the records of this one up to the record `before`; `text` replaces the text of the last
-    file or cell. Its directory is next to the other one; its id is also later than those of the runs in `state_dir`.
-    Large values and answers that the journal refers to are copied; the replay restores the rest. Failures that the
-    program had not received are left out: those requests are made again.
+    """Begin a new run with the records of this one up to the record `before`; `text` replaces the text of the last file
+    or cell.
 
-    Raises `UsageError` if it can't be written.
+    The new directory is next to the original one, and its id is later than the ids of all runs in `state_dir`. Large
+    values and answers that the journal refers to are copied; the replay restores the rest. Failures that the program
+    had not received are left out: those requests are made again. Raises `UsageError` if the run can't be written.
     """
     journal.require_whole(before)
     head, directory = journal.head, journal.path.parent
@@ -329,7 +336,7 @@ def branch(
 
 
 class ResumeSteps:
-    """The steps before a run continues, each done once. `keeps`: another run begins, which uses its answers."""
+    """The steps before a run continues, each taken once. `keeps`: a new run begins, which uses the answers of `how`."""
 
     def __init__(self, how: Resumption, *, keeps: bool = False) -> None:
         self._how = how
@@ -338,7 +345,7 @@ class ResumeSteps:
         self._orphans_gone = False
 
     async def sweep(self) -> None:
-        """End the processes that the killed process had started, and that its watchdog has not ended yet."""
+        """End the processes that a killed process had started and its watchdog has not ended yet."""
         from prose_kernel.processes.tasks.recovery import sweep
 
         await asyncio.to_thread(sweep)
@@ -346,7 +353,7 @@ class ResumeSteps:
     async def confirm_approvals(self, context: RunContext) -> None:
         """Have the approvals of earlier processes confirmed, in one question.
 
-        Raises `GateRejected` when they are not, and `UsageError`; then nothing of the run was opened.
+        Raises `GateRejected` if they are not confirmed, and `UsageError`. Nothing of the run is open then.
         """
         if (self._how.over and not self._keeps) or self._approvals is not None:
             return
@@ -360,7 +367,7 @@ class ResumeSteps:
         context.given.decisions.update({**found.decisions, **start.decisions})
 
     async def log_approvals(self, gates: Gatekeeper) -> None:
-        """Write into the log of each gate that its approval was taken over."""
+        """Record in the log of each gate that its approval was taken over."""
         found = self._approvals
         if self._keeps:
             return  # the gates have no records in the new run

@@ -1,7 +1,7 @@
-"""One run: its machines with the ports to the outside, its journal, and what it leaves on disk.
+"""One run: its machines, their ports to the outside, its journal and its files.
 
-This is the one place where ports are plugged into machines. Parts that a run may not need are made at their first use;
-all of them are closed together.
+Only this module connects ports to machines. Parts that a run may not need are made when they are first used; all of
+them are closed together.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _WITH_JOURNAL: Final = "keep the run in files: --state=filesystem"
 
 
 class _UnrecordedRaces:
-    """Lets all races run, and records none."""
+    """The `Races` port of a run without recordings: no race has a recorded winner, and none is recorded."""
 
     def recorded(self, at: str, text: str) -> None:
         return None
@@ -62,8 +62,8 @@ class _UnrecordedRaces:
 
 
 class Run:
-    """One run, which a text of `language` begins. `kept` is None for one that lives in memory. `on_live` is called at
-    the end of a resumed run's journal, with the requests that were running then."""
+    """One run, whose first text is one of `language`. `kept` is None for a run in memory. `on_live` is called at the
+    end of a resumed run's journal, with the requests that were running then."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Run:
         self.kept = kept
         self.answers: AnswerFiles | None = None
         self.started_services: SessionServices | None = None
-        self._earlier: list[SessionServices] = []  # replaced in this run; closed with its next text
+        self._earlier: list[SessionServices] = []  # replaced services, which are closed when the next text begins
         self._on_live = on_live
         if settings.vvm.state == "filesystem":
             self.answers = run_parts.answer_files(context, self.home)
@@ -97,7 +97,7 @@ class Run:
         if settings.exec.enabled:
             self.programs = run_parts.agent_programs(context, self.home)
         self.journal = self._new_journal()
-        if settings.chooses_who_answers:  # a choice that makes no sense is an error of the first text
+        if settings.chooses_who_answers:  # reports an invalid choice when the first text begins
             self.started_services = self._connect(settings)
         self._plug_in()
 
@@ -128,7 +128,7 @@ class Run:
         return start.overrides.store or MemoryStore(cwd=start.cwd)
 
     def _new_file_history(self) -> FileHistory:
-        """Called by the journal, with the first request that can change files."""
+        """Make the file history. The journal calls this at the first request that can change files."""
         from prose_kernel.storage.file_history import FileHistory
 
         start, journal = self.context.start, self.journal
@@ -148,12 +148,12 @@ class Run:
         return self.services.races or _UnrecordedRaces()
 
     def _phrases(self) -> Phrases | None:
-        """Return the judge that phrases questions; nothing is loaded if no provider was chosen."""
+        """Return the judge that phrases questions, None if no provider was chosen: then nothing is loaded."""
         settings = self.context.settings
         return self.services.phrases if settings.judge.phrase and settings.chooses_who_answers else None
 
     def _new_transcript(self) -> InContextTrace | None:
-        """The markers of a run that lives in memory."""
+        """Return the listener that records the markers of a run in memory; None for one on disk."""
         if self.kept is not None:
             return None
         from prose_kernel.storage.transcript import InContextTrace, MarkedTrace
@@ -165,7 +165,10 @@ class Run:
         return [listener for listener in found if listener is not None]
 
     def _started(self, number: int) -> bool:
-        """Whether a session, a process group or a worker on this machine with this number works for the run."""
+        """Return whether `number` is a process group or POSIX session of commands, or a worker process on this machine.
+
+        Only those that belong to this run count.
+        """
         engine, remote = self.context.engine.made, self.context.remote
         return (engine is not None and engine.guards(number)) or (remote is not None and remote.works_in(number))
 
@@ -173,29 +176,29 @@ class Run:
 
     @property
     def services(self) -> SessionServices:
-        """The providers of sessions and their recordings. Loads `models` at first use."""
+        """The providers of sessions and their recordings. First use loads `models`."""
         if self.started_services is None:
             self.started_services = self._connect(self.context.settings)
         return self.started_services
 
     @property
     def tasks(self) -> TaskService:
-        """Commands with a waiting window, and tasks. Loads tasks at first use."""
+        """Commands with a waiting window, and tasks. First use loads the task service."""
         return self.task_service()
 
     @property
     def local_commands(self) -> Commands:
-        """Runs commands on this machine, wherever those of the program run."""
+        """The port that runs commands on this machine, even if the program's commands run on other machines."""
         services = self.started_services
         return (services.commands if services is not None else None) or self.commands
 
     @property
     def budget(self) -> Budget | None:
-        """The budget of the run, and its consumption."""
+        """The budget of the run, with its consumption."""
         return self.machine.host.budget
 
     def limit(self, budget: str | None) -> None:
-        """Let the whole run have this budget from now on; None or `off`: none. Raises `UsageError`."""
+        """Set the budget of the whole run from now on; None or `off` removes it. Raises `UsageError`."""
         limits, host = budget_limits(budget or "off"), self.machine.host
         if limits is None:
             host.budget = None
@@ -206,7 +209,7 @@ class Run:
         del host.caught_budgets[RUN]
 
     def choose(self, settings: Settings) -> None:
-        """Let other services answer from the next text on. Raises `UsageError`; then nothing has changed."""
+        """Replace the session services from the next text on. Raises `UsageError`; then nothing has changed."""
         chosen = self._connect(settings)
         if self.started_services is not None:
             self._earlier.append(self.started_services)
@@ -219,20 +222,20 @@ class Run:
         self._plug_in()
 
     def _plug_in(self) -> None:
-        """Let the machines use the services and the commands that there are by now."""
+        """Connect the current services and commands to the machines."""
         services, spans = self.started_services, self.context.spans
         commands: Commands = self.context.remote or self._here
         if spans is not None and self.context.settings.telemetry.commands:
             from prose_kernel.telemetry.spans_from_events import TracedCommands
 
             commands = TracedCommands(commands, spans)
-        if services is None:  # they are made when they are needed
+        if services is None:  # they are made at their first use
             self.machines.use(commands, self.machine.host.ports.races)
         else:
             self.machines.use(services.commands or commands, services.races)
 
     def _connect(self, settings: Settings) -> SessionServices:
-        """Put together what answers sessions. Raises `UsageError`."""
+        """Make the services that answer sessions. Raises `UsageError`."""
         from prose_kernel.models.tools.commands import command_tools
         from prose_kernel.models.tools.exec import exec_tools
         from prose_kernel.processes.long_lived_processes import Helpers
@@ -272,24 +275,24 @@ class Run:
 
     @property
     def directory(self) -> Path | None:
-        """That of the run, be it that of its journal only; None before it exists."""
+        """The directory of the run, which may hold only its journal; None before it exists."""
         home = self.home or self.answers
         directory = home.directory if home is not None else self.journal.directory if self.journal is not None else None
         return directory if directory is not None and directory.is_dir() else None
 
     @property
     def id(self) -> str | None:
-        """None before anything of the run exists on disk, and where nothing of it ever does."""
+        """The id of the run; None as long as it has no directory."""
         return self.directory.name if self.directory is not None else None
 
     @property
     def owned(self) -> str | None:
-        """The id under which this process owns the run; None without a journal, because nothing can take it over."""
+        """The id under which this process owns the run; None without a journal: such a run cannot be taken over."""
         return self.journal.path.parent.name if self.journal is not None else None
 
     @property
     def journal_file(self) -> Path | None:
-        """The journal with which it can be resumed; None where it has none, none yet, or an empty one, as on a full
+        """The journal from which the run can be resumed; None if it has none (yet), or an empty one, as on a full
         disk."""
         path = self.journal.path if self.journal is not None else None
         found = plain_files.stamp_of(path) if path is not None else None
@@ -297,20 +300,20 @@ class Run:
 
     @property
     def database(self) -> str | None:
-        """The database that the run is kept in, for people; None for a run in files or in memory."""
+        """The description of the run's database; None for a run in files or in memory."""
         found = self.kept.database if self.kept is not None else None
         return f"{found.dialect.title} ({found.place})" if found is not None else None
 
     @property
     def trace_text(self) -> str:
-        """The log of a run that is kept outside of memory, as it was after the last statement that was waited for."""
+        """The log of a run on disk or in a database, as of the last statement whose end was awaited; "" in memory."""
         if self.kept is not None:
             return self.kept.store.trace_text()
         return self.answers.trace_text() if self.answers is not None else ""
 
     @property
     def transcript(self) -> str | None:
-        """The markers of a run that lives in memory (openprose.md 7.6); None for one on disk."""
+        """The markers of a run in memory (openprose.md 7.6); None for one on disk."""
         return self._transcript.text if self._transcript is not None and self.answers is None else None
 
     # ------------------------------------------------------------ its texts
@@ -319,8 +322,8 @@ class Run:
     def text(
         self, compiled: Compiled, inputs: Mapping[str, str], language: Language, *, keeps: bool = False
     ) -> Iterator[None]:
-        """One text while it runs: it is kept with the run, and the journal holds what happens in here. `keeps`: a cell
-        that runs again may keep its answers."""
+        """Enclose the running of one text: it is stored with the run, and the journal records what happens. `keeps`: a
+        cell that runs again may keep its answers."""
         from prose_kernel.storage.layout import copies_of
 
         source, notebook = compiled.source, self.context.start.notebook
@@ -345,14 +348,15 @@ class Run:
             yield
 
     def interrupt(self) -> None:
-        """End its gates, its commands and a wait for its store, from any thread; a second call kills what is left."""
+        """End open gates, commands and a wait for the store, from any thread. A second call kills the commands that
+        are left."""
         self.gates.interrupt()
         self.commands.interrupt()
         if self.kept is not None:
             self.kept.store.interrupt()
 
     def cancel(self, task: asyncio.Task[object]) -> None:
-        """End a text that runs in this task."""
+        """End the text that runs in this task."""
         if self.journal is not None:
             self.journal.end_replay()
             self.journal.interrupt(task)
@@ -363,7 +367,7 @@ class Run:
 
     @property
     def without_journal(self) -> str:
-        """Why the run has no journal, so that no answers are kept, as a sentence; "" if it has one."""
+        """The sentence that says why the run has no journal and keeps no answers; "" if it has one."""
         context, settings = self.context, self.context.settings
         if context.resumption is not None:
             return ""
@@ -421,18 +425,18 @@ class Run:
         return Keys(str(context.start.cwd), str(context.project), encoded, shell, self.answers)
 
     def _answers_kept(self, head: Head) -> EarlierAnswers | None:
-        """The answers of the earlier run that this one keeps, also when it is resumed; None if there is none."""
+        """Return the answers of an earlier run that this one keeps, also when it is resumed; None without one."""
         keep, how = self.context.start.keep, self.context.resumption
         if keep is None and how is not None and how.keeps is not None:
             from prose_kernel.runs.earlier_run import EarlierRun
             from prose_kernel.runs.resumption import resumption
 
-            with contextlib.suppress(UsageError):  # it is gone: the rest is asked
+            with contextlib.suppress(UsageError):  # the earlier run is gone: the remaining requests are made live
                 keep = EarlierRun(resumption(how.keeps))
         return keep.answers(head.run, self._replayed) if keep is not None else None
 
     def _out_of_git(self) -> Path | None:
-        """The directory that git ignores: only our own, never one that the settings name."""
+        """Return the directory to exclude from git: only a default one, never one that a setting names."""
         from prose_kernel.storage.layout import STATE, VVM
 
         if self.home is None:
@@ -467,7 +471,7 @@ class Run:
 
     def _journal_lost(self, reason: str) -> None:
         if self.home is not None and not self.home.directory.is_dir():
-            return  # the store says that nothing can be kept
+            return  # the store reports that nothing can be kept
         then = "a resumed run asks and runs again what comes now"
         self.context.warnings.append(f"the journal cannot be written ({reason}); {then} [E219]")
 
@@ -475,7 +479,7 @@ class Run:
         self.services.again(request, notes, got)
 
     def give_back(self) -> None:
-        """Agents have left in the run what the replayed answers have made of it, and no more."""
+        """Reset the files and memories of agents to their state after the replayed answers, without later changes."""
         if self.answers is not None:
             self.answers.forget_others()
         known = {}
@@ -493,22 +497,22 @@ class Run:
     # ------------------------------------------------------------ its end
 
     async def retire(self) -> None:
-        """End the agents' processes of services that others have replaced; these keep the recordings."""
+        """End the agents' processes of replaced services. Their recordings stay open for the services that followed."""
         earlier, self._earlier = self._earlier, []
         async with contextlib.AsyncExitStack() as replaced:
             for services in earlier:
                 replaced.push_async_callback(services.live.close)
 
     async def end(self, error: RunError | None) -> None:
-        """Write down that the run is over. Raises `StateError`."""
-        if self.journal is not None and self.journal.replaying:  # nothing was left to do
+        """Record the end of the run. Raises `StateError`."""
+        if self.journal is not None and self.journal.replaying:  # the whole run came from the journal
             self.give_back()
         await self.machine.end(error)
         if self.journal is not None:
             self.journal.finish(error)
 
     async def close(self, end: Callable[[], Awaitable[None]]) -> None:
-        """Call `end`, then close every part, whatever becomes of the others."""
+        """Call `end`, then close every part, even if closing another one fails."""
         async with contextlib.AsyncExitStack() as closing:
             if self.kept is not None:
                 closing.callback(self.kept.store.close)

@@ -1,4 +1,4 @@
-"""The machines of one run, for a run that asks the outside as for one that is replayed from its journal."""
+"""The machines of one run, whether it is live or replayed from its journal."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ if TYPE_CHECKING:
 
 _COPIES = ("root.prose.md", "program.prose")
 _WITHOUT_NEEDS: Final = ("replay", "scripted", "dry-run")
-"""Providers under which tools and variables that a contract file names may be missing."""
+"""The providers for which the tools and variables that a contract file needs may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A name of the run, and the language that has bound it."""
+    """A name of the run, and the language of the text that bound it."""
 
     info: BindingInfo
     language: Language
 
     @property
     def kind(self) -> str:
-        """The kind of binding, if the language names it, and of the value: `let, number`."""
+        """The kind of the binding, if the language has a word for it, and of its value: `let, number`."""
         declared, kind = self.language.declared.get(self.info.kind), self.language.kind_of(self.info.value)
         return f"{declared}, {kind}" if declared else kind
 
 
 @dataclass(frozen=True, slots=True)
 class Defined:
-    """An agent, block, function or program that a text of the run has defined, and the language that has defined it."""
+    """An agent, block, function or program that a text of the run defines, and the language of that text."""
 
     definition: Definition
     language: Language
 
 
 def _find_run(context: RunContext, wanted: str) -> FoundRun:
-    """The completed run with this id, or of this directory, as an input of a contract file
-    (docs/reference/prose-md.md 1.6). Raises `UsageError` for none, and for one that has not ended."""
+    """Return the run with this id or directory, which is an input of a contract file (docs/reference/prose-md.md 1.6).
+    Raises `UsageError` if there is none, or it has not ended."""
     from prose_kernel.storage.runs import find, places
 
     cwd = context.start.cwd
@@ -81,9 +81,9 @@ def _text(path: Path) -> str:
 
 
 class Machines:
-    """One machine for each language in which texts of the run are written, made at its first text.
+    """The machines of a run: one for each language, made when its first text runs.
 
-    They share ports, directory, supplied values, beginning and end; `first` represents all of them.
+    They share ports, working directory, supplied values, beginning and end; `first` represents all of them.
     """
 
     def __init__(self, context: RunContext, language: Language, ports: Ports, listeners: Sequence[Listener]) -> None:
@@ -117,12 +117,12 @@ class Machines:
             yield languages.LANGUAGES[name], machine
 
     def use(self, commands: Commands, races: Races | None) -> None:
-        """Let the next text use these ports."""
+        """Replace these ports, from the next text on."""
         host = self.first.host
         host.ports = structs.replace(host.ports, commands=commands, races=races)
 
     def bindings(self) -> dict[str, Named]:
-        """The names of the run with their values, whichever language has bound them."""
+        """Return all names of the run with their values and languages."""
         found: dict[str, Named] = {}
         for language, machine in self:
             for name, info in machine.bindings().items():
@@ -131,9 +131,9 @@ class Machines:
         return found
 
     def outputs(self) -> dict[str, tuple[Value, Language]]:
-        """The outputs of the run's programs with their values by now, and the language of each."""
+        """Return the outputs of the run's programs with their present values, and the language of each."""
         return {name: (value, language) for language, machine in self for name, value in machine.outputs().items()}
 
     def definitions(self) -> tuple[Defined, ...]:
-        """The definitions of the run's texts, in all languages."""
+        """Return the definitions of all texts of the run."""
         return tuple(Defined(one, language) for language, machine in self for one in machine.definitions())

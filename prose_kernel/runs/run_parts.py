@@ -1,7 +1,7 @@
-"""The parts of a run, each made from the settings when a workspace first needs it.
+"""Functions that make the parts of a run from the settings, when a workspace first needs them.
 
-Nothing of a room is imported before a function here needs it: a program without sessions never loads providers, one
-without tasks never loads tasks.
+Each function imports its room when it is called: a program without sessions never loads providers, and one without
+tasks never loads tasks.
 """
 
 from __future__ import annotations
@@ -41,10 +41,9 @@ if TYPE_CHECKING:
 
 
 def keep(context: RunContext) -> StoredRun | None:
-    """The files of a run; None if it is kept in memory.
+    """Return the store of a run in files or in a database; None for a run in memory.
 
-    Raises `StateError` if the database of the settings is unavailable or of another version (7.1). A server may take
-    seconds to answer.
+    Raises `StateError` if the database is unavailable or of another version (7.1). A server may take seconds to answer.
     """
     settings, how = context.settings, context.resumption
     if settings.state.kind == "in-context" or context.start.overrides.store is not None:
@@ -88,7 +87,7 @@ def _check_database(kept: StoredRun, head: Head) -> None:
 
 
 def _run_id(context: RunContext) -> str:
-    """The id of the run that is resumed, or of a new one."""
+    """Return the id of the resumed run, or a new id."""
     from prose_kernel.storage.layout import new_run_id, runs_directories
 
     if context.resumption is not None:
@@ -106,8 +105,8 @@ class DatabaseUnavailable(Exception):
 
 
 def in_database(settings: Settings, home: RunDirectory, clock: Clock, emit: Listener) -> StoredRun | None:
-    """The run in the database of the settings; None where they want files. `emit` hears that it waits for the database.
-    Raises `DatabaseUnavailable`."""
+    """Return the run in the database of the settings; None if they choose files. `emit` receives an event when the run
+    waits for its database. Raises `DatabaseUnavailable`."""
     if settings.state.kind == "filesystem":
         return None
     ownership = None
@@ -138,7 +137,7 @@ def in_database(settings: Settings, home: RunDirectory, clock: Clock, emit: List
 
 
 def _report_waits(database: Database, patience: float, emit: Listener) -> Callable[[str | None], None]:
-    """The listener that gets the reason why the run waits for its database; None: it no longer waits."""
+    """Return a function that emits an event with the reason why the run waits for its database; None ends the wait."""
     from prose_kernel.language.source import Source, Span
     from prose_kernel.runtime.events import Place, StoreWaits
 
@@ -164,7 +163,7 @@ def _sqlite(home: RunDirectory) -> Database:
 
 
 def _postgres(settings: Settings, home: RunDirectory) -> tuple[Database, Database | None]:
-    """The database of runs, and that of the user's memory where it is another one."""
+    """Return the database of runs, and the one of the user's memory if it is a different one."""
     from prose_kernel.runs.settings import postgres_urls
     from prose_kernel.storage.database import postgres
     from prose_kernel.storage.database.schema import DatabaseError
@@ -184,7 +183,7 @@ def _postgres(settings: Settings, home: RunDirectory) -> tuple[Database, Databas
 
 
 def journal_directory(context: RunContext, owner: RunDirectory | AnswerFiles | None) -> Path:
-    """Return the directory of a run's journal: that of its other files, if it has any."""
+    """Return the directory of a run's journal: the directory `owner` of its other files, if it has any."""
     if owner is not None:
         return owner.directory
     from prose_kernel.storage.answer_files import ROOT
@@ -193,7 +192,8 @@ def journal_directory(context: RunContext, owner: RunDirectory | AnswerFiles | N
 
 
 def answer_files(context: RunContext, home: RunDirectory | None) -> AnswerFiles:
-    """Files for the answers of the agents of a run; `home` is the directory of its other files, whose id they share."""
+    """Return the files for the answers of a run's agents. They share the id of `home`, the directory of its other
+    files."""
     from prose_kernel.storage.answer_files import AnswerFiles
 
     run_id = home.run_id if home is not None else _run_id(context)
@@ -244,7 +244,7 @@ def watch(context: RunContext, run: Path | None) -> Spans:
         except ImportError:
             hint = "install it with: pip install 'prose_kernel[otel]'"
             raise UsageError("OpenTelemetry is not installed", hint=hint) from None
-        except ValueError as problem:  # it looks at some variables as soon as it is imported
+        except ValueError as problem:  # it reads some environment variables when it is imported
             raise UsageError(f"a variable of OpenTelemetry cannot be used: {problem}") from None
         recorders += [Tracer(os.environ, warn), Meter(os.environ)]
     if settings.telemetry.log:
@@ -256,8 +256,8 @@ def watch(context: RunContext, run: Path | None) -> Spans:
 
 
 async def remote_commands(context: RunContext, run: str | None) -> RemoteCommands | None:
-    """Return connected commands on other machines, if the settings ask for them. The processes that an earlier process
-    of the `run` has left running on them have ended by then. Raises `UsageError`."""
+    """Return connected commands on other machines, None if the settings do not choose any. First, ends the processes
+    that an earlier process of the `run` left running there. Raises `UsageError`."""
     settings = context.settings
     if not settings.on_other_machines:
         return None
@@ -290,7 +290,7 @@ def remote_owner(context: RunContext, run: str) -> Owner:
 
 
 def task_service(context: RunContext, home: RunDirectory | None) -> TaskService:
-    """Commands with a waiting window, and the tasks they become."""
+    """Return the service for commands with a waiting window, and the tasks that they become."""
     from prose_kernel.processes.tasks.options import TaskOptions
     from prose_kernel.processes.tasks.service import TaskService
     from prose_kernel.processes.tasks.unfinished_runs import Pointer
@@ -327,7 +327,7 @@ def _audit_log(context: RunContext, directory: Path | None) -> AuditLog:
 
 
 def tool_notes(context: RunContext, directory: Path | None) -> Note:
-    """Return the function that records calls of your own tools in the audit log of the run, if it has a directory."""
+    """Return the function that records calls of the user's tools in the run's audit log, if it has a directory."""
     from prose_kernel.access.approvals import no_audit
     from prose_kernel.models.tools.tool import ToolRefused
     from prose_kernel.processes.exec_tool.audit import AuditFailure
@@ -346,7 +346,7 @@ def tool_notes(context: RunContext, directory: Path | None) -> Note:
 
 
 def offer_commands() -> None:
-    """`prose` is found by `exec` wherever the kernel is installed: its directory comes last, and hides nothing."""
+    """Make `exec` find `prose`: append its directory to PATH, where it hides no other program."""
     own = str(Path(sys.executable).parent)
     if shutil.which("prose") is None and Path(own, "prose").exists():
         os.environ["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH", os.defpath), own)))

@@ -1,7 +1,7 @@
 """Descriptions of sessions without running them (message, provider, tools, rules, recordings), and the dry run.
 
-In a dry run every session and command is shown and yields a visible marker. A condition that depends on a marker cannot
-be decided by a rule; the judge of a dry run reports it as undecided.
+In a dry run every session and command is shown and yields a visible marker. No rule can decide a condition that depends
+on a marker; the judge of a dry run reports it as undecided.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RUN = "«run»"
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """One line of the context, and its size in characters; None if that isn't known in advance."""
+    """An item of the context, with its size in characters, None if it isn't known in advance."""
 
     name: str
     characters: int | None
@@ -54,12 +54,13 @@ class Sized:
 class Description:
     """A session as it would be sent.
 
-    `who` answers, with `model` (alias and what it means there) where that is a model or an agent. `system` is the
-    agent's prompt and the rules, `message` everything else, in sections; `sizes` are the characters of each section.
-    `schemas` are the tools as a model gets them, one JSON object on a line (those that a program names are known when
-    their servers have started). `permissions` are the rules in force, one line a kind. `mode` is that of the
-    recordings, `found` what they hold for it; both are empty where nothing is recorded. `problem` is why it could not
-    be run as it is.
+    - `who`: the provider, in words. `model`: the alias and its meaning, for a model or an agent.
+    - `system`: the agent's prompt and the rules. `message`: the other sections. `sizes`: characters of each section.
+    - `schemas`: the tools as a model gets them, one JSON object a line. Tools that a program names are included once
+      their servers have started.
+    - `permissions`: the rules in force, one line for each kind.
+    - `mode`, `found`: the mode of the recordings, and the recorded answer or miss; None if nothing is recorded.
+    - `problem`: the error that prevents the session from running.
     """
 
     request: SessionRequest
@@ -78,7 +79,7 @@ class Description:
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """All but the message itself, each as a name and a short text, in the order of showing."""
+        """Everything except the message, as pairs of a name and a short text, in the order of display."""
         found = [("answered by", self.who)]
         if self.model:
             found.append(("model", self.model))
@@ -97,7 +98,7 @@ class Description:
 
     @property
     def recording(self) -> str:
-        """The result of looking it up in the recordings, on one line."""
+        """The result of the look-up in the recordings, on one line."""
         from prose_kernel.cassettes.record_lookup import Miss
 
         match self.found:
@@ -111,7 +112,7 @@ class Description:
 
     @property
     def text(self) -> str:
-        """The whole of it for people, as plain lines."""
+        """The whole description for people, as plain lines."""
         width = max(len(name) for name, _ in self.facts)
         lines = [headline(self.request)]
         lines += [f"  {name:<{width}}  {fact}" for name, fact in self.facts]
@@ -124,7 +125,7 @@ class Description:
 
 
 def describe(request: SessionRequest, services: SessionServices) -> Description:
-    """The description of a session for those who would answer it here. Raises nothing that concerns the session."""
+    """Describe a session as it would be sent to its provider. An error of the session becomes its `problem`."""
     means, choice = services.means, services.choice
     problem: ProseError | None = None
     model = ""
@@ -135,7 +136,7 @@ def describe(request: SessionRequest, services: SessionServices) -> Description:
     tools: tuple[str, ...] = ()
     permissions: tuple[str, ...] = ()
     try:
-        # without a provider, what is shown does not depend on who is here: it is kept in notebooks
+        # notebooks keep the description, so without a provider it must not depend on whether a person is present
         person = choice.kind != "model" or services.asker.available
         tools, permissions = means.offered(request, person=person), _rules(request, means)
     except ProviderError as found:
@@ -167,7 +168,7 @@ def describe(request: SessionRequest, services: SessionServices) -> Description:
 
 
 def _message(request: SessionRequest, tools: Sequence[str], means: ProviderContext, *, by_files: bool) -> Assembled:
-    """The message as a CLI agent would get it, or as models and all others."""
+    """Return the message for a CLI agent (`by_files`), or for a model or any other provider."""
     if by_files:
         return assemble(with_row_texts(request))
     files: Mapping[str, str] = {}
@@ -180,7 +181,7 @@ def _message(request: SessionRequest, tools: Sequence[str], means: ProviderConte
 
 
 def _schemas(request: SessionRequest, tools: Sequence[str], means: ProviderContext) -> str:
-    """The tools that are offered, as they are sent."""
+    """Return the offered tools in the form in which they are sent."""
     if not tools:
         return ""
     from prose_kernel.models.tools.session_tools import specs_of
@@ -191,10 +192,10 @@ def _schemas(request: SessionRequest, tools: Sequence[str], means: ProviderConte
 
 
 def most_cost(description: Description, services: SessionServices) -> float | None:
-    """The US dollars that the first request of a session costs at most: None where that is not known.
+    """Return the most that the first request of a session can cost, in US dollars; None if that is not known.
 
     A token is at least one byte, and an answer is no longer than `max_tokens` or the model's window. A session without
-    tools makes one request. The actions of a CLI agent are not described.
+    tools makes one request. The requests of a CLI agent are not known.
     """
     choice, options = services.choice, services.means.options
     if choice.kind == "none" and services.detected is not None:
@@ -219,7 +220,7 @@ def most_cost(description: Description, services: SessionServices) -> float | No
 
 
 def who(services: SessionServices) -> str:
-    """Return the name of the provider of sessions, in a few words."""
+    """Return a short description of the provider of sessions."""
     choice = services.choice
     match choice.kind:
         case "none" if not services.asker.available:
@@ -245,7 +246,7 @@ def who(services: SessionServices) -> str:
 
 
 def model_line(request: SessionRequest, choice: Choice, options: SessionOptions) -> str:
-    """The model of a session: its name, and the meaning of that name for the provider. Raises `ProviderError`."""
+    """Return the model of a session: its name, and the provider's meaning of that name. Raises `ProviderError`."""
     alias = request.model
     if choice.kind == "model":
         first, *others = vendors.chain(choice.name, options, alias, choice.model)
@@ -264,7 +265,7 @@ def _mapped(alias: str, meant: str | None) -> str:
 
 
 def _mappings(alias: str | None, options: SessionOptions) -> str:
-    """Return the model of an alias on each server that has aliases."""
+    """Return the meaning of an alias for each server that has aliases."""
     lines = []
     for name in dict.fromkeys((*options.servers, *(n for n, server in vendors.BUILT_IN.items() if server.aliases))):
         try:
@@ -298,7 +299,7 @@ def _without_run(message: Assembled, where: Surroundings) -> Assembled:
 
 
 def _shown_place(text: str, where: Surroundings) -> str:
-    """The text without the run's id, which differs from run to run: what is shown stays the same."""
+    """Return the text with a placeholder for the run's id, so that all runs show the same text."""
     return text.replace(PurePath(where.run_directory).name, RUN) if where.run_directory else text
 
 
@@ -311,7 +312,7 @@ def _sized(item: Sized) -> str:
 
 
 class DryRunSessions:
-    """The `Sessions` port of a dry run: notes what a session would be asked, answers `⟦dry-run c2/s1⟧`."""
+    """The `Sessions` port of a dry run: reports each session's description, and answers `⟦dry-run c2/s1⟧`."""
 
     def __init__(self, describe: Callable[[SessionRequest], Description]) -> None:
         self._describe = describe

@@ -1,10 +1,10 @@
-"""Every setting: its meaning, its place in `prose.toml`, its default. Settings are read here and passed down.
+"""All settings: meaning, place in `prose.toml`, and default. Settings are read here and passed down.
 
 Highest precedence first: arguments (a magic, a command-line option), the environment, `.prose/.env`, `prose.toml`, the
 default. No other module reads settings from the environment.
 
-`Settings` has the shape of `prose.toml`: `settings.exec.memory` is `[exec] memory`. If a setting needs a single name
-(arguments, `PROSE_EXEC_MEMORY`, journals), it is `exec_memory`; `every` has them all.
+`Settings` has the shape of `prose.toml`: `settings.exec.memory` is `[exec] memory`. Arguments, variables
+(`PROSE_EXEC_MEMORY`) and journals use its single name, `exec_memory`; `every` lists these names.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WHO_ANSWERS = ("provider", "script", "judge", "judge_model", "judge_rules", "cas
 """The settings that a magic may change during a run, for the following cells."""
 
 DECIDES = ("state", "vvm_state", "profile", "vvm_depth", "vvm_input", "exec_pipefail", "contracts")
-"""The settings that decide what a program does and where it keeps things: a run is resumed with those it began with."""
+"""The settings that decide what a program does and where its state is kept. A resumed run uses its original values."""
 
 
 Pause = Annotated[
@@ -241,12 +241,12 @@ class Settings(Struct, frozen=True):
 
     @property
     def who_answers(self) -> dict[str, Any]:
-        """The values of `WHO_ANSWERS`."""
+        """The values of the settings in `WHO_ANSWERS`."""
         return {name: value for name, value in self.by_name().items() if name in WHO_ANSWERS}
 
     @property
     def chooses_who_answers(self) -> bool:
-        """Whether a setting chooses a provider, judge or recording, which may turn out to be wrong."""
+        """Whether a setting chooses a provider, judge or recording. Such a choice may be invalid."""
         return self.who_answers != Settings().who_answers
 
     @property
@@ -261,7 +261,7 @@ class Settings(Struct, frozen=True):
 
     @property
     def watched(self) -> bool:
-        """Whether runs are watched from outside; a dry run is not."""
+        """Whether runs are reported to OpenTelemetry or a log; a dry run is not."""
         return (self.telemetry.otel or bool(self.telemetry.log)) and self.provider != "dry-run"
 
     def knows_model(self, name: str) -> bool:
@@ -303,7 +303,7 @@ class Settings(Struct, frozen=True):
 
 
 class Setting(NamedTuple):
-    """The place of a setting in `prose.toml` (`table` is empty for a key above all tables), and its type."""
+    """Place, type and default of a setting. `table` is empty for a key outside of the tables of `prose.toml`."""
 
     table: str
     key: str
@@ -312,7 +312,7 @@ class Setting(NamedTuple):
 
     @property
     def in_file_only(self) -> bool:
-        """Whether no variable sets it: it is a list or a table."""
+        """Whether no environment variable can set it, because it is a list or a table."""
         return any(get_origin(part) in (tuple, Mapping) for part in (self.type, *get_args(self.type)))
 
 
@@ -364,8 +364,8 @@ def load(
 ) -> Settings:
     """Load the settings of a program started in `cwd`; `file` replaces the `prose.toml` there.
 
-    `arguments` with value None are ignored. Raises `UsageError` that names every wrong setting, its place and what it
-    accepts; with `problems` these errors are added to it instead, and all other settings apply.
+    `arguments` with value None are ignored. Raises a `UsageError` that lists every invalid setting, its place and its
+    accepted values; with `problems`, errors are added to that list instead, and all other settings apply.
     """
     found: list[UsageError] = []
     environment = os.environ if environment is None else environment
@@ -397,11 +397,11 @@ def load(
 
 
 _NO_SETTINGS: Final = frozenset(("at", "attempt", "job", "platform", "run"))
-"""Our variables that are no settings: what a command knows about its run, and what tests set."""
+"""Variables of this package that aren't settings: those that describe the run to a command, and those of tests."""
 
 
 def _misspelt(variables: Mapping[str, str], place: str) -> Iterator[str]:
-    """Yield remarks. Other variables that begin with `PROSE_` may belong to another program or version."""
+    """Yield remarks about misspelt settings. Other `PROSE_` variables may belong to another program or version."""
     for variable in sorted(name for name in variables if name.startswith("PROSE_")):
         name, known = variable.removeprefix("PROSE_").lower(), _set_by_variables()
         if name in known or name in _NO_SETTINGS or not variables[variable]:
@@ -413,7 +413,7 @@ def _misspelt(variables: Mapping[str, str], place: str) -> Iterator[str]:
 
 
 def checked(**arguments: object) -> dict[str, object]:
-    """Return the settings that options of a command give, converted. Raises `UsageError`."""
+    """Return the settings that a command's options give, converted to their types. Raises `UsageError`."""
     found: list[UsageError] = []
     values: dict[str, Any] = {}
     for name, value in arguments.items():
@@ -448,8 +448,8 @@ def surroundings(cwd: Path, run_directory: Path | None, state_dir: str) -> Surro
 
 
 def postgres_urls(cwd: Path, state_dir: str, environment: Mapping[str, str] | None = None) -> PostgresUrls:
-    """Return where PostgreSQL is (openprose.md 7.2): the state directory's `.env` wins over the environment, and
-    `OPENPROSE_POSTGRES_URL` over `DATABASE_URL`."""
+    """Return the URLs of PostgreSQL (openprose.md 7.2). The state directory's `.env` takes precedence over the
+    environment, and `OPENPROSE_POSTGRES_URL` over `DATABASE_URL`."""
     environment = os.environ if environment is None else environment
     dotenv = _dotenv(cwd / state_dir / ".env")
     found = (
@@ -470,7 +470,7 @@ def _require_none(problems: list[UsageError]) -> None:
 
 
 def _written(path: Path, found: list[UsageError]) -> dict[str, Any]:
-    """Return the right settings of a `prose.toml` by name; errors are added to `found`."""
+    """Return the valid settings of a `prose.toml` by name; add errors to `found`."""
     if not os.path.lexists(path):
         return {}
     from prose_kernel.runs.settings_reader import read_settings
@@ -479,7 +479,7 @@ def _written(path: Path, found: list[UsageError]) -> dict[str, Any]:
 
 
 def _dotenv(path: Path, found: list[UsageError] | None = None) -> Mapping[str, str]:
-    """Return the variables of a `.env` file; if it cannot be read, an error is added to `found`."""
+    """Return the variables of a `.env` file. If it cannot be read, add an error to `found`."""
     if not os.path.lexists(path):
         return {}
     import io  # only if the file exists: kernel start-up must be fast

@@ -1,4 +1,4 @@
-"""Read `prose.toml`: the tables that `Settings` declares, and those with free names (`[providers.NAME]` ...).
+"""Read `prose.toml`: the tables that `Settings` declares, and tables with user-defined names (`[providers.NAME]` ...).
 
 docs/reference/prose.toml shows every key. Only `settings.py` and evaluations use this module.
 """
@@ -24,7 +24,7 @@ Named = TypeVar("Named", bound=Struct)
 
 
 def read_settings(path: Path, kind: type[Struct], problems: list[UsageError]) -> dict[str, Any]:
-    """Return the right settings of a file, as `written` does; errors are added to `problems`, with their line."""
+    """Return the valid settings of a file, like `written`; add errors, with their lines, to `problems`."""
     try:
         file = read(path, "docs/reference/settings.md shows every setting", problems=problems, removed=_REMOVED)
         return written(file, kind)
@@ -34,8 +34,8 @@ def read_settings(path: Path, kind: type[Struct], problems: list[UsageError]) ->
 
 
 def written(file: TomlFile, kind: type[Struct]) -> dict[str, Any]:
-    """Return the right settings of a file by field of `Settings`, the `kind`, those of a table as a dict; problems are
-    noted."""
+    """Return the valid settings of a file by field of `kind`, which is `Settings`; tables are dicts. Errors are added
+    to the file's problems."""
     found = file.values(kind, without=(*_NAMED, "misspelt"), also=(*_NAMED, "models"))
     for pattern in found.get("cassette", {}).get("redact", ()):
         with file.noting():
@@ -107,7 +107,7 @@ def _check_expression(file: TomlFile, pattern: str) -> None:
 
 
 def _add_models(file: TomlFile, name: str, servers: dict[str, ModelServer], agents: dict[str, AgentCommand]) -> None:
-    """Add `[models.NAME]` to the server of that name, `[models."acp:NAME"]` to the agent."""
+    """Add the aliases of `[models.NAME]` to the server NAME, those of `[models."acp:NAME"]` to the agent NAME."""
     agent = name.removeprefix(_AGENT) if name.startswith(_AGENT) else None
     options = {
         alias: _alias(file, ("models", name, alias), meant, tables=agent is None)
@@ -129,7 +129,7 @@ def _add_models(file: TomlFile, name: str, servers: dict[str, ModelServer], agen
 
 
 def _alias(file: TomlFile, key: Key, meant: object, *, tables: bool) -> ModelOptions:
-    """Return the meaning of an alias: the name of a model, or a table that also has options."""
+    """Return the meaning of an alias, which is the name of a model, or a table with options."""
     if isinstance(meant, dict) and tables:
         return file.struct(ModelOptions, key)
     if not isinstance(meant, str) or not meant:

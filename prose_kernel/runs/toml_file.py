@@ -1,8 +1,8 @@
-"""One strict reader of TOML files: `prose.toml`, specifications of evaluations, options of test cases.
+"""A strict reader of TOML files: `prose.toml`, specifications of evaluations, options of test cases.
 
 A struct declares a table: its fields are the keys, their types the accepted values. The note of a type,
-`Annotated[T, "a text"]` or `Annotated[T, Meta(..., description="a text")]`, says which values are accepted; a number
-without a note is above 0. Each key is checked separately: one mistake costs one value, and its error has a line.
+`Annotated[T, "a text"]` or `Annotated[T, Meta(..., description="a text")]`, describes the accepted values; a number
+without a note must be above 0. Each key is checked separately: one mistake costs one value, and its error has a line.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ declared = functools.cache(msgspec.structs.fields)
 
 @dataclass(frozen=True, slots=True)
 class TomlFile:
-    """The content of a TOML file. Errors are raised as `UsageError`, or added to `problems` where that is promised.
+    """The content of a TOML file. Errors are raised as `UsageError`, or added to `problems` where documented.
 
-    `noun` is the word for a key in errors; with `columns` their places are lines and columns. `removed` are keys of
+    `noun` is the word for a key in errors; with `columns`, errors give columns as well as lines. `removed` are keys of
     former versions.
     """
 
@@ -86,10 +86,10 @@ class TomlFile:
     def values(
         self, kind: type[Struct], key: Key = (), *, without: Collection[str] = (), also: Collection[str] = ()
     ) -> dict[str, Any]:
-        """Return the right values of the table at `key` by field of `kind`; problems are noted.
+        """Return the valid values of the table at `key` by field of `kind`; add errors to `problems`.
 
-        Fields `without` aren't keys; `also` are further keys, which the caller reads. A field whose type is a struct is
-        a table in the table, returned as a dict; if it has a `SHORT` key, the value of that key may replace the table.
+        Fields `without` are not keys; `also` are further keys, which the caller reads. A field whose type is a struct
+        is a nested table, returned as a dict; if the struct has a `SHORT` key, its value may replace the table.
         """
         content = self.table(key)
         fields = {one.name: one for one in declared(kind) if one.name not in without}
@@ -127,7 +127,7 @@ class TomlFile:
             if name not in known:
                 hint = nearest_hint(name, known, f"one of {', '.join(known)}")
                 table, _, inner = name.partition("_")
-                if table in fields and _has_key(fields[table].type, inner):  # the name of its variable: `vvm_depth`
+                if table in fields and _has_key(fields[table].type, inner):  # the setting's single name: `vvm_depth`
                     hint = did_you_mean(f"[{dotted((*key, table))}] {inner}")
                 hint = "it was removed: delete this line" if name in self.removed else hint
                 self.problems.append(self.mistake((*key, name), f"there is no such {self.noun}", hint))
@@ -149,7 +149,7 @@ class TomlFile:
         raise self.mistake(key, text, hint)
 
     def mistake(self, key: Key, text: str, hint: str | None = None) -> UsageError:
-        """Return an error about a key, with its place."""
+        """Return an error about a key, with its place in the file."""
         where = ""
         if place := place_of(self.text, key):
             where = f" line {place[0]}, column {place[1]}" if self.columns else f" line {place[0]}"
@@ -161,7 +161,7 @@ def _has_key(table: object, name: str) -> bool:
 
 
 def as_written(value: object) -> str:
-    """The beginning of a value, in the spelling of TOML where that of Python is another one."""
+    """Return the beginning of a value, in the spelling of TOML if Python's is different."""
     match value:
         case bool():
             return str(value).lower()
@@ -174,8 +174,8 @@ def as_written(value: object) -> str:
 
 
 def read(path: Path, example: str, shown: str = "", **options: Any) -> TomlFile:
-    """Read a file, which errors call `shown`, by default by its last part. Raises `UsageError`, with `example` as the
-    hint, if it is not TOML."""
+    """Read a file. Errors name it `shown`, by default its file name. Raises `UsageError`, with `example` as the hint if
+    it is not TOML."""
     import tomllib  # only if the file exists: kernel start-up must be fast
 
     name, text = escaped(shown or path.name or str(path)), ""
@@ -200,7 +200,7 @@ def read(path: Path, example: str, shown: str = "", **options: Any) -> TomlFile:
 
 
 def _with_nul(value: object, key: Key = ()) -> Key | None:
-    """The place of the first text with a NUL, which no path, command or variable can have."""
+    """Return the key of the first text with a NUL, which no path, command or variable can contain."""
     if isinstance(value, str):
         return key if "\0" in value else None
     entries: Iterable[tuple[str | int, object]] = ()
@@ -212,7 +212,7 @@ def _with_nul(value: object, key: Key = ()) -> Key | None:
 
 
 def all_of(problems: Sequence[UsageError], noun: str = "setting") -> UsageError:
-    """Return one error for several."""
+    """Return one error that lists all problems."""
     if len(problems) == 1:
         return problems[0]
     lines = [f"  {problem}" + (f" ({problem.hint})" if problem.hint else "") for problem in problems]
@@ -279,7 +279,7 @@ def _note(hint: object) -> tuple[Any, object]:
 
 
 def dotted(key: Key) -> str:
-    """Return a key as a person writes it: `models."acp:x".opus`, `assert[2].rule`."""
+    """Return a key as people write it: `models."acp:x".opus`, `assert[2].rule`."""
     parts = [f"[{part + 1}]" if isinstance(part, int) else part for part in key]
     plain = [part if re.fullmatch(r"[\w-]+|\[\d+\]", part) else f'"{part}"' for part in parts]
     return ".".join(plain).replace(".[", "[")
@@ -305,7 +305,7 @@ def place_of(text: str, key: Key) -> tuple[int, int] | None:
         else:
             continue
         shared = min(len(found), len(key))
-        # a longer path counts, too: `[modles.x]` is where `modles` was written
+        # a longer path matches, too: `[modles.x]` is the place of the misspelt `modles`
         if shared > best[0] and found[:shared] == key[:shared]:
             column = header.start(2) if header else assigned.start(1)  # type: ignore[union-attr]
             best = (shared, (number, column + 1))

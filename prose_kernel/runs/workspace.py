@@ -1,8 +1,8 @@
-"""The workspace of a front end: runs, one after the other, and the parts that outlive them.
+"""The workspace of a front end: its runs, one after the other, and the parts that outlive them.
 
 The kernel, `%%prose` and the command line all feed source text to a `Workspace` and listen to its events. A cell and a
-file take the same two calls: `compile` with what is known by then, `run` the tree (`execute` does both). Texts of
-several languages may follow each other in one run: each language has its machine, made at its first text.
+file take the same two calls: `compile` checks the text against the names known so far, `run` runs the tree (`execute`
+does both). One run may have texts of several languages: each language has its machine, made for its first text.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = ["Start", "Workspace", "load_what_cells_need", "uncancel"]
 
 
 def load_what_cells_need(language: Language) -> None:
-    """Import what a program with nothing but commands uses, so that its first cell need not."""
+    """Import the modules that a program with only commands uses, so that its first cell need not."""
     from prose_kernel.processes import resources, system
     from prose_kernel.processes.engine import Engine
     from prose_kernel.processes.shell import ShellCommands
@@ -71,13 +71,13 @@ def load_what_cells_need(language: Language) -> None:
     _ = Engine, ShellCommands, language.machine(), resources, journal, redaction
     _ = deciding, file_history, filesystem, in_memory_store, shown_files, stored_run, trace, transcript
     if system.LINUX:
-        from prose_kernel.processes import sandbox_syscalls  # its system calls are not those of other systems
+        from prose_kernel.processes import sandbox_syscalls  # uses system calls that only Linux has
 
         _ = sandbox_syscalls
 
 
 def uncancel() -> None:
-    """Continue after a cancellation that has been answered."""
+    """Reset the cancellation of the current task, after it was handled."""
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()
@@ -98,11 +98,11 @@ def _resume_steps(how: Resumption | None, start: Start) -> ResumeSteps | None:
 
 
 class Workspace:
-    """A run fed by cells, or by one file.
+    """A run that is fed with cells, or with one file.
 
-    Making one opens nothing; the machine, the store and the process engine come with the first cell that needs them.
-    `current` is the run, None before it was opened; `imports` finds imported programs. Everything but `interrupt` is
-    called in one event loop. Close it when done.
+    Machine, store and process engine are opened by the first cell that needs them. `current` is the run, None before it
+    is opened; `imports` finds imported programs. Call all methods except `interrupt` in the same event loop. Close the
+    workspace when done.
     """
 
     def __init__(
@@ -119,8 +119,8 @@ class Workspace:
         resumed = resumption is not None
         self.current: Run | None = None
         self.begun = False
-        """Whether a text of the run has begun to run."""
-        self._listeners = Listeners(listeners, muted=resumed)  # what is replayed was shown when it happened
+        """Whether a text of the run has started."""
+        self._listeners = Listeners(listeners, muted=resumed)  # replayed events were shown when they happened
         self._warnings: deque[str] = deque()
         self.context = RunContext(
             settings,
@@ -138,7 +138,7 @@ class Workspace:
         self._resuming = _resume_steps(resumption, start)
         self._on_live = on_live
         self._hooks: list[StatementHook] = []
-        self._prepared: StoredRun | None = None  # of the run that begins next
+        self._prepared: StoredRun | None = None  # the store of the run that begins next
         self.imports = Imports(self.context)
         self._running: Language | None = None  # the language of the text that runs
         self._task: asyncio.Task[object] | None = None
@@ -147,7 +147,7 @@ class Workspace:
     def _new_engine(self) -> Engine:
         from prose_kernel.processes.engine import Engine
 
-        # reported in the engine's thread, at any time; the person sees it at the end of a cell
+        # warnings come from the engine's thread, at any time; the person sees them at the end of a cell
         return Engine(on_warning=self._warnings.append)
 
     # ------------------------------------------------------------ the run
@@ -167,12 +167,12 @@ class Workspace:
 
     @property
     def running_language(self) -> Language:
-        """The language of the text that runs, or has run last."""
+        """The language of the running text, or else of the last one."""
         return self._running or self.language
 
     @property
     def opened(self) -> Run:
-        """The run; where there is none, one begins."""
+        """The current run; if there is none, a new one begins."""
         return self._open(self.language)
 
     def _open(self, language: Language) -> Run:
@@ -187,24 +187,24 @@ class Workspace:
         return self._open(language).machines.of(language)
 
     def bindings(self) -> dict[str, Named]:
-        """The names of the run with their values, whichever language has bound them."""
+        """Return all names of the run with their values and languages."""
         return self.current.machines.bindings() if self.current is not None else {}
 
     def outputs(self) -> dict[str, tuple[Value, Language]]:
-        """The outputs of the run's programs with their values by now, and the language of each."""
+        """Return the outputs of the run's programs with their present values, and the language of each."""
         return self.current.machines.outputs() if self.current is not None else {}
 
     def values(self) -> dict[str, Value]:
-        """The values of the names."""
+        """Return the values of all names."""
         return {name: named.info.value for name, named in self.bindings().items()}
 
     def definitions(self) -> tuple[Defined, ...]:
-        """The definitions of the run's texts, in all languages."""
+        """Return the definitions of all texts of the run."""
         return self.current.machines.definitions() if self.current is not None else ()
 
     @property
     def cwd(self) -> Path:
-        """The directory in which the next command runs."""
+        """The working directory of the next command."""
         return Path(self.current.machine.cwd) if self.current is not None else self.start.cwd
 
     @cwd.setter
@@ -213,18 +213,18 @@ class Workspace:
 
     @property
     def remote(self) -> RemoteState | None:
-        """The machines that run the commands of programs; None where this one does, or before they were needed."""
+        """The machines that run the program's commands; None for this machine, or before they are connected."""
         return self.context.remote.state if self.context.remote is not None else None
 
     def add_listener(self, listener: Listener, *, replayed: bool = False) -> None:
-        """Tell a listener of all events from now on; `replayed`: those of a run that is brought back too."""
+        """Pass all events from now on to a listener; with `replayed`, also the events of a restored run."""
         self._listeners.add(listener, replayed=replayed)
 
     def remove_listener(self, listener: Listener) -> None:
         self._listeners.remove(listener)
 
     def add_hook(self, hook: StatementHook) -> None:
-        """Let it look at each statement before it runs, from now on, in all languages (`runtime/statement_hook.py`)."""
+        """Call the hook before each statement from now on, in all languages (`runtime/statement_hook.py`)."""
         self._hooks.append(hook)
         self._set_hook()
 
@@ -237,7 +237,7 @@ class Workspace:
             self.current.machine.host.hook = joined(self._hooks)
 
     def loops(self) -> Collection[OpenLoop]:
-        """The loops that run now, outer ones first: for a live view, which looks a few times in a second."""
+        """Return the running loops, outer ones first. Live views poll this a few times a second."""
         return self.current.machine.host.loops.keys() if self.current is not None else ()
 
     def answering(self, request: SessionRequest) -> str:
@@ -252,12 +252,13 @@ class Workspace:
     # ------------------------------------------------------------ changes from the next text on
 
     def supply(self, name: str, value: str, *, by_journal: bool = False) -> None:
-        """Give the value of an input before the program asks for it; `by_journal`: an earlier process was given it."""
+        """Give the value of an input before the program asks for it. `by_journal`: it was given to an earlier process
+        of the run."""
         self.context.given.supply(name, value, by_journal=by_journal)
 
     def declare(self, text: str, language: Language | None = None) -> Any:
-        """A text that is going to run declares inputs: from now on their values decide no gate of the run. Returns its
-        program."""
+        """Declare the inputs of a text that is about to run: from now on their values decide no gate of the run.
+        Returns the text's program."""
         language = language or self.language
         compiled = language.compile(Source.of(text), cell=self.start.notebook)
         self.context.given.declare(language.inputs(compiled.program))
@@ -277,16 +278,16 @@ class Workspace:
         self._change(settings=settings)
 
     def limit(self, budget: str) -> None:
-        """Let the run have this budget, and later ones too; `off`: none. Raises `UsageError`."""
+        """Set the budget of this run and later ones; `off` removes it. Raises `UsageError`."""
         budget_limits(budget)
         self._change(settings=self.settings.changed(budget=budget))
         if self.current is not None:
             self.current.limit(budget)
 
     async def connect(self, url: str) -> RemoteState | None:
-        """Let the workers of a scheduler run commands, in this run too; `off`: this machine.
+        """Run commands on the workers of a scheduler, also in the current run; `off`: on this machine.
 
-        Raises `UsageError` when no worker there can be used; then nothing has changed.
+        Raises `UsageError` if no worker can be used; then nothing has changed.
         """
         settings, former = self.settings.changed(remote=url), self.context.remote
         run = self.current.owned if self.current is not None else None
@@ -297,7 +298,7 @@ class Workspace:
         return self.remote
 
     def _change(self, **changes: Any) -> None:
-        """Continue with another context, in this run too."""
+        """Replace fields of the context, also in the current run."""
         self.context = replace(self.context, **changes)
         if self.current is not None:
             self.current.use(self.context)
@@ -307,8 +308,8 @@ class Workspace:
     def compile(
         self, text: str, name: str = "cell", language: Language | None = None, prompt: int | None = None
     ) -> Compiled:
-        """The tree and all diagnostics of a text, checked against what the run knows by now; `prompt`: the number of
-        the cell of a notebook."""
+        """Return the tree and all diagnostics of a text, checked against the names that the run has so far. `prompt` is
+        the number of a notebook's cell."""
         language = language or self.language
         compiled = language.compile(
             Source.of(text, name, prompt),
@@ -323,7 +324,7 @@ class Workspace:
         return self._with_models_checked(compiled, language) if "model" in text else compiled
 
     def _with_models_checked(self, compiled: Compiled, language: Language) -> Compiled:
-        """W117 for each model that the settings do not know: the server is asked for it by that name."""
+        """Add W117 for each model that the settings do not know: the server receives its name unchanged."""
         from prose_kernel.language.diagnostics import diagnostic
 
         named = language.spending(compiled.program, compiled.source).models if compiled.ok else ()
@@ -350,13 +351,13 @@ class Workspace:
     ) -> Value:
         """Run a compiled text of a language in the current run and return its value.
 
-        `interrupted` is true if an interrupt came before, when nothing ran that `interrupt` could end. Raises
+        `interrupted` returns true if an interrupt arrived earlier, when `interrupt` had nothing to end. Raises
         `RunError` for an uncaught error of the program, and `CancelledError` after an interrupt, when every command
         has ended and `finally` bodies have run. Either way the run continues with the next text.
         """
         try:
             with self._interruptible():
-                if interrupted():  # asked here, where a later interrupt finds the task
+                if interrupted():  # checked here because from now on `interrupt` cancels this task
                     raise asyncio.CancelledError
                 return await self._run_text(compiled, inputs or {}, language or self.language)
         finally:
@@ -398,7 +399,7 @@ class Workspace:
             await self.context.remote.connect(run_parts.remote_owner(self.context, run))
 
     def _refuse_unpriced(self, run: Run, compiled: Compiled, language: Language) -> None:
-        """Before anything runs: under a budget of money each model has a price. Raises `UsageError`."""
+        """Raise `UsageError` if a budget of money applies and a model has no known price, before anything runs."""
         ours = run.budget is not None and run.budget.limits.usd is not None
         if self.settings.budget.unpriced == "allow" or not (ours or re.search("budget|call", compiled.source.text)):
             return
@@ -408,7 +409,8 @@ class Workspace:
             run.services.refuse_unpriced([name for name, _ in spending.models], judges=judges)
 
     async def _watched(self, run: Run) -> contextlib.AbstractContextManager[object]:
-        """Reports a text to OpenTelemetry or the log, where a setting asks for that. Raises `UsageError`."""
+        """Return a context manager that reports a text to OpenTelemetry or the log, if a setting says so. Raises
+        `UsageError`."""
         if not self.settings.watched:
             return contextlib.nullcontext()
         spans = self.context.spans
@@ -421,7 +423,7 @@ class Workspace:
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """`interrupt` cancels the calling task while it is in here."""
+        """Let `interrupt` cancel the calling task while it is in this block."""
         before, self._task = self._task, asyncio.current_task()
         self._loop = asyncio.get_running_loop()
         try:
@@ -437,23 +439,23 @@ class Workspace:
     async def execute(
         self, text: str, name: str = "cell", inputs: Mapping[str, str] | None = None, language: Language | None = None
     ) -> Value:
-        """Compile and run a text. Raises `CompileError` when it has errors: then nothing of it was executed."""
+        """Compile and run a text. Raises `CompileError` if it has errors; then none of it has run."""
         return await self.run(languages.without_errors(self.compile(text, name, language)), inputs, language)
 
     async def fetch_program(self) -> str:
-        """The text of the program at the start's `origin`. Raises what `Imports.root` raises, and `CancelledError`
-        after an interrupt."""
+        """Return the text of the program at the start's `origin`. Raises the errors of `Imports.root`, and
+        `CancelledError` after an interrupt."""
         with self._interruptible():
             return await self.imports.root()
 
     async def _load(self, request: LoadRequest) -> LoadedProgram:
-        """An import of the text that is running: imports are loaded where they are, at the root of their text."""
+        """Load an import of the running text: imports run at the top level of a text, so its language is theirs."""
         return await self.imports.load(request, self.running_language)
 
     def interrupt(self) -> None:
-        """End what is running, from any thread: commands by the interrupt ladder, the program by cancellation.
+        """End the running program, from any thread: its commands by the interrupt ladder, the rest by cancellation.
 
-        A second call kills what is left immediately. Without a running program it does nothing.
+        A second call kills the remaining commands immediately. Does nothing if no program is running.
         """
         task, loop, run = self._task, self._loop, self.current
         if task is None or loop is None:
@@ -465,8 +467,8 @@ class Workspace:
 
         def cancel() -> None:
             if self._task is not task:
-                return  # the program has ended meanwhile: what the task does now must be finished
-            if self.current is not None:  # it may have been opened meanwhile
+                return  # the program has ended: the task must finish the work that follows it
+            if self.current is not None:  # the run may have been opened in the meantime
                 self.current.cancel(task)
             else:
                 task.cancel()
@@ -478,20 +480,20 @@ class Workspace:
     # ------------------------------------------------------------ its end
 
     async def end(self, error: RunError | None = None) -> None:
-        """Write down that the run is over, with the error that ended it, if any. Raises `StateError`."""
+        """Record the end of the run, and the error that ended it, if any. Raises `StateError`."""
         if self.current is not None:
             self._caught_up()
             await self.current.end(error)
 
     async def reset(self) -> None:
-        """End the run; the next text starts a new one, with no names and only the values that the start supplied."""
+        """End the run. The next text starts a new one, without names and only with the values supplied at the start."""
         try:
             await self._close_run(None)
         finally:
             self._forget()
 
     async def close(self, error: RunError | None = None) -> None:
-        """End the run, with the error that ended it if any, and every process it left. A second call does nothing."""
+        """End the run, with the error that ended it, if any, and all of its processes. A second call does nothing."""
         try:
             await self._close_run(error)
         finally:
@@ -509,7 +511,7 @@ class Workspace:
             await self.current.close(partial(self.end, error))
 
     def _forget(self) -> None:
-        """The run is over; the next one is new."""
+        """Reset the state of the run that is over, so that the next text begins a new run."""
         self.current = self._resuming = None
         start = replace(self.context.start, run_id="", keep=None)
         self._change(resumption=None, start=start, given=Given(start))
@@ -520,22 +522,22 @@ class Workspace:
     # ------------------------------------------------------------ a run that is resumed
 
     async def restore(self) -> None:
-        """Bring a run back: its finished texts run again, with the answers that they got then. A text that was
-        running is not among them; the next one that is run continues there, if it is the same.
+        """Restore a run: run its finished texts again, with the answers from the journal.
 
-        Raises `ResumeMismatch` when the program asks something else than it did, `CancelledError` when it is
-        interrupted meanwhile: then the journal is as it was; and what `flush` raises.
+        A text that was running is not run again: the next text continues there, if it is the same. Raises
+        `ResumeMismatch` if the program makes other requests than before, `CancelledError` if it is interrupted (then
+        the journal is unchanged), and the errors of `flush`.
         """
         await self.replay()
         await self.flush()
 
     async def flush(self) -> None:
-        """Write what is to be kept. Raises `StateError`; all names stay usable."""
+        """Write pending values to the store. Raises `StateError`; all names stay usable."""
         with self._interruptible():
             await self.opened.machine.host.ports.store.flush()
 
     async def replay(self) -> None:
-        """Do what `restore` does, but keep nothing yet."""
+        """Restore the run like `restore`, without writing to the store."""
         how = self.context.resumption
         assert how is not None
         with self._interruptible():
@@ -544,16 +546,16 @@ class Workspace:
             run = self._open(languages.LANGUAGES[texts[0].record.language if texts else how.head.language])
             for text in how.ended_texts:
                 await self._run_again(run, text)
-                await asyncio.sleep(0)  # an interrupt that came between two texts is raised here
+                await asyncio.sleep(0)  # raises the `CancelledError` of an interrupt between two texts
             if (unfinished := how.interrupted_text) is not None:
                 self._continue_as(run, unfinished)
-            self._listeners.mute(False)  # a cell that continues is shown as one that runs
+            self._listeners.mute(False)  # a cell that continues is shown as running
             if run.journal is None or not run.journal.has_more:
                 self._caught_up()
                 run.give_back()
 
     async def _run_again(self, run: Run, text: Text) -> None:
-        """A text that has ended: by an error or an interrupt, if that is how it ended then."""
+        """Replay a text that has ended. It ends as before, possibly by an error or an interrupt."""
         language = languages.of_text(text.language, text.profile)
         self._continue_as(run, text)
         compiled = self.compile(text.text, text.name, language, text.prompt or None)
@@ -563,7 +565,7 @@ class Workspace:
         except ResumeMismatch:
             raise
         except (RunError, asyncio.CancelledError) as ended:
-            # of now, also before the text began: the next one must not take its place
+            # a new error or interrupt, possibly before the text began: the next text must not take its place
             if run.journal is not None and (run.journal.abandoned or run.journal.position == begin):
                 raise
             if isinstance(ended, asyncio.CancelledError):
@@ -571,13 +573,13 @@ class Workspace:
         self._listeners.text_ended()
 
     def _continue_as(self, run: Run, text: Text) -> None:
-        """Set what a person had set before the text."""
+        """Set the inputs and the working directory that a person had set before the text."""
         for name, value in text.supplied.items():
             self.supply(name, value, by_journal=True)
         run.machine.cwd = text.directory
 
     def _live(self, under_way: Sequence[Asked]) -> None:
-        """The records of the journal are at their end."""
+        """Continue live after the last record of the journal."""
         run = self.current
         assert run is not None and run.journal is not None
         run.give_back()
@@ -588,7 +590,7 @@ class Workspace:
         self._listeners.emit_open()
 
     def _caught_up(self) -> None:
-        """The run is where it was: from now on events are shown, and values are kept immediately."""
+        """End the restoration of the run: from now on, events are shown and values are stored immediately."""
         self._listeners.mute(False)
         self.imports.end_replay()
         if self.current is not None and self.current.kept is not None:
@@ -597,8 +599,10 @@ class Workspace:
     # ------------------------------------------------------------ opening a run
 
     async def _prepare(self) -> None:
-        """Before a run begins: have the approvals of its earlier processes confirmed, end what these have started, and
-        open its database, without keeping the loop from other work."""
+        """Prepare the run that begins next, without blocking the loop.
+
+        Has the approvals of earlier processes confirmed, ends the processes that they started, and opens the database.
+        """
         if self._resuming is not None:
             await self._resuming.confirm_approvals(self.context)
             if self.current is None:
