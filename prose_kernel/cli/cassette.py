@@ -87,7 +87,7 @@ def _plain(entry: Entry) -> dict[str, Any]:
 
 
 def _whole(entry: Entry) -> str:
-    """A record to read; one whose parts are not what they must be is a line that says so."""
+    """Return a record as Markdown; for a malformed one, a text that says so."""
     from prose_kernel.cli import cassette_view
 
     try:
@@ -140,7 +140,7 @@ def tidy(names: Sequence[str], check: bool) -> int:
 
 
 def _tidy(path: Path, data: bytes) -> bytes:
-    """The new content of the file; invalid lines are moved to a file next to it first."""
+    """Return the new content of the file, after moving invalid lines to a file next to it."""
     from prose_kernel.cassettes.cassette_edits import tidied
 
     result = tidied(data)
@@ -254,7 +254,7 @@ def diff(old_or_only: str, new: str | None, rev: str, as_json: bool) -> int:
 
 
 def _from_git(path: Path, rev: str) -> bytes:
-    """A file as git has it. Raises `UsageError`."""
+    """Return the content of a file in git. Raises `UsageError`."""
     if rev.startswith("-"):
         raise UsageError(f"--rev {rev}: that isn't a version in git")
     command = ["git", "show", f"{rev}:./{path.name}"]
@@ -318,7 +318,7 @@ def redact(names: Sequence[str], patterns: Sequence[str], check: bool) -> int:
 
 
 def _chosen(names: Iterable[str]) -> list[Path]:
-    """The recordings that were named, or all. Raises `UsageError` when there is none."""
+    """Return the named recordings, or all. Raises `UsageError` if there is none."""
     given = list(names)
     if given:
         return [_path(name) for name in given]
@@ -331,7 +331,7 @@ def _chosen(names: Iterable[str]) -> list[Path]:
 
 
 def _path(name: str) -> Path:
-    """The file that a name means: a path, or a recording in `cassettes/`. Raises `UsageError`."""
+    """Return the file for a name: a path, or a recording in `cassettes/`. Raises `UsageError` if there is none."""
     from prose_kernel.cassettes.cassette_files import DIRECTORY, SUFFIX
 
     for path in (Path(name), Path(DIRECTORY, name), Path(DIRECTORY, name + SUFFIX)):
@@ -356,7 +356,7 @@ def _shown(path: Path) -> str:
 
 
 def _rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
-    """Put the change of what is there in its place, while no kernel writes. Raises `UsageError`."""
+    """Replace the content of a recording by its `change`, while no kernel writes to it. Raises `UsageError`."""
     from prose_kernel.cassettes.cassette_files import Writer
 
     writer: Writer = Writer(path)

@@ -1,4 +1,4 @@
-"""Programs run in replay for `prose cassette prune`, to see which records they use."""
+"""Replay programs for `prose cassette prune`, to find the records that they use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MODE = re.compile(r"^(%cassette\b.*?)\s+--mode[=\s]+\S+", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How the replay of a program ended: the records that it has used, or why it did not come to its end."""
+    """The result of a program's replay: the used records (file, record), or the error that ended it early."""
 
     used: frozenset[tuple[str, bytes]]
     error: str | None = None
@@ -31,7 +31,7 @@ class Replayed:
 
 
 class _Watched(ProgramRun):
-    """A run whose recordings are looked at before it is closed."""
+    """A run that notes its used records before it is closed."""
 
     used: frozenset[tuple[str, bytes]] = frozenset()
 
@@ -45,11 +45,11 @@ class _Watched(ProgramRun):
 
 
 class _WatchedNotebook(_Watched, NotebookRun):
-    """The same for a notebook; the replay asks for all of its cells."""
+    """A run of a notebook that notes its used records before it is closed."""
 
 
 def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequence[str]) -> Replayed:
-    """Run a program or notebook only from its recordings. Raises `UsageError` for what makes no sense beforehand."""
+    """Run a program or notebook from its recordings only. Raises `UsageError` for invalid arguments."""
     cwd, name = Path.cwd(), program_files.find_program(program)
     chosen = settings.load(
         cwd, file=run_options.settings_file(cwd, name), gates="deny", provider="replay", cassette_mode="replay"

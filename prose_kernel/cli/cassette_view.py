@@ -1,4 +1,4 @@
-"""Records as people read them: a table of lines, or whole as Markdown."""
+"""Show records of recordings: each as a row of a table, or whole as Markdown."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ WIDTH = 60
 
 
 def row(line: int, record: Mapping[str, Any]) -> tuple[str, ...]:
-    """A record on one line: line, type, path, its maker, the first words of its question and of its answer."""
+    """Return a record as a row: line, type, path, origin, and the first words of its question and answer."""
     exchange = f"{_words(asked(record))} → {_words(answer(record))}"
     return (str(line), _kind(record), str(record.get("at", "")), _by(record), exchange)
 
 
 def whole(record: Mapping[str, Any], line: int) -> str:
-    """A record as Markdown, with everything that people may want to read of it."""
+    """Return a record as Markdown, with all parts that are of interest to people."""
     req, meta = _mapping(record.get("req")), _mapping(record.get("meta"))
     parts = [f"## {_kind(record)} {record.get('at', '')} (line {line})", _facts(req, meta)]
     for title, text in (("System", _text(req.get("system"))), ("Asked", asked(record))):

@@ -1,4 +1,4 @@
-"""The commands about the text of a program, which run nothing: `prose compile` and `fmt` (openprose.md 8), `check`
+"""Commands that read the text of a program and run nothing: `prose compile` and `fmt` (openprose.md 8), `check`
 (sessions.md 3.2) and `graph`."""
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 FAULT, USAGE = 1, 2
 Shared = dict[Path, dict[Hashable, Any]]
-"""By directory what the compiler keeps of contract files: a file that ten others call is checked once."""
+"""The compiler's cache of contract files, by directory: a file that ten others call is checked once."""
 
 
 class Compiled(NamedTuple):
-    """One file: its tree if it could be parsed, its findings, and whether it could be read."""
+    """A compiled file: its tree if it could be parsed, its findings, or the error if it could not be read."""
 
     name: str
     language: Language
@@ -101,7 +101,7 @@ def _compile_all(names: tuple[str, ...], profile: Profile) -> Iterator[Compiled]
             yield compile_file(name, profile, shared)
         except UsageError as problem:
             yield Compiled(name, languages.of_file(name), "", None, (), problem)
-        except Exception as defect:  # our defect in one file must not hide the findings in the others
+        except Exception as defect:  # a defect of this package in one file must not hide the findings in the others
             if sys.flags.dev_mode:
                 raise
             internal = UsageError(
@@ -112,10 +112,10 @@ def _compile_all(names: tuple[str, ...], profile: Profile) -> Iterator[Compiled]
 
 
 def compile_file(name: str, profile: Profile = "default", shared: Shared | None = None, *, typed: str = "") -> Compiled:
-    """Compile one file, checked against the programs that it uses: local ones, and fetched ones that are pinned.
+    """Compile a file, and check it against the programs that it uses: local ones, and fetched ones that are pinned.
 
-    `name` may be a program that was installed from elsewhere. `shared` is given by a command that compiles several
-    files. Raises `UsageError` when it cannot be read, which calls it `typed` if that is given.
+    `name` may also be an installed program. Commands that compile several files pass `shared`. Raises `UsageError` if
+    the file cannot be read; `typed` is its name in this message, if given.
     """
     name = program_files.meant(name)
     if not program_files.is_file(name) and program_files.is_remote(name, strict=profile == "strict"):
@@ -135,7 +135,7 @@ def compile_file(name: str, profile: Profile = "default", shared: Shared | None 
 
 
 def correct_file(name: str, profile: Profile = "default") -> Compiled | None:
-    """A file without errors; None after its errors have been printed."""
+    """Compile a file. If it has errors, print them and return None."""
     compiled = compile_file(name, profile)
     if compiled.program is not None and compiled.ok:
         return compiled
@@ -178,7 +178,7 @@ def _resolver(name: str) -> RemotePrograms:
 
 
 def _contracts(name: str, language: Language, profile: Profile, shared: Shared | None) -> Callable[[str], Any]:
-    """Looks up what the file uses; the machinery for it is loaded with the first `use`."""
+    """Return the function that looks up the imports of a file. Its first call loads the modules for imports."""
 
     @cache
     def programs() -> Programs:
@@ -251,7 +251,7 @@ def _check_canonical(compiled: Compiled) -> int:
 
 
 def _rewrite(compiled: Compiled, drop_comments: bool) -> int:
-    """Replace the file atomically. A file with comments is left as it is: they would be lost."""
+    """Replace the file atomically; not a file with comments, which would be lost, unless `drop_comments`."""
     assert compiled.program is not None
     if compiled.name == program_files.STDIN:
         raise UsageError("standard input cannot be rewritten", hint="leave out --write")
@@ -268,14 +268,14 @@ def _rewrite(compiled: Compiled, drop_comments: bool) -> int:
 
 
 def _as_before(before: bytes, text: str) -> bytes:
-    """The new text with the line ends and the byte order mark of the file."""
+    """Return the new text as bytes, with the line endings and byte order mark of the file."""
     if b"\r\n" in before:
         text = text.replace("\n", "\r\n")
     return (codecs.BOM_UTF8 if before.startswith(codecs.BOM_UTF8) else b"") + text.encode()
 
 
 def _has_comments(text: str, canonical: str) -> bool:
-    """Whether there is a `#` that the canonical form lost: those in strings and markers stay."""
+    """Return whether the text has comments: a `#` that the canonical form lacks isn't in a string or marker."""
     return text.count("#") > canonical.count("#")
 
 

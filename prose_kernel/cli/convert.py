@@ -1,5 +1,5 @@
-"""`prose export NOTEBOOK` and `prose notebook PROGRAM`: a notebook as one program, a program as a notebook. `prose
-upgrade FILE`: a program as a function in a contract file, and back (docs/reference/prose-md.md 11)."""
+"""`prose export NOTEBOOK`: write a notebook as a program. `prose notebook PROGRAM`: write a program as a notebook.
+`prose upgrade FILE`: write a program as a contract file, or back (docs/reference/prose-md.md 11)."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _of_contract(program: str) -> dict[str, Any]:
     from prose_kernel.runs import languages
 
     data = read_bytes(program)
-    languages.of_file(program).decode(data, program)  # an error has its place
+    languages.of_file(program).decode(data, program)  # raises an error with line and column
     return as_notebook(data.decode(), program)
 
 

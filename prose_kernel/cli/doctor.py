@@ -1,4 +1,4 @@
-"""`prose doctor`: the installed parts, Jupyter's view, problems and their fixes."""
+"""`prose doctor`: check the installation, its kernels in Jupyter, and the settings, and print fixes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def doctor(start: bool, ask: bool, seconds: float) -> int:
 
 
 def examine(start: bool = True) -> Iterator[Finding]:
-    """All findings, cheap ones first."""
+    """Yield all findings, cheap ones first."""
     yield from _versions()
     yield _command()
     yield from _settings()
@@ -61,12 +61,12 @@ def _ask(seconds: float) -> Iterator[Finding]:
     from prose_kernel.cli import doctor_asking
     from prose_kernel.runs import settings
 
-    wrong: list[UsageError] = []  # reported by then
+    wrong: list[UsageError] = []  # already reported by `examine`
     yield from doctor_asking.examine(settings.load(Path.cwd(), problems=wrong), Path.cwd(), seconds)
 
 
 def _isolation(current: Settings) -> Iterator[Finding]:
-    """Whether agents may run programs, and what can confine these here."""
+    """Yield findings about the programs of agents: whether they are allowed, and how they can be confined here."""
     from prose_kernel.processes.sandbox import probe
 
     if current.exec.enabled:
@@ -79,7 +79,7 @@ def _isolation(current: Settings) -> Iterator[Finding]:
 
 
 def _remote(current: Settings) -> Finding:
-    """Whether commands can run on other machines; where the settings say so, a look at them."""
+    """Return a finding about commands on other machines. If the settings choose machines, connect to them."""
     try:
         dask = version("distributed")
     except PackageNotFoundError:
@@ -109,8 +109,7 @@ def _remote(current: Settings) -> Finding:
 
 
 def _postgres(current: Settings) -> Iterator[Finding]:
-    """Whether runs, and memory of the user, can be kept in PostgreSQL, where the settings or a URL say that they
-    should."""
+    """Yield findings about PostgreSQL for runs and for the user's memory, if the settings or a URL choose it."""
     from prose_kernel.runs import settings
     from prose_kernel.storage.database import postgres
 
@@ -149,7 +148,7 @@ def _database(subject: str, url: str, place: str, wanted: bool) -> Finding:
 
 
 def watching(current: Settings) -> Finding:
-    """Whether runs are watched from outside, and whether that can work. Nothing is sent."""
+    """Return a finding about telemetry: whether it is on, and whether it can work. Nothing is sent."""
     destinations = ["OpenTelemetry"] * current.telemetry.otel + ["a log"] * bool(current.telemetry.log)
     if not destinations:
         return Finding("ok", "telemetry", "off; docs/how-to/watching.md says how runs are watched")
@@ -168,7 +167,7 @@ def watching(current: Settings) -> Finding:
             return Finding("broken", "telemetry", "OpenTelemetry is not installed", "pip install 'prose_kernel[otel]'")
         except UsageError as problem:
             return Finding("broken", "telemetry", str(problem), problem.hint)
-        except ValueError as problem:  # imported modules read some variables immediately
+        except ValueError as problem:  # the modules read some variables when they are imported
             return Finding("broken", "telemetry", str(problem))
     if current.telemetry.content:
         return Finding("note", "telemetry", f"{text}, with prompts, answers and commands")
@@ -176,7 +175,7 @@ def watching(current: Settings) -> Finding:
 
 
 def _programs(current: Settings) -> Finding:
-    """The pinned and cached programs from elsewhere. Nothing is fetched."""
+    """Return a finding about pinned and cached programs. Nothing is fetched."""
     from prose_kernel.runs.imported_programs import remote_programs
 
     try:
@@ -212,7 +211,7 @@ def _versions() -> Iterator[Finding]:
 
 
 def _command() -> Finding:
-    """Whether `prose` on the PATH belongs to this environment."""
+    """Return a finding about `prose` on the PATH: whether it belongs to this environment."""
     found = shutil.which("prose")
     if found is None:
         here = Path(sys.executable).parent
@@ -286,7 +285,7 @@ def _kernelspecs(start: bool) -> Iterator[Finding]:
 
 
 def _kernelspec(name: str, argv: list[str], directory: str, start: bool, fix: str) -> Finding:
-    """Whether the interpreter of a kernelspec is there and, if asked, whether the kernel answers."""
+    """Return a finding about a kernelspec: whether its interpreter exists and, with `start`, its kernel answers."""
     subject = f"kernel {name}"
     interpreter = sys.executable if argv[0] in ("python", "python3") else argv[0]
     if shutil.which(interpreter) is None:
@@ -300,7 +299,7 @@ def _kernelspec(name: str, argv: list[str], directory: str, start: bool, fix: st
 
 
 def _start(name: str) -> str | None:
-    """Start the kernel and wait for its first word; what went wrong, in one line."""
+    """Start a kernel and wait until it is ready. Return the problem in one line; None if it starts."""
     from jupyter_client.manager import KernelManager
 
     manager = KernelManager(kernel_name=name)

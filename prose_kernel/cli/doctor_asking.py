@@ -1,5 +1,5 @@
-"""`prose doctor --ask`: the smallest question to every model and agent in the settings, all in parallel, and the
-replies. It costs money, and its messages leave this machine: plain `prose doctor` sends no requests."""
+"""`prose doctor --ask`: ask every model and agent in the settings a minimal question, all in parallel. This costs money
+and sends messages to other machines; plain `prose doctor` sends no requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 QUESTION = SessionRequest("session", "Answer with the one word: ready", "doctor/s0")
 CONDITION = JudgeRequest("two is more than one", "doctor/j0")
-SHOWN = 60  # characters of an answer
+SHOWN = 60  # the characters of an answer that are shown
 
 Reply = tuple[str, str, Usage | None]
 """The model that answered, its answer, and the consumption."""
@@ -38,7 +38,7 @@ Ask = Callable[[], Awaitable[Reply]]
 
 
 def examine(settings: Settings, cwd: Path, seconds: float) -> Iterator[Finding]:
-    """Ask all that `settings` name, each for at most so many seconds; one finding for each."""
+    """Ask all models and agents of the settings, each for at most `seconds`, and yield a finding for each."""
     from prose_kernel.runs.settings import surroundings
 
     options = settings.session_options(cwd)
@@ -54,7 +54,7 @@ def examine(settings: Settings, cwd: Path, seconds: float) -> Iterator[Finding]:
 
 
 def _no_fallbacks(options: SessionOptions) -> SessionOptions:
-    """The options without fallbacks: each model answers for itself."""
+    """Return the options without fallbacks, so that each model has to answer itself."""
     servers = {
         name: structs.replace(
             server, options={alias: structs.replace(one, fallback=()) for alias, one in server.options.items()}
@@ -80,7 +80,7 @@ async def _all(options: SessionOptions, where: Surroundings, seconds: float) -> 
     try:
         targets = list(_targets(options, where, live))
         for _, choice, _ in targets:
-            with suppress(ProseError):  # it comes again when it is asked
+            with suppress(ProseError):  # the error occurs again when the provider is asked
                 await live.prepare(choice)
         return await asyncio.gather(*(_asked(f"ask {name}", ask, seconds) for name, _, ask in targets))
     finally:
@@ -91,8 +91,8 @@ async def _all(options: SessionOptions, where: Surroundings, seconds: float) -> 
 
 
 def _targets(options: SessionOptions, where: Surroundings, live: LiveProviders) -> Iterator[tuple[str, Choice, Ask]]:
-    """Each model of the chosen provider, of its fallbacks and of every server with a table, the judge, the agents: what
-    they are called, and how they are asked. What has no key or no command here is left out unless it is chosen."""
+    """Yield name, choice and question function for each model of the chosen provider, its fallbacks and every server
+    with a table, for the judge, and for the agents. Unless chosen, those without API key or command are left out."""
     from prose_kernel.models.providers import vendors
     from prose_kernel.models.providers.default_provider import detect
     from prose_kernel.models.providers.provider_name import Choice, choice_of, judge_choice, judge_model
@@ -132,13 +132,13 @@ def _servers(options: SessionOptions, chosen: Choice) -> Iterable[str]:
         named.append(name)
         for alias, one in server.options.items():
             if one.fallback:
-                with suppress(ProseError):  # it is reported with the server
+                with suppress(ProseError):  # reported for the server
                     named += [meant.name for meant in vendors.chain(name, options, alias)]
     return dict.fromkeys(named)
 
 
 def _aliases(name: str, server: ModelServer) -> dict[str, list[str]]:
-    """Return the models of a server with their aliases. An unknown alias is returned as a model: it fails."""
+    """Return the models of a server with their aliases. An unknown alias counts as a model, which will fail."""
     from prose_kernel.models.providers import vendors
 
     meant: dict[str, list[str]] = {}

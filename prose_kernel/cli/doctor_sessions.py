@@ -1,4 +1,4 @@
-"""The findings of `prose doctor` about sessions: extras, providers, judges, names of keys, agents, recordings."""
+"""Findings of `prose doctor` about sessions: extras, providers, judges, API keys, agents and recordings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Finding:
 
 
 def examine(settings: Settings, cwd: Path) -> Iterator[Finding]:
-    """Return all findings about sessions for a program started in `cwd`; no server is called, no key is shown."""
+    """Yield all findings about sessions for a program started in `cwd`. No server is called, and no key is shown."""
     from prose_kernel.runs.settings import surroundings
 
     options = settings.session_options(cwd)
@@ -72,7 +72,7 @@ def _pip(extra: str) -> str:
     return f"{sys.executable} -m pip install 'prose_kernel[{extra}]'"
 
 
-# ---------------------------------------------------------------- who answers, who judges
+# ---------------------------------------------------------------- provider and judge
 
 
 def _provider(options: SessionOptions, where: Surroundings) -> Iterator[Finding]:
@@ -132,7 +132,7 @@ def _judge(options: SessionOptions) -> Iterator[Finding]:
     try:
         choice = judge_choice(options)
     except UsageError as problem:
-        if options.judge.provider is not None:  # else it is the provider's, and reported there
+        if options.judge.provider is not None:  # otherwise the problem is reported for the provider
             yield Finding("broken", "judge", str(problem), problem.hint)
         return
     first = "" if options.judge.rules == "off" else "rules, then "
@@ -140,7 +140,7 @@ def _judge(options: SessionOptions) -> Iterator[Finding]:
     yield Finding("ok", "judge", f"{first}{live if choice.live else 'the person here'}")
 
 
-# ---------------------------------------------------------------- what is configured
+# ---------------------------------------------------------------- servers, agents, recordings
 
 
 def _server(name: str, server: ModelServer, options: SessionOptions, where: Surroundings) -> Finding:
@@ -170,7 +170,7 @@ def _agent(name: str, command: tuple[str, ...], *, chosen: bool) -> Finding:
 
 
 def _mcp(name: str, server: McpServer, where: Surroundings) -> Finding:
-    """Whether a server of tools could be started or reached; neither is done."""
+    """Return a finding about a tool server's program or address, API key and variables. The server is not started."""
     subject = f"tools {name}"
     if _installed("mcp") is None:
         return Finding("broken", subject, "[mcp] is not installed", _pip("mcp"))

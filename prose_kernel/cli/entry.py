@@ -1,11 +1,14 @@
-"""The entry point of the command `prose`. Neither it nor the package around it imports anything, so that Ctrl-C while
-the command line is imported ends it as Ctrl-C does later: with status 130, and without a traceback."""
+"""The entry point of the command `prose`.
+
+Neither this module nor its package imports anything, so that Ctrl-C during the imports of the command line has the same
+effect as later: status 130, without a traceback.
+"""
 
 from __future__ import annotations
 
 
 def main() -> int:
-    """Run the command line; the exit status is returned."""
+    """Run the command line and return the exit status."""
     try:
         from prose_kernel.cli.main import main as run
 

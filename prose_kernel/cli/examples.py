@@ -17,12 +17,12 @@ from prose_kernel.runs import languages
 
 DIRECTORY = Path(__file__).parent.parent / "examples"
 NOTEBOOKS = (DIRECTORY / "notebooks", DIRECTORY.parents[1] / "notebooks")
-"""Return the directories of the tour and the course: in an installed package, and in a checkout."""
+"""The possible directories of the tour and the course: in an installed package, and in a checkout."""
 SHIPPED = ("*.ipynb", "cassettes/*.jsonl", "checks/*.yaml", "programs/*", "desk/**/*", "*.eval.toml", "prose.toml")
 
 
 class Example(NamedTuple):
-    """A bundled program: `01`, `hello`, its category, what it shows, and its file."""
+    """A bundled program: number (`01`), name (`hello`), category, description, and file."""
 
     number: str
     name: str
@@ -32,12 +32,12 @@ class Example(NamedTuple):
 
 
 def bundled() -> tuple[Example, ...]:
-    """All examples, by number."""
+    """Return all examples, by number."""
     return tuple(_read(path) for path in sorted(DIRECTORY.glob("[0-9]*")) if path.name.endswith(languages.suffixes()))
 
 
 def is_bundled(name: str) -> bool:
-    """Return whether a program's file belongs to the package: nothing may be written next to it."""
+    """Return whether a program belongs to the package, so that nothing may be written next to it."""
     return DIRECTORY in Path(name).parents
 
 
@@ -49,7 +49,7 @@ def _read(path: Path) -> Example:
 
 
 def find_example(wanted: str) -> Path | None:
-    """The example with that number, name, part of a name, or keyword; None when none or several fit."""
+    """Return the example with that number, name, part of a name, or keyword; None if none or several match."""
     word = wanted.casefold()
     examples = bundled()
     tests: tuple[Callable[[Example], bool], ...] = (
@@ -103,7 +103,7 @@ def examples(context: click.Context, name: str | None, execute: bool, target: Pa
 
 
 def _copy_notebooks(target: Path) -> None:
-    """Raises `UsageError` when the directory holds something already, or cannot be written."""
+    """Copy the notebooks. Raises `UsageError` if the directory is not empty, or cannot be written."""
     source = next((place for place in NOTEBOOKS if (place / "tour.ipynb").exists()), None)
     if source is None:
         raise UsageError("the notebooks are not part of this installation")

@@ -1,4 +1,4 @@
-"""Run a program from the command line: signals, questions at the terminal, and the result."""
+"""Run a program from the command line, with signals, questions at the terminal, and the result."""
 
 from __future__ import annotations
 
@@ -49,9 +49,12 @@ class Cell:
 class Request(Start):
     """A request to run a program: the start of its run, its texts, and the settings in force.
 
-    `language` is that of a text which names none. `who_answers` are the options that a resumed run does not remember.
-    `why` lists the requests that are asked in spite of `keep`. `former`: only stale cells of a notebook run. `remarks`
-    are shown before it runs. `earlier_decisions` names the gates that an earlier process of the run was given.
+    - `language`: the language of a text that does not name one.
+    - `who_answers`: options that have to be given again when the run is resumed.
+    - `why`: show why requests are made again in spite of `keep`.
+    - `former`: facts about the last run of a notebook, of which only stale cells run.
+    - `remarks`: lines that are shown before it runs.
+    - `earlier_decisions`: the gates whose decisions were given to an earlier process of the run.
     """
 
     language: Language
@@ -68,17 +71,19 @@ class Request(Start):
 
     @property
     def typed_decisions(self) -> dict[str, bool]:
-        """The decisions that options of this command name."""
+        """The decisions given by options of this command."""
         return {name: yes for name, yes in self.decisions.items() if name not in self.earlier_decisions}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Ended:
-    """How a run ended. `products` are the texts printed at the end; `text_name` is the program or cell that was the
-    last to run; `signal` is set for an interrupted run; `journal` is the one with which it can be resumed, if it can;
-    `notes` are said last, about what sessions have consumed; `forgotten`: it could be resumed, had it been kept.
+    """The end of a run.
 
-    Its text would hold all values of the run, and `asyncio.run` of Python 3.11 makes the text of its result twice."""
+    `products` are the texts printed at the end, `notes` the last remarks, about consumption. `text_name` is the last
+    program or cell that ran. `signal` is set for an interrupted run. `journal` is set if the run can be resumed;
+    `forgotten`: it could be, if it had been kept. It has no `repr`, which would contain all values of the run:
+    `asyncio.run` of Python 3.11 makes the `repr` of its result twice.
+    """
 
     status: int
     run_id: str | None = None
@@ -96,7 +101,7 @@ class Ended:
 
 
 class ProgramRun:
-    """One run from its first text to its closing. `feed` compiles and runs one text in it."""
+    """A run from its first text until it is closed. `feed` compiles and runs one text in it."""
 
     def __init__(self, request: Request, screen: Screen) -> None:
         self.request = request
@@ -107,9 +112,9 @@ class ProgramRun:
         here = is_interactive(sys.stdin, sys.stderr)
         self.asker = TerminalAsker(sys.stdin, screen, here, request.settings.notify)
         self.text_name = request.program_file
-        self._done = 0  # texts that have come to their end
+        self._done = 0  # the number of texts that have ended
         self.received: Sequence[int] = ()
-        """The signals that have come; `SIGPIPE` if the reader of standard output has gone."""
+        """The received signals; `SIGPIPE` if standard output has lost its reader."""
 
     @cached_property
     def workspace(self) -> Workspace:
@@ -119,7 +124,8 @@ class ProgramRun:
         return self.plugged(settings, replace(request, elsewhere=is_bundled(request.program_file)))
 
     def plugged(self, settings: Settings, start: Start) -> Workspace:
-        """The workspace of this run, which the narrator reports; it continues the run that the request resumes."""
+        """Return the workspace of this run, with the narrator as listener. It continues the run that the request
+        resumes, if any."""
         how, narrator = self.request.resumption, self.narrator
         if self.language.markers and self.screen.shares_terminal("stderr"):
             from prose_kernel.storage.transcript import MarkedTrace
@@ -137,7 +143,7 @@ class ProgramRun:
             self.screen.note(remark)
 
     def _keep_image(self, name: str, data: bytes) -> str:
-        """Write an image into the run's directory; its path as a person would type it, "" where that cannot be."""
+        """Write an image into the run's directory and return its path, as short as possible; "" if this fails."""
         run = self.workspace.current
         directory = run.directory if run is not None else None
         if directory is None:
@@ -151,7 +157,8 @@ class ProgramRun:
         return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
     async def feed(self, cell: Cell) -> None:
-        """Raises what `Workspace.execute` raises, and `UsageError` for an `--input` that the program does not take."""
+        """Compile and run a text. Raises the errors of `Workspace.execute`, and `UsageError` for an `--input` or a gate
+        that the program does not have."""
         compiled = self.compile(cell.text, cell.name)
         takes = AcceptedValues()
         takes.add(compiled.program, self.language, self.workspace.imports.of(self.language).load_contract)
@@ -159,19 +166,19 @@ class ProgramRun:
         self.narrator.language = self.language
         value = await self.workspace.run(compiled, interrupted=lambda: self.received)
         if self.request.resumption is not None and self.request.resumption.complete:
-            self.narrator.unshown = value  # nothing of it was reported
+            self.narrator.unshown = value  # the replay reported no events
 
     def check_given(self) -> None:
-        """Raise `UsageError` for an option that names what none of several texts knows, before the first one runs."""
+        """Raise `UsageError` for an option with a name that none of several texts knows, before the first text runs."""
 
     def refuse_unknown(self, takes: AcceptedValues) -> None:
-        """Raise `UsageError` for an `--input`, `--yes` or `--no` that means nothing to the program."""
+        """Raise `UsageError` for an `--input`, `--yes` or `--no` with a name that the program does not have."""
         takes.check_inputs(self.request.supplied, "--input ")
         for option, approves in (("--yes ", True), ("--no ", False)):
             takes.check_gates([name for name, one in self.request.typed_decisions.items() if one == approves], option)
 
     def compile(self, text: str, name: str, language: Language | None = None) -> Compiled:
-        """Compile a text; its warnings are shown, its errors raised."""
+        """Compile a text and show its warnings. Raises `CompileError` if it has errors."""
         compiled = without_errors(self.workspace.compile(text, name, language))
         for found in compiled.diagnostics:
             self.screen.note(found.render().partition("\n")[0], "yellow")
@@ -194,17 +201,17 @@ class ProgramRun:
                 self.narrator.close()
 
     def _unread(self) -> None:
-        if not self.received:  # after a signal this would be the second interrupt, which kills
+        if not self.received:  # after a signal, this would be a second interrupt, which kills
             self.received = [signal.SIGPIPE]
             self.workspace.interrupt()
 
     async def _texts(self) -> None:
-        """Feed all texts, as far as they succeed. Raises the first error, and `Interrupted` after a signal."""
+        """Run all texts until one fails. Raises its error, and `Interrupted` after a signal."""
         request, cells = self.request, self.request.cells
         try:
             self.check_given()
             if request.trust:
-                self.workspace.imports.from_elsewhere()  # nonsense is an error, whatever the program uses
+                self.workspace.imports.from_elsewhere()  # reports invalid values even if no program is fetched
             if request.origin and request.resumption is None:
                 cells = [Cell(await self.workspace.fetch_program(), request.program_file)]
             for cell in cells:
@@ -222,7 +229,7 @@ class ProgramRun:
             raise Interrupted
 
     async def _feed(self, cell: Cell) -> None:
-        """Note the failure of a cell that may fail, and continue, as Jupyter's runners do."""
+        """Run a cell. If it may fail, note its failure and continue, as Jupyter's runners do."""
         try:
             await self.feed(cell)
         except (CompileError, RunError, UsageError) as problem:
@@ -231,7 +238,7 @@ class ProgramRun:
             self.screen.note(f"{cell.name} failed, as its tag raises-exception expects: {problem}")
 
     async def ended(self, error: ProseError | None) -> Ended:
-        """How the run has ended, and what it has made. It is still open."""
+        """Return the end of the run and its results, while the run is still open."""
         workspace, run, received = self.workspace, self.workspace.current, self.received
         started = self._done > 0 or isinstance(error, RunError) or (run is not None and run.id is not None)
         from_outside = bool(received) or (isinstance(error, RunError) and bool(error.answer))
@@ -259,18 +266,19 @@ class ProgramRun:
         return (*result_text.session_notes(run.started_services, usage=self.request.usage), *kept)
 
     def _data(self, values: Mapping[str, Value]) -> dict[str, object]:
-        """Values as JSON data; only where they are asked for, because it reads every binding."""
+        """Return values as JSON data; empty without `--format json`, because this reads every binding."""
         return {name: verbatim(value) for name, value in values.items()} if self.request.json else {}
 
     def _products(self, outputs: Mapping[str, tuple[Value, Language]]) -> tuple[str, ...]:
-        """The outputs for people; without any, the value of the last statement if nothing has shown it yet."""
+        """Return the outputs for people; without outputs, the value of the last statement unless it was shown."""
         if outputs:
             return tuple(result_text.output_text(name, *output) for name, output in outputs.items())
         unshown = self.narrator.unshown
         if unshown is None:
             return ()
         text = self.narrator.language.text_of(unshown)
-        return (text if self.request.resumption is None else text.removesuffix("\n"),)  # a command had printed it
+        # a resumed run prints the output of a command, which ends with a newline
+        return (text if self.request.resumption is None else text.removesuffix("\n"),)
 
 
 def _ended_by(number: int) -> int:
@@ -278,9 +286,10 @@ def _ended_by(number: int) -> int:
 
 
 def _status(error: ProseError | None, done: int) -> int:
-    """The exit status; what is wrong with a later cell of a notebook comes after the start.
+    """Return the exit status. `done` is the number of texts that have ended.
 
-    Imports are loaded before anything runs, so one that cannot be is found before the start.
+    Imports are loaded before anything runs, so an import that cannot be loaded is an error before the start, except in
+    a later cell of a notebook.
     """
     if error is None:
         return 0

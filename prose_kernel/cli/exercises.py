@@ -1,4 +1,4 @@
-"""`prose exercises`: prove that the checks of exercises accept their solutions and refuse everything else."""
+"""`prose exercises`: test that the checks of exercises accept the solutions and reject wrong answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _NOT_COPIED = frozenset((".prose", ".vvm", ".git", ".ipynb_checkpoints", "__pycache__", "prose.toml"))
 _LARGEST = 50 * 1024 * 1024
-"""Bytes of a file that is copied for answers; larger ones aren't material of an exercise."""
+"""The largest size, in bytes, of a file that is copied for answers; larger files don't belong to exercises."""
 
 
 @click.command(short_help="Test the checks of exercises.")
@@ -54,14 +54,14 @@ def exercises(names: tuple[str, ...]) -> int:
 
 
 def _find_our_commands() -> None:
-    """As in a kernel: an answer may run `prose`, and `python` is this one."""
+    """Put the directory of `prose` and this `python` first on the PATH, as in a kernel: answers may run them."""
     own, path = str(Path(sys.executable).parent), os.environ.get("PATH", "")
     if own not in path.split(os.pathsep):
         os.environ["PATH"] = f"{own}{os.pathsep}{path}"
 
 
 def _read(path: Path) -> tuple[Exercises, Path]:
-    """The exercises of a file, and the directory of their notebook."""
+    """Return the exercises of a file, and the directory of their notebook."""
     from prose_kernel.notebook import exercises as files
 
     notebook = path if path.suffix == ".ipynb" else path.parent.parent / f"{path.stem}.ipynb"
@@ -75,7 +75,7 @@ def _read(path: Path) -> tuple[Exercises, Path]:
 
 
 def _problems(found: Exercises, name: str, copy: _Copy) -> Iterator[str]:
-    """Return the problems of an exercise's checks."""
+    """Yield the problems of an exercise's checks."""
     exercise = found.exercises[name]
     tried = _Trial(exercise, found.language, copy)
     if not exercise.solution.strip():
@@ -106,8 +106,8 @@ def _not_copied(directory: str, names: list[str]) -> list[str]:
 
 
 class _Copy:
-    """A copy of a notebook's directory, for one answer after another. Most answers only add files; to remove these is
-    much faster than to copy all others again."""
+    """A copy of a notebook's directory, which is reused for all answers. Most answers only add files, and removing them
+    is much faster than copying all other files again."""
 
     def __init__(self, directory: Path, place: Path) -> None:
         self._directory = directory
@@ -116,13 +116,13 @@ class _Copy:
         self._facts: dict[str, tuple[int, ...]] = {}
 
     def clean(self) -> Path:
-        """The copy, without what former answers have changed."""
+        """Return the copy, after undoing the changes of former answers."""
         found = _facts(self._copy) if self._facts else {}
         for path in found.keys() - self._facts.keys():
             if stat.S_ISDIR(found[path][0]):
                 shutil.rmtree(path, ignore_errors=True)
             else:
-                with contextlib.suppress(OSError):  # perhaps removed with its directory
+                with contextlib.suppress(OSError):  # it may have been removed with its directory
                     Path(path).unlink()
         if not self._facts or _facts(self._copy) != self._facts:
             self._copy = Path(tempfile.mkdtemp(dir=self._place)) / "notebook"
@@ -132,7 +132,7 @@ class _Copy:
 
 
 def _facts(directory: Path) -> dict[str, tuple[int, ...]]:
-    """Facts about each path below a directory, of which one changes when it is changed. A copied file has the time of
+    """Return facts about each path below a directory that show whether it was changed. A copied file has the time of
     the original, which is earlier than any answer."""
     found = {}
     for place, directories, files in os.walk(directory):
@@ -144,7 +144,7 @@ def _facts(directory: Path) -> dict[str, tuple[int, ...]]:
 
 
 class _Trial:
-    """Answers to one exercise, each in a separate run and an unchanged directory."""
+    """Runs answers to one exercise, each in a separate run and an unchanged directory."""
 
     def __init__(self, exercise: Exercise, language: Language, copy: _Copy) -> None:
         self._exercise = exercise
@@ -152,7 +152,7 @@ class _Trial:
         self._copy = copy
 
     def answer(self, name: str, text: str) -> tuple[bool, str]:
-        """Whether an answer passes, and all that the learner would read."""
+        """Return whether an answer passes, and the errors and feedback that a learner would read."""
         return asyncio.run(self._run(self._copy.clean(), name, text))
 
     async def _run(self, directory: Path, name: str, text: str) -> tuple[bool, str]:
@@ -177,7 +177,7 @@ class _Trial:
 
 
 class _Heard(Output):
-    """The errors and the feedback of an answer; its checks hear what it prints."""
+    """Collects the errors of an answer. Other output is not needed here: the checks receive it separately."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

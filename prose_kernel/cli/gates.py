@@ -55,7 +55,7 @@ def _pending_text(gate: PendingGate) -> str:
         f"  opened {_time(gate.opened)}, deadline {_time(gate.deadline)}",
         f"  {how}",
     ]
-    return visible("\n".join(lines))  # of a run that has ended, only what its files say
+    return visible("\n".join(lines))  # the texts of an ended run come from files that commands can write
 
 
 def _time(when: datetime) -> str:
@@ -71,7 +71,7 @@ def gate() -> None:
 
 
 def _deciding(verb: Verb, comment: Callable[..., Any], past: str) -> click.Command:
-    """The command that decides a gate this way."""
+    """Return the command that approves or rejects a gate."""
 
     @gate.command(verb, help=f"{past} a pending gate.")
     @_target
@@ -119,7 +119,7 @@ def log(target: tuple[str, ...], run: str | None, state_dir: str | None) -> None
 
 
 def _run_and_gate(target: tuple[str, ...], run: str | None) -> tuple[str | None, str]:
-    """`GATE`, or `RUN GATE`; the run may also come as an option."""
+    """Return run and gate of the arguments `GATE` or `RUN GATE`; the run may also be given as an option."""
     if len(target) == 1:
         return run, target[0]
     if len(target) != 2 or (run is not None and run != target[0]):
@@ -128,9 +128,9 @@ def _run_and_gate(target: tuple[str, ...], run: str | None) -> tuple[str | None,
 
 
 def places_of_runs(state_dir: str | None, wanted: str = "gates") -> tuple[Path, PostgresDatabase | None]:
-    """Return the places of runs: the directory, and the shared database if one is configured.
+    """Return the places of runs: the state directory, and the shared database if one is configured.
 
-    `DATABASE_URL` may be that of any program, so that it counts only where the settings choose PostgreSQL.
+    `DATABASE_URL` may belong to any program, so it counts only if the settings choose PostgreSQL.
     """
     from prose_kernel.runs import settings
 
@@ -156,7 +156,7 @@ def places_of_runs(state_dir: str | None, wanted: str = "gates") -> tuple[Path, 
 
 
 def places_here(state_dir: str | None) -> Sequence[RunPlace]:
-    """The stores of this directory's runs, including databases."""
+    """Return the places of this directory's runs, including databases."""
     from prose_kernel.storage.database.kept_runs import SqliteRuns
     from prose_kernel.storage.layout import runs_directory
     from prose_kernel.storage.runs import places

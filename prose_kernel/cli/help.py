@@ -1,5 +1,5 @@
-"""`prose help`: the commands and OpenProse on one page, VVM on another (`prose help vvm`). `prose explain`: a section
-of the language reference, a word of a language, or a program in plain words."""
+"""`prose help`: show the commands and OpenProse on one page, VVM on another (`prose help vvm`). `prose explain`: show a
+section of the language reference, a word of a language, or a program in plain words."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def explain(wanted: tuple[str, ...]) -> int:
     from rich.markdown import Markdown
     from rich.theme import Theme
 
-    console = Console(highlight=False, theme=Theme({"markdown.code": "bold"}))  # nothing that needs a dark background
+    console = Console(highlight=False, theme=Theme({"markdown.code": "bold"}))  # readable on light backgrounds, too
     console.print(Markdown(found, hyperlinks=False, code_theme="ansi_dark"))
     return 0
 
@@ -161,8 +161,8 @@ def _program(name: str) -> int:
 
 
 def _word(wanted: tuple[str, ...]) -> str | None:
-    """The documentation of a word in every language that has it, or in the one that is named before it; None for what
-    is a code, a section or a page."""
+    """Return the documentation of a word in all languages, or in the one named before it; None for an unknown word, a
+    code, a section or a page. Raises `UsageError` if a similar word exists."""
     from prose_kernel.runs import languages, reference_pages
     from prose_kernel.views.bundle import markdown
     from prose_kernel.views.word_help import documentation, entry_of, with_section

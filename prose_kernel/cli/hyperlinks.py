@@ -1,4 +1,4 @@
-"""Links in terminals (OSC 8): where they are understood, how they are written, and where those of error codes lead."""
+"""Write links in terminals (OSC 8), and find the documentation of error codes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from prose_kernel.runs import reference_pages
 _PROGRAMS = frozenset(("iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper", "Tabby", "rio", "WarpTerminal"))
 _TERMS = frozenset(("xterm-kitty", "alacritty", "foot", "foot-extra", "xterm-ghostty", "contour", "wezterm"))
 _VTE = 5000
-"""GNOME's terminal and its relatives know links since 0.50; earlier ones print rubbish."""
+"""The first version of VTE (GNOME Terminal and others), 0.50, that shows links; earlier ones print garbage."""
 
 
 def understood(environment: Mapping[str, str]) -> bool:
-    """Whether the terminal that this environment describes shows links; only one that is known to. `FORCE_HYPERLINK`
-    decides where it is set: 0 for never."""
+    """Return whether the terminal described by this environment is known to show links. `FORCE_HYPERLINK` takes
+    precedence: 0 for never."""
     if (forced := environment.get("FORCE_HYPERLINK", "")) != "":
         return forced not in ("0", "false", "no")
     if environment.get("CI") or environment.get("TERM", "dumb") == "dumb" or environment.get("TMUX"):
@@ -30,14 +30,14 @@ def understood(environment: Mapping[str, str]) -> bool:
 
 
 def linked(text: str, url: str) -> str:
-    """Text that is a link. Nothing in the address can end it or act on the terminal."""
+    """Return the text as a link. The address is quoted, so that it cannot end the link or control the terminal."""
     safe = quote(url, safe=":/?#[]@!$&'()*+,;=%-._~")
     return f"\x1b]8;;{safe}\x1b\\{text}\x1b]8;;\x1b\\"
 
 
 def documentation(code: str, base: str | None) -> str:
-    """Where `E004` or `V004` is documented: on the web where `base` (the setting `docs_url`) says so, else in the
-    page of this installation; "" without one."""
+    """Return the address of a code's documentation: on the web if `base` (the setting `docs_url`) is set, else in the
+    page of this installation; "" if there is none."""
     found = reference_pages.heading(reference_pages.page_of(code), code)
     if found is None:
         return ""

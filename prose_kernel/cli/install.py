@@ -1,8 +1,7 @@
-"""`prose install`: register the kernels with Jupyter, with the absolute path of this interpreter; with TARGETs it
-installs programs from elsewhere instead (`programs.py`).
+"""`prose install`: register the kernels with Jupyter, or install programs from a registry or URL (`programs.py`).
 
-The wheel already brings kernelspecs whose interpreter is plain `python`; Jupyter runs that with its own interpreter.
-If Jupyter is in another environment than prose_kernel, only an absolute path works.
+The kernelspecs in the wheel have the interpreter `python`, for which Jupyter uses its own. If Jupyter is in another
+environment than prose_kernel, only the absolute path of the interpreter works, which this command registers.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def _install_kernels(
 
 
 def _chosen(name: str | None, *, one: bool) -> list[Language]:
-    """The languages whose kernels are to be registered."""
+    """Return the languages whose kernels are registered."""
     if name is None:
         return [languages.default()] if one else [*languages.LANGUAGES.values()]
     found = languages.of_magic(name)
@@ -99,7 +98,7 @@ def _register(language: Language, name: str, display_name: str | None, prefix: s
         directory = Path(scratch) / "kernelspec"
         write_spec(directory, language, display_name)
         try:
-            with warnings.catch_warnings(action="ignore"):  # IPython's, about a home directory that cannot be written
+            with warnings.catch_warnings(action="ignore"):  # IPython warns about a home directory without write access
                 return str(
                     KernelSpecManager().install_kernel_spec(
                         str(directory), kernel_name=name, user=prefix is None, prefix=prefix
@@ -113,7 +112,7 @@ def _register(language: Language, name: str, display_name: str | None, prefix: s
 
 
 def write_spec(directory: Path, language: Language, display_name: str | None = None) -> None:
-    """Put a language's kernelspec with this interpreter into a new directory."""
+    """Write a language's kernelspec with this interpreter into a new directory."""
     shutil.copytree(spec_directory(language), directory)
     path = directory / "kernel.json"
     spec = json.loads(path.read_text(encoding="utf-8"))

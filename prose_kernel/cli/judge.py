@@ -1,4 +1,4 @@
-"""`prose judge calibrate`: how often the configured judge is right."""
+"""`prose judge calibrate`: measure how often the configured judge is right."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def _calibrate(chosen: Settings, file: str | None, only: str | None) -> Ca
         if live:
             click.echo(f"\r{done} of {of}" + "\r\x1b[K" * (done == of), err=True, nl=False)
 
-    # no person is asked: a question that the judge leaves open is a miss of the judge
+    # no person is asked, because an undecided question counts as a miss of the judge
     person = TerminalAsker(sys.stdin, Screen(sys.stdout, sys.stderr), False)
     workspace = Workspace(chosen, Start(Path.cwd(), "", notebook=False), asker=person)
     try:

@@ -1,9 +1,9 @@
 """The live lines at the bottom of a terminal: running activities, below all printed output.
 
-Written with three sequences that every terminal knows (up, to the start of the line, erase to the end). Lines are cut
-to the width of the terminal; when it has become narrower since they were drawn, it has wrapped them, and the rows that
-they take now are counted. Nothing else is remembered of the screen, and nothing is changed that a killed process would
-have to give back (no alternate screen, no hidden cursor).
+It uses only three control sequences that every terminal knows: cursor up, start of line, erase to the end. Lines are
+cut to the width of the terminal; if it has become narrower since, it has wrapped them, and the rows that they take now
+are computed. No other state of the screen is kept, and none is changed that a killed process would have to restore (no
+alternate screen, no hidden cursor).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from prose_kernel.views.escaping import visible
 from prose_kernel.views.live_text import Line
 
 BAR: Final = 12
-"""Cells of a bar of progress."""
+"""The width of a progress bar, in terminal cells."""
 SHORTEST: Final = 12
-"""Cells that the name of a heading keeps."""
+"""The least width of the name in a heading, in terminal cells."""
 SMALLEST: Final = (16, 4)
-"""Columns and rows that a terminal must have."""
+"""The least columns and rows of a terminal that shows live lines."""
 _STYLES: Final = {"dim": "2", "red": "31", "cyan": "36", "green": "32"}
 _MARKS: Final = {"✗": "red", "▸": "cyan", "✓": "green"}
 SGR: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -31,18 +31,18 @@ Part = tuple[str, str]
 
 
 def can_redraw(stream: TextIO) -> bool:
-    """Whether lines can be replaced there."""
+    """Return whether lines on a stream can be replaced."""
     return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 class LiveRegion:
-    """Lines that are drawn again and again. `write` writes to the terminal, `size` gives its columns and rows."""
+    """Lines that are redrawn in place. `write` writes to the terminal, `size` returns its columns and rows."""
 
     def __init__(self, write: Callable[[str], None], size: Callable[[], tuple[int, int]], colour: bool) -> None:
         self._write = write
         self._size = size
         self._colour = colour
-        self._drawn: list[int] = []  # the widths of the lines that are on the screen
+        self._drawn: list[int] = []  # the widths of the lines on the screen
         self._lines: Sequence[Line] = ()
         self._open = ""
 
@@ -52,11 +52,11 @@ class LiveRegion:
 
     @property
     def rows(self) -> int:
-        """Rows that the lines may take."""
+        """The number of rows for the lines."""
         return max(0, self._size()[1] - 2)
 
     def draw(self, lines: Sequence[Line], unfinished: str = "") -> None:
-        """Replace what is shown. `unfinished` is a line of output that has not ended: its end is shown above."""
+        """Replace the shown lines. The end of `unfinished`, an incomplete line of output, is shown above them."""
         self._lines, self._open = lines, unfinished
         columns, rows = self._size()
         if columns < SMALLEST[0] or rows < SMALLEST[1]:
@@ -70,7 +70,7 @@ class LiveRegion:
         self._drawn = [_width(text) for text in texts]
 
     def above(self, write: Callable[[], None], unfinished: str) -> None:
-        """Write something above the lines."""
+        """Call `write`, which writes text above the lines."""
         self._write(self._gone())
         self._drawn = []
         write()
@@ -90,7 +90,7 @@ class LiveRegion:
 
 
 def terminal_size(stream: TextIO) -> tuple[int, int]:
-    """Columns and rows; 80 and 24 where the terminal does not know."""
+    """Return columns and rows of a terminal; 80 and 24 if they are unknown."""
     try:
         size = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
@@ -98,11 +98,11 @@ def terminal_size(stream: TextIO) -> tuple[int, int]:
     return size.columns or 80, size.lines or 24
 
 
-# ---------------------------------------------------------------- how the lines look
+# ---------------------------------------------------------------- rendering
 
 
 def region_lines(lines: Sequence[Line], columns: int, colour: bool) -> list[str]:
-    """The lines, each in one row. Names of rows stand in a column, and their times in the next one."""
+    """Return the rendered lines, one per row. The names and times of indented lines form columns."""
     from rich.cells import cell_len
 
     names = max((cell_len(visible(line.name)) for line in lines if line.depth and line.mark.strip()), default=0)
@@ -115,7 +115,7 @@ def region_lines(lines: Sequence[Line], columns: int, colour: bool) -> list[str]
 
 
 def _heading(line: Line, columns: int) -> list[Part]:
-    """With little room the name is shortened before the text next to it."""
+    """Return the parts of a heading. If there is little room, its name is shortened first."""
     from rich.cells import cell_len
 
     parts: list[Part] = [(f"{line.mark} ", _MARKS.get(line.mark, ""))]
@@ -146,7 +146,7 @@ def _row(line: Line, names: int) -> list[Part]:
 
 
 def _cut(parts: Sequence[Part], columns: int, colour: bool) -> str:
-    """The parts in one row, with an ellipsis where something is missing."""
+    """Return the parts as one row, cut with an ellipsis if it is too long."""
     from rich.cells import cell_len, set_cell_size
 
     text, left = "", columns
@@ -164,7 +164,7 @@ def _cut(parts: Sequence[Part], columns: int, colour: bool) -> str:
 
 
 def _end_of(text: str, columns: int) -> str:
-    """The last cells of a line that has not ended."""
+    """Return the end of a text that fits into so many columns."""
     from rich.cells import cell_len
 
     while cell_len(text) > columns:

@@ -1,7 +1,7 @@
 """`prose`: the entry point and its table of subcommands (docs/reference/openprose.md 8).
 
-The module of a subcommand is imported when the command is used, so that `prose compile` does not pay for the machine,
-nor `prose run` for Jupyter.
+The module of a subcommand is imported when the command is used, so that `prose compile` does not load the machine, and
+`prose run` does not load Jupyter.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ USAGE_STATUS = 2
 
 
 class LazyGroup(click.Group):
-    """A group that imports a subcommand's module when the subcommand is asked for."""
+    """A group that imports the module of a subcommand when the subcommand is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -82,7 +82,7 @@ class LazyGroup(click.Group):
         except ModuleNotFoundError as missing:
             if missing.name != module.rpartition(".")[0]:
                 raise
-            return None  # its room was taken out of this installation
+            return None  # this installation was made without its room
         command: click.Command = getattr(found, attribute)
         return command
 
@@ -116,11 +116,10 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status is returned.
+    """Run the command line and return the exit status.
 
-    0 done, 1 the program (or its text, or the request) is at fault, 2 usage or an error before the start, 3 no provider
-    or person could answer; 128 plus the number of the signal after a signal. 1 instead of 0 where standard output could
-    not be written.
+    0: done. 1: the program (or its text, or the request) is at fault, or standard output could not be written. 2: wrong
+    usage, or an error before the start. 3: no provider or person could answer. 128 plus its number after a signal.
     """
     _prepare_streams()
     status = _run(list(sys.argv[1:] if arguments is None else arguments))
@@ -137,7 +136,7 @@ def _run(args: list[str]) -> int:
         status = cli.main(args, prog_name="prose", standalone_mode=False, color=colour)
     except (click.ClickException, UsageError, CompileError) as error:
         return _before_the_start(error, args)
-    except ImportProgramError as problem:  # of the command itself, not of a program that runs
+    except ImportProgramError as problem:  # an error of the command itself, not of a running program
         return _before_the_start(UsageError(problem.message, hint=problem.hint), args)
     except GateRefused as refused:
         _say(f"Error: {refused}" + (f"\nhint: {refused.hint}" if refused.hint else ""))
@@ -148,7 +147,7 @@ def _run(args: list[str]) -> int:
         if isinstance(defect, FileNotFoundError) and not _directory_is_there():
             gone = "the directory that this command was started in is gone"
             return _before_the_start(UsageError(gone, hint="cd to a directory that exists"), args)
-        if isinstance(defect, OSError) and defect.errno == errno.ENAMETOOLONG:  # names of ours are short
+        if isinstance(defect, OSError) and defect.errno == errno.ENAMETOOLONG:  # only names from the user can be long
             from prose_kernel.language.shortening import clipped
 
             name = clipped(str(defect.filename), 200)
@@ -174,8 +173,8 @@ def _directory_is_there() -> bool:
 
 
 def _prepare_streams() -> None:
-    """Output that cannot be written raises nothing. Escape what cannot be encoded; on a terminal escape everything but
-    colours."""
+    """Make the output streams safe: a failed write raises nothing, characters that cannot be encoded are escaped, and a
+    terminal gets no control sequences except colours."""
     streams.prepare()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -188,7 +187,7 @@ def _prepare_streams() -> None:
 
 
 def _say(text: str) -> None:
-    """One of our messages on stderr."""
+    """Print a message to stderr; on a terminal, control characters are made visible."""
     if sys.stderr.isatty():
         from prose_kernel.views.escaping import visible
 
@@ -197,7 +196,7 @@ def _say(text: str) -> None:
 
 
 def _no_such_option(error: click.NoSuchOption, args: list[str]) -> UsageError:
-    """The same error with our own hint: click suggests `--profile` for `--ofline`, and lists three names for a slip."""
+    """Return the error with a better hint than click's, which suggests `--profile` for `--ofline`, or three names."""
     name = error.option_name.lstrip("-")
     known = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
     options = {option.lstrip("-"): option for one in known for option in (*one.opts, *one.secondary_opts)}
@@ -212,7 +211,8 @@ def _no_such_option(error: click.NoSuchOption, args: list[str]) -> UsageError:
 
 
 def _before_the_start(error: click.ClickException | UsageError | CompileError, args: list[str]) -> int:
-    """Say what is wrong; with `run --format json` also as the object that ends stdout."""
+    """Print an error from before the start; with `run --format json`, also the result object. Returns the exit
+    status."""
     from prose_kernel.cli import result_text
 
     if isinstance(error, click.UsageError) and error.ctx is not None and not isinstance(error, NoArgsIsHelpError):

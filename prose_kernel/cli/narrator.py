@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 PREVIEW_COLUMNS = 100
 DELAY = 0.3
-"""Seconds that something has to take before it is shown live."""
+"""Seconds after which a running activity is shown live."""
 MOST_PASSES = 100
-"""Passes of one loop that are narrated."""
+"""The number of passes of one loop that are narrated."""
 STEADY = 0.5
-"""Seconds between two drawings in which only the time changes."""
+"""Seconds between two updates of the live lines if only the elapsed time changes."""
 
 
 class _Text(NamedTuple):
@@ -59,7 +59,7 @@ class _Image(NamedTuple):
 
 
 class _Note(NamedTuple):
-    """One of our remarks."""
+    """A remark on stderr."""
 
     text: str
     colour: str | None = None
@@ -75,7 +75,7 @@ class Narrator:
         clock: Time | None = None,
         keep: Callable[[str, bytes], str] = lambda name, data: "",
     ) -> None:
-        """`keep` writes an image into the run's directory and returns its path, "" where there is none."""
+        """`keep` writes an image into the run's directory and returns its path, "" if it cannot be kept."""
         self._screen = screen
         self._keep = keep
         self._live: LiveRun | None = None
@@ -87,29 +87,29 @@ class Narrator:
         self._raised: e.CommandFinished | None = None
         self._names: dict[int, BranchNames] = {}
         self.unshown: Value = None
-        self._answer: Value = None  # that of a bare session, which is shown
+        self._answer: Value = None  # the last answer of a bare session, which has been shown
         self._answered: set[tuple[tuple[e.BranchStep, ...], str]] = (
             set()
-        )  # names whose answers are there, not yet bound
+        )  # names whose sessions have answered, and which are not bound yet
         self.language = languages.default()
-        """That of the program that runs, which says how its values are written."""
+        """The language of the running program, in which its values are written."""
         self.markers: MarkedTrace | None = None
-        """Narrates in the markers of the language, where it has some; remarks about the same are left out."""
+        """Narrates with the markers of the language, if it has any, instead of the remarks about the same events."""
         self.shown_error: RunError | None = None
         self._narrated = dict(self._handlers)
         self.kinds = frozenset(self._narrated)
-        """Events that it wants to hear."""
+        """The kinds of events that it receives."""
 
     def watch(self, workspace: Workspace) -> None:
         """Show running activities of a workspace's runs if the screen can."""
         if self._screen.redraws:
             self._live = LiveRun(self._clock.now, workspace.loops, workspace.answering)
             self._live.own = self._is_printed
-            self._live.prints_results = False  # they are printed
+            self._live.prints_results = False  # the narrator prints them
             self.kinds |= LiveRun.kinds
 
     def _is_printed(self, work: Work) -> bool:
-        """Whether what a command prints goes to the screen as it comes."""
+        """Return whether the output of a command goes to the screen immediately."""
         return work.bare and self._order.is_live(work.branches)
 
     def _draw(self) -> float | None:
@@ -138,14 +138,14 @@ class Narrator:
             handler(self, event)
 
     def narrate(self, markers: MarkedTrace) -> None:
-        """Print these markers while a program runs."""
+        """Narrate with these markers instead of some remarks."""
         self.markers = markers
         for kind in (e.Judged, e.Retried, e.Warned):
             self._narrated.pop(kind, None)
         self.kinds |= markers.kinds
 
     def close(self) -> None:
-        """Write what still waits for its turn, and take the live lines away."""
+        """Write the output that waits for its turn, and remove the live lines."""
         self._refresh.stop()
         self._live = None
         for shown in self._bare.values():
@@ -173,12 +173,12 @@ class Narrator:
             self._bare[event.spawn] = _Shown(OutputWindow(self._limits), form)
 
     def on_command_output(self, event: e.CommandOutput) -> None:
-        """A pipe gets all of it; on a terminal the middle of a long output is left out, and its last line shows."""
+        """Show output of a bare command. A pipe gets all of it; a terminal shows a long output without its middle."""
         shown = self._bare.get(event.spawn)
         if shown is None:
             return
         if shown.format and event.stream == "stdout":
-            return  # a table, when all of it is there
+            return  # shown as a table when the command has ended
         if not self._screen.shares_terminal(event.stream):
             self._order.say(event.place.branches, _Text(event.stream, event.text))
             return
@@ -203,7 +203,8 @@ class Narrator:
             self._note(event, f"{clip(event.command, 60)}: {how}", "yellow")
 
     def _data(self, event: e.CommandFinished, form: str) -> None:
-        """The output of a bare command that is declared to be data: a table that fits the terminal, else unchanged."""
+        """Show the output of a bare command that is declared to be data as a table that fits the terminal, if
+        possible."""
         text, result = event.result.stdout, event.result
         table = table_of(ExecText(text, result, format=form)) if result.kind is None else None
         if table is not None:
@@ -211,7 +212,7 @@ class Narrator:
         self._order.say(event.place.branches, _Text("stdout", text))
 
     def _image(self, event: e.CommandFinished, *, bare: bool) -> None:
-        """A pipe gets the bytes of a bare command; a terminal shows their kind and the place where they are kept."""
+        """Write the image of a bare command to a pipe; on a terminal, show its format and the path of the kept file."""
         data, branches = event.result.image, event.place.branches
         if bare and self._screen.takes_bytes:
             return self._order.say(branches, _Image(data))
@@ -223,7 +224,7 @@ class Narrator:
         return self._order.say(branches, _Note(f"{event.bound_to}: {text}" if event.bound_to else text))
 
     def on_file_shown(self, event: e.FileShown) -> None:
-        """A file that a command was to show: a table or a text for a person at the terminal, else a line about it."""
+        """Show a file that a command declares: as a table or text on a terminal, else a line about it."""
         text = file_text(event.file, shutil.get_terminal_size().columns)
         first, newline, _ = text.partition("\n")
         if newline and self._screen.shares_terminal("stdout"):
@@ -232,7 +233,7 @@ class Narrator:
             self._note(event, first)
 
     def _rest_of(self, shown: _Shown, branches: tuple[e.BranchStep, ...], result: CommandResult | None) -> None:
-        """The end of a shortened output, after a note."""
+        """Show the end of a shortened output, after a note about the missing part."""
         parts = shown.window.finish()
         if note := shown.window.left_out():
             self._order.say(branches, _Note(f"{note}; {where_whole(result)}"))
@@ -240,7 +241,7 @@ class Narrator:
             self._order.say(branches, _Text(stream, text))
 
     def on_failed(self, event: e.Failed) -> None:
-        """Remember the error of a command whose stderr has been passed through, so that it is not shown twice."""
+        """Remember the error of a command whose stderr was shown, so that it is not shown twice."""
         raised = self._raised
         if raised is not None and raised.place.span == event.place.span:
             self.shown_error = event.error
@@ -248,7 +249,7 @@ class Narrator:
     # -------------------------------------------------- sessions
 
     def on_session_progressed(self, event: e.SessionProgressed) -> None:
-        """The visible events of a session besides its text: notes, and the tools that it calls."""
+        """Show notes of a session, and its tool calls."""
         if event.kind == "note":
             self._note(event, event.text)
         elif event.kind == "tool" and event.tool is not None:
@@ -263,11 +264,11 @@ class Narrator:
             who = f"{name}: " if (name := shown.agent or shown.label) else ""
             self._note(event, f"{who}replayed, example text written by hand")
         if event.error is not None and event.final and event.request.kind == "call" and not event.error.no_answer:
-            # a value of the program, not an error of it: this line may be all that is ever seen of it
+            # the error becomes a value of the program, which may never show it: so this line does
             self._note(event, f"{event.request.agent}: {message_line(event.error.message)}", "yellow")
         elif event.error is None and event.bound_to is None and event.consumed:
             if event.request.kind != "call":
-                return  # it renders a function, whose output shows it
+                return  # the session renders a function, whose output shows the answer
             self._note(event, f"{event.request.agent or 'session'}: {clip(full_text(event.value), 160)}")
         elif event.error is None and event.bound_to is None:
             self._answer = event.value
@@ -292,7 +293,7 @@ class Narrator:
             self._value(event.place.branches, event.name, event.value)
 
     def _value(self, branches: tuple[e.BranchStep, ...], name: str, value: Value) -> None:
-        """A remark with the beginning of a value."""
+        """Show the beginning of a value."""
         if self.markers is not None:
             return
         text = self.language.text_of(value).rstrip("\n")
@@ -331,7 +332,7 @@ class Narrator:
         answers = {True: "yes", False: "no", None: "uncertain"}
         is_verdict = event.answer is None or isinstance(event.answer, bool)
         answer = answers[event.answer] if is_verdict else clip(full_text(event.answer), 60)  # type: ignore[index]
-        reason = event.reason if event.by == "dry-run" else clip(event.reason)  # what an open answer leads to
+        reason = event.reason if event.by == "dry-run" else clip(event.reason)  # a dry run explains the consequences
         why = f": {reason}" if reason else ""
         mark = self.language.delimiters[-1]
         about = f"{clip(event.about, 40)}: " if event.about is not None else ""
@@ -358,12 +359,12 @@ class Narrator:
 
 @dataclass(slots=True)
 class _Shown:
-    """A bare command that is running: how much of it is shown."""
+    """A running bare command, with the window that limits its shown output."""
 
     window: OutputWindow
     format: str = ""
 
 
 def _is_late(event: e.Event) -> bool:
-    """Whether it is a pass of a loop that has already printed enough."""
+    """Return whether an event is a pass of a loop after the first `MOST_PASSES`."""
     return isinstance(event, e.LoopPass) and event.index >= MOST_PASSES

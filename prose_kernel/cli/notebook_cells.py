@@ -1,4 +1,4 @@
-"""The cells of a notebook that a command runs, and the output of their magics as text."""
+"""Run the cells of a notebook from the command line, and show the output of their magics as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class NotebookCells(Cells):
-    """Cells as in the kernel, with programs reported by the command line's narrator."""
+    """Cells that run as in the kernel; the command line's narrator reports their programs."""
 
     def __init__(self, run: ProgramRun) -> None:
         given = run.request
@@ -46,11 +46,11 @@ class NotebookCells(Cells):
         if chosen.script:
             self.overrides["script"] = str(given.cwd / chosen.script)
         self._output = TextOutput(run.screen)
-        self._name = ""  # of the cell that runs
+        self._name = ""  # the name of the running cell
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is said at the end of the run."""
+        """Remarks for the end of the run."""
         return ()
 
     @property
@@ -76,7 +76,7 @@ class NotebookCells(Cells):
             self.remember(Opening.of(cell.text, cell.name, None), None, failed=failed)
 
     async def program(self, text: str, view: CellView, name: str = "cell", language: Language | None = None) -> Value:
-        """Programs of cells, and of `%run`."""
+        """Run a program of a cell or of `%run`."""
         run = self._runner
         language = run.narrator.language = language or self.language
         compiled = run.compile(text, self._name if name == "cell" else name, language)
@@ -93,12 +93,12 @@ class NotebookCells(Cells):
 
 
 def only_in_a_kernel() -> UsageError:
-    """The error of magics that bring a run back."""
+    """Return the error of magics that restore a run."""
     return UsageError("%restore and %back are for a notebook in a kernel", hint="prose run --resume resumes a run")
 
 
 class TextOutput(Output):
-    """The output of magics as plain text, for a terminal or pipe. Printed lines stay, and errors end the run."""
+    """Output of magics as plain text, for a terminal or pipe. Printed lines cannot change, and errors end the run."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen

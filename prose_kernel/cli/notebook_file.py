@@ -1,7 +1,7 @@
-"""`prose run NOTEBOOK`: the cells of a notebook file, run as in the kernel and shown as text.
+"""`prose run NOTEBOOK`: run the cells of a notebook as in the kernel, and show their output as text.
 
-In a notebook of one of our kernels every code cell is one; in a Python notebook those that begin with `%%prose` or
-`%%vvm`.
+In a notebook of a Prose or VVM kernel, these are all code cells; in a Python notebook, the cells that begin with
+`%%prose` or `%%vvm`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ MAY_FAIL = "raises-exception"
 
 
 def read_cells(name: str) -> tuple[list[Cell], Language]:
-    """The cells in order, and the language of those that name none. A cell is called by its number among the
+    """Return the cells in order, and the language of cells that do not name one. A cell's name is its number among the
     notebook's code cells.
 
-    Raises `UsageError` when the file isn't a notebook, or has no cells to run.
+    Raises `UsageError` if the file isn't a notebook, or has no cells to run.
     """
     book, whole = _read(name)
     cells = [
@@ -45,7 +45,7 @@ def read_cells(name: str) -> tuple[list[Cell], Language]:
 
 
 def check_no_going_back(cells: Iterable[Cell], language: Language) -> None:
-    """Raise `UsageError` for a cell with `%back`, unless it may fail: nothing has begun yet."""
+    """Raise `UsageError` for a cell with `%back`, unless it may fail, before anything runs."""
     for cell in cells:
         own, text = spoken(cell.text, language)
         magics = [one.text.split()[:1] for one in segments(text, own) if one.magic]
@@ -55,9 +55,9 @@ def check_no_going_back(cells: Iterable[Cell], language: Language) -> None:
 
 
 def read_book(name: str) -> tuple[Any, Language | None]:
-    """A notebook as nbformat reads it, and the language of cells that name none; None for one of another kernel.
+    """Return a notebook as nbformat reads it, and the language of its kernel; None for another kernel.
 
-    Raises `UsageError` when the file isn't a notebook, or has no cells to run.
+    Raises `UsageError` if the file isn't a notebook, or has no cells to run.
     """
     book, whole = _read(name)
     if whole is None and not any(of_magic(cell.source) for cell in book.cells if cell.cell_type == "code"):
@@ -66,7 +66,8 @@ def read_book(name: str) -> tuple[Any, Language | None]:
 
 
 def _without_cells(name: str, whole: Language | None) -> UsageError:
-    """`whole` is the language of its kernel, if that is one of ours."""
+    """Return the error for a notebook without cells to run. `whole` is the language of its kernel, None for a kernel of
+    another language."""
     if whole is not None:
         return UsageError(f"{name} has no code cells: there is nothing to run")
     magics = ", ".join(f"%%{language.magic}" for language in languages.LANGUAGES.values())
@@ -78,7 +79,7 @@ def _read(name: str) -> tuple[Any, Language | None]:
 
     _, data = decoded(name, program_files.read_bytes(name))
     try:
-        with warnings.catch_warnings():  # what is missing and not needed, such as the ids of cells
+        with warnings.catch_warnings():  # missing parts that aren't needed, such as ids of cells
             warnings.simplefilter("ignore")
             book = nbformat.reads(json.dumps(data), as_version=4)  # type: ignore[no-untyped-call]
     except (ValueError, KeyError, AttributeError, TypeError, nbformat.ValidationError) as problem:
@@ -87,7 +88,8 @@ def _read(name: str) -> tuple[Any, Language | None]:
 
 
 def of_magic(source: str) -> str | None:
-    """A cell that begins with `%%prose` or `%%vvm`; None for another one."""
+    """Return the text of a cell that begins with `%%prose` or `%%vvm`; None for other cells. Raises `UsageError` if the
+    magic has options that need Python."""
     text = source.lstrip()
     first = text.partition("\n")[0].strip()
     word, _, options = first.partition(" ")
@@ -101,12 +103,12 @@ def of_magic(source: str) -> str | None:
     return text
 
 
-# ---------------------------------------------------------------- running them
+# ---------------------------------------------------------------- run
 
 
 class NotebookRun(ProgramRun):
-    """The cells of a notebook. Their commands run in its directory, as in Jupyter; the run is kept where it was
-    started."""
+    """A run of the cells of a notebook. Their commands run in its directory, as in Jupyter; the run is kept in the
+    directory in which it was started."""
 
     @cached_property
     def _cells(self) -> NotebookCells:

@@ -1,9 +1,9 @@
-"""`prose run NOTEBOOK --only-stale`: bring the last run of a notebook back, and run only the cells that are stale
+"""`prose run NOTEBOOK --only-stale`: restore the last run of a notebook, and run only its stale cells
 (docs/how-to/freshness.md).
 
-The new run is a branch of the earlier one, which stays as it is. Cells run that are new or edited, whose inputs or
-imported programs have changed, whose commands and sessions have read other files, and those with magics, because a run
-does not keep what magics have set. Unchanged requests of these cells keep their answers.
+The new run is a branch of the earlier one, which stays unchanged. A cell runs if it is new or edited, if its inputs,
+its imported programs or files read by its commands and sessions have changed, or if it has magics, whose effects a run
+does not keep. Unchanged requests of these cells keep their answers.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ from prose_kernel.storage.journal_reading import JournalRead, TextRead
 from prose_kernel.views.document import counted
 
 Program = tuple[str, str, str]
-"""A text with the name of its language and its profile."""
+"""The text, language name and profile of a program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """The last run's facts about the notebook's cells, by their names. `programs` are the numbers of programs in the
-    cells that have not been edited; `records` those whose answers a cell may use. Without an earlier run, `run` is
-    empty."""
+    """Facts of the last run about the notebook's cells, by their names.
+
+    `run` is the id of that run, "" if there is none. `programs` has the number of programs in each unedited cell,
+    `records` the records whose answers a cell may use. `failed` are the cells that failed.
+    """
 
     run: str = ""
     programs: Mapping[str, int] = field(default_factory=dict)
@@ -48,7 +50,7 @@ class Former:
 
 
 def continued(request: Request) -> Request:
-    """The request for a branch of the notebook's last run; the same request if there is none.
+    """Return the request for a branch of the notebook's last run; without such a run, the request to run all cells.
 
     Raises `UsageError` if that run can't be used.
     """
@@ -114,7 +116,7 @@ def _programs(cell: Cell, default: Language) -> Iterator[Program]:
 
 
 class StaleCells(NotebookCells):
-    """The cells of a notebook whose last run was brought back; `feed` runs the stale ones."""
+    """The cells of a notebook whose last run is restored; `feed` runs the stale ones."""
 
     def __init__(self, run: ProgramRun, former: Former) -> None:
         super().__init__(run)
@@ -126,7 +128,7 @@ class StaleCells(NotebookCells):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Which cells have run, and why."""
+        """The cells that have run, with the reasons."""
         if not self._former.run:
             return ("no earlier run of this notebook is kept here: all its cells have run",)
         count = f"ran {len(self._why)} of {counted(len(self._all), 'cell')}"
@@ -164,7 +166,7 @@ class StaleCells(NotebookCells):
                 journal.recall(name, records)
 
     async def _reason(self, cell: Cell) -> str | None:
-        """Why a cell has to run; None if it is fresh."""
+        """Return the reason why a cell has to run; None if it is fresh."""
         if not self._former.run:
             return "it is new"
         if any(piece.magic for piece in segments(*own_language(cell.text, self.language)[::-1])):
@@ -187,7 +189,7 @@ class StaleCells(NotebookCells):
                 yield Source.of(piece.text, cell.name), language
 
     def _check_names(self, cell: Cell) -> None:
-        """Raises `UsageError` if the cell uses a name of an earlier run that no cell above it makes any more."""
+        """Raise `UsageError` if the cell uses a name of the earlier run that no cell above it makes any more."""
         found = self.provenance.cells.get(cell.name)
         if found is None:
             return

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 state_dir_option = click.option(
     "--state-dir",
     metavar="DIR",
-    default=lambda: click.get_current_context().obj,  # that of the group
+    default=lambda: click.get_current_context().obj,  # the value given to the group
     help="Where runs are kept.  [default: .prose]",
 )
 profile_option = click.option(
@@ -30,7 +30,7 @@ def profile_options(command: F) -> F:
 
 
 def profile_of(profile: str | None, strict: bool) -> Profile:
-    """The profile that the options choose: `--strict` with ProseScript refuses what that keeps for existing files."""
+    """Return the profile of these options. With ProseScript, `--strict` refuses forms kept for existing files."""
     if profile == "prosescript":
         return "prosescript-strict" if strict else "prosescript"
     return "strict" if strict else cast("Profile", profile or "default")

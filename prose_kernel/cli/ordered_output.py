@@ -1,7 +1,7 @@
-"""The output of parallel branches in source order, as live as that order allows.
+"""Put the output of parallel branches into source order, with as little delay as possible.
 
-The first unfinished branch is passed through as it comes; the output of later branches waits until the earlier
-ones are done. So a program prints the same text every time, to a pipe and to a terminal.
+The output of the first unfinished branch is passed on immediately; that of later branches waits until the earlier ones
+are done. So a program prints the same text every time, on a pipe and on a terminal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Lane:
     open: dict[int, _Group] = field(default_factory=dict)
 
     def end_open(self) -> None:
-        """A branch that prints by itself, or starts again, has no running parallel statement any more."""
+        """End open parallel statements: a branch that prints itself, or starts again, no longer runs any."""
         for group in self.open.values():
             group.joined = True
         self.open.clear()
@@ -31,7 +31,7 @@ class _Lane:
 
 @dataclass(slots=True)
 class _Group:
-    """One parallel statement: its lanes by index, and the first one that is not done."""
+    """A parallel statement: its lanes by index, and the index of the first one that is not done."""
 
     count: int
     lanes: dict[int, _Lane] = field(default_factory=dict)
@@ -41,14 +41,14 @@ class _Group:
 
 
 class SourceOrder:
-    """Takes pieces of output with the branches they come from; hands them to `emit` in source order."""
+    """Takes pieces of output with their branches, and passes them to `emit` in source order."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
         self._root = _Lane()
 
     def say(self, branches: Sequence[BranchStep], piece: object) -> None:
-        """A piece of output of the given branch."""
+        """Add a piece of output of a branch."""
         if not branches and not self._root.waiting:
             self._emit(piece)
             return
@@ -58,14 +58,14 @@ class SourceOrder:
         self._drain(self._root)
 
     def started(self, branches: Sequence[BranchStep], parallel: int, count: int) -> None:
-        """A parallel statement with `count` branches began in the given branch."""
+        """Begin a parallel statement with `count` branches in a branch."""
         lane = self._lane(branches)
         lane.end_open()
         lane.open[parallel] = group = _Group(count)
         lane.waiting.append(group)
 
     def finished(self, branches: Sequence[BranchStep]) -> None:
-        """The branch that `branches` ends with is done."""
+        """End a branch: the last one of `branches`."""
         *outer, last = branches
         group = self._lane(outer).open.get(last.parallel)
         if group is not None:
@@ -73,14 +73,14 @@ class SourceOrder:
             self._drain(self._root)
 
     def joined(self, branches: Sequence[BranchStep], parallel: int) -> None:
-        """The parallel statement of the given branch is over, whatever its branches did."""
+        """End a parallel statement of a branch, even if some of its own branches have not ended."""
         group = self._lane(branches).open.pop(parallel, None)
         if group is not None:
             group.joined = True
             self._drain(self._root)
 
     def is_live(self, branches: Sequence[BranchStep]) -> bool:
-        """Whether a piece of output of that branch would be passed on immediately."""
+        """Return whether a piece of output of this branch would be passed on immediately."""
         lane = self._root
         for step in branches:
             group = lane.open.get(step.parallel)
@@ -93,7 +93,7 @@ class SourceOrder:
         return not lane.waiting
 
     def close(self) -> None:
-        """Hand out everything that still waits, in source order."""
+        """Pass on all waiting output, in source order."""
         self._flush(self._root)
 
     def _lane(self, branches: Sequence[BranchStep]) -> _Lane:
@@ -108,7 +108,7 @@ class SourceOrder:
         return lane
 
     def _drain(self, lane: _Lane) -> bool:
-        """Hand out what may go now; whether nothing of the lane is left waiting."""
+        """Pass on the output of a lane that need not wait. Return whether all of it was passed on."""
         while lane.waiting:
             head = lane.waiting[0]
             if isinstance(head, _Group):
@@ -120,7 +120,7 @@ class SourceOrder:
         return True
 
     def _advance(self, group: _Group) -> bool:
-        """Move to the first branch that still runs; whether all of them are done."""
+        """Move on to the first branch that is still running. Return whether all branches are done."""
         while group.first < group.count:
             lane = group.lanes.get(group.first)
             if lane is not None and not self._drain(lane):

@@ -1,4 +1,4 @@
-"""`prose plan`: what a program would ask and run, and which answers of an earlier run it would keep."""
+"""`prose plan`: show the requests that a program would make, and the answers of an earlier run that it would keep."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def plan(name: str, keep: str | None) -> int:
 
 
 def _whole(name: str, text: str, language: Language, chosen: Settings) -> Iterator[str]:
-    """The plan of a program, as the magic %plan shows it."""
+    """Yield the plan of a program, as the magic %plan shows it."""
     from prose_kernel.cli.terminal import Screen, TerminalAsker
     from prose_kernel.notebook.magics import previews
     from prose_kernel.runs.workspace import Start, Workspace
@@ -77,7 +77,8 @@ def _whole(name: str, text: str, language: Language, chosen: Settings) -> Iterat
 
 
 def _kept(name: str, text: str, language: Language, chosen: Settings, keep: str) -> Iterator[str]:
-    """The requests of a program with an earlier run: which keep their answers, and why the others do not."""
+    """Yield the requests of a program after an earlier run: those that keep their answers, and the others with the
+    reason."""
     from prose_kernel.cli.run_keep import run_to_keep
     from prose_kernel.runs.planned_run import PlannedRun
 

@@ -1,4 +1,4 @@
-"""Find and read programs: which file an argument means (docs/reference/openprose.md 6.1, 8), and its text."""
+"""Find the program file that an argument names (docs/reference/openprose.md 6.1, 8), and read it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _REMOTE = re.compile(r"https?://|@|[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)+\Z")
 
 
 def read_bytes(name: str, typed: str = "") -> bytes:
-    """The content of a program file, or of standard input for `-`. Raises `UsageError` naming what is in the way; the
-    file is called `typed` there, if that is given."""
+    """Return the content of a program file, or of standard input for `-`. Raises `UsageError` with the reason; `typed`
+    is the name of the file in this message, if given."""
     name = file_and_node(name)[0]
     if name == STDIN:
         data = sys.stdin.buffer.read(plain_files.LARGE + 1)
@@ -48,21 +48,21 @@ def read_bytes(name: str, typed: str = "") -> bytes:
 
 
 def _require_name(name: str) -> None:
-    """Raises `UsageError` for a blank name, of a file that is not there."""
+    """Raise `UsageError` if the name of a missing file is blank."""
     if not name.strip():
         raise UsageError("the name of the program is empty", hint="prose examples lists the bundled programs")
 
 
 def read_source(name: str, typed: str = "") -> Source:
-    """A program's source, read as by `read_bytes`. Raises `UsageError` when it cannot be read, `CompileError` (E109)
-    when it isn't UTF-8."""
+    """Return a program's source. Raises `UsageError` if it cannot be read (see `read_bytes`), `CompileError` (E109) if
+    it isn't UTF-8."""
     return languages.of_file(name).decode(read_bytes(name, typed), name)
 
 
 def is_remote(target: str, *, strict: bool = False) -> bool:
-    """Whether a program is to be fetched: a URL, `@handle/slug`, `handle/slug`; `strict`: `dir/name.prose` too.
+    """Return whether a program must be fetched: a URL, `@handle/slug`, `handle/slug`; `strict`: `dir/name.prose` too.
 
-    Raises `UsageError` for what cannot come from elsewhere, and where a file of that name might be meant.
+    Raises `UsageError` if it cannot be fetched, or if there is also a file of that name.
     """
     own = languages.default().suffixes
     if target == STDIN or not (
@@ -84,8 +84,9 @@ def is_remote(target: str, *, strict: bool = False) -> bool:
 
 
 def meant(target: str) -> str:
-    """The file that a name of a contract file means: `NAME` without its suffix, a directory by its index, a dependency
-    (docs/reference/prose-md.md 2, 9); every other name as it is. Raises `UsageError` for a missing dependency."""
+    """Return the file of a contract file's name: `NAME` without its suffix, a directory for its index, a dependency
+    (docs/reference/prose-md.md 2, 9). Other names are returned unchanged. Raises `UsageError` for a missing
+    dependency."""
     name, node = file_and_node(target)
     if node or is_file(target) or target == STDIN:
         return target
@@ -109,9 +110,9 @@ def meant(target: str) -> str:
 
 
 def find_program(target: str) -> str:
-    """The file that `prose run TARGET` means: a local path, `-`, or a bundled example by number, keyword or name.
+    """Return the file for `prose run TARGET`: a local path, `-`, or a bundled example by number, keyword or name.
 
-    Raises `UsageError` for what is neither.
+    Raises `UsageError` if there is none.
     """
     if target == STDIN or _is_local(target) or is_file(target):
         return target
@@ -126,18 +127,18 @@ def find_program(target: str) -> str:
 
 
 def is_file(name: str) -> bool:
-    """Also for a name that no file can have, and for a node of a file."""
-    return os.path.isfile(file_and_node(name)[0])  # noqa: PTH113 - that of `Path` raises for a long one
+    """Return whether a name is that of a file, or of a node in a file. Never raises, even for an invalid name."""
+    return os.path.isfile(file_and_node(name)[0])  # noqa: PTH113 - `Path.is_file` raises for a long name
 
 
 def real(path: Path) -> Path:
-    """A path without links. That of a link to itself, for which `Path.resolve` raises before Python 3.13, stays."""
+    """Return a path without links. For a link to itself, `Path.resolve` raises before Python 3.13; this returns it."""
     return Path(os.path.realpath(path))
 
 
 def is_outside(program: str, directory: Path) -> bool:
-    """Whether a program is neither in the directory of its run or below, nor a bundled example. To resume that run, its
-    program is named again."""
+    """Return whether a program is outside of the directory of its run, and not a bundled example. Such a program has to
+    be named again to resume the run."""
     file = Path(directory, expanded(program))
     plain = os.path.normpath(file)
     inside = Path(plain).is_relative_to(directory) or real(file).is_relative_to(real(directory))
@@ -145,7 +146,7 @@ def is_outside(program: str, directory: Path) -> bool:
 
 
 def shortest(path: Path, cwd: Path) -> str:
-    """A path as a person types it from `cwd`; one that is not below it as it is."""
+    """Return a path relative to `cwd` if it is below it, otherwise unchanged."""
     relative = os.path.relpath(path, cwd)
     return str(path) if relative.startswith("..") else relative
 
@@ -155,7 +156,7 @@ def _is_path(target: str) -> bool:
 
 
 def _is_local(target: str) -> bool:
-    """Only by its form; the third row of the table in docs/reference/openprose.md 6.1."""
+    """Return whether a name has the form of a local file (openprose.md 6.1, third row of the table)."""
     if target.startswith(("http://", "https://", "@")):
         return False
     return _is_path(target) or file_and_node(target)[0].endswith(languages.runnable_suffixes())

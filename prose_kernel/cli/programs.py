@@ -1,4 +1,5 @@
-"""`prose programs`, `prose install TARGET`: programs from elsewhere and `prose.lock` (docs/how-to/programs.md)."""
+"""`prose programs`, `prose install TARGET`: fetched programs, and their pins in `prose.lock`
+(docs/how-to/programs.md)."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _SHORT = 12
 
 
 def install_programs(targets: Sequence[str], trust: Sequence[str], *, upgrade: bool) -> int:
-    """Fetch programs with all that they import, let the person agree, pin them. Raises `UsageError` and
+    """Fetch programs with their imports, ask for the person's consent, and pin them. Raises `UsageError` and
     `ImportProgramError`."""
     resolver = _resolver(asks=True, upgrade=upgrade, trust=trust)
     if upgrade and not targets:
@@ -53,8 +54,8 @@ def install_programs(targets: Sequence[str], trust: Sequence[str], *, upgrade: b
 
 
 def _install(resolver: RemotePrograms, target: str) -> int:
-    """The exit status. Raises `UsageError` for what is not agreed to or pinned, `ImportProgramError` for what is not
-    fetched."""
+    """Install a program and return the exit status. Raises `UsageError` if it cannot be pinned, and
+    `ImportProgramError` if it cannot be fetched or the person does not agree."""
     try:
         made = languages.default().programs(Path.cwd(), resolver=lambda: resolver, origin=target)
         asyncio.run(cast("Programs", made).load_root())
@@ -119,7 +120,7 @@ def show(target: str) -> None:
 
 
 def _print(data: bytes) -> None:
-    """Exactly these bytes; for the eyes of a person everything in them is made visible."""
+    """Print these bytes unchanged; on a terminal, invisible characters are shown as escapes."""
     from prose_kernel.programs.consent import legible
 
     if sys.stdout.isatty():
@@ -157,7 +158,7 @@ def clean(everything: bool) -> None:
     click.echo(f"deleted {len(gone):,} programs, {sum(size for _, size in gone):,} bytes")
 
 
-# ---------------------------------------------------------------- what these share
+# ---------------------------------------------------------------- shared
 
 
 def _resolver(*, asks: bool = False, upgrade: bool = False, trust: Sequence[str] = ()) -> RemotePrograms:

@@ -18,7 +18,7 @@ from prose_kernel.views.escaping import clip
 from prose_kernel.views.request_text import reason, request_line
 
 _MOST_LISTED = 20
-"""Requests that are listed; the others are counted."""
+"""The number of requests that are listed; the others are only counted."""
 
 if TYPE_CHECKING:
     from prose_kernel.cassettes.cassette_files import Entry
@@ -36,12 +36,12 @@ UNUSED_SHOWN = 3
 
 
 def wants_json(args: Sequence[str]) -> bool:
-    """Whether raw arguments ask for `--format json`, for when they could not be parsed."""
+    """Return whether arguments contain `--format json`, even if they cannot be parsed."""
     return "--format=json" in args or any(a == "--format" and b == "json" for a, b in pairwise(args))
 
 
 def result_line(result: Mapping[str, object]) -> str:
-    """One JSON object on one line, in ASCII, so that no terminal encoding can break it."""
+    """Return a JSON object on one line, in ASCII, so that no terminal encoding can break it."""
     return json_text(result, ascii_only=True)
 
 
@@ -60,7 +60,7 @@ def diagnostic_json(found: Diagnostic) -> dict[str, object]:
 def compiled_json(
     name: str, language: str, diagnostics: Iterable[Diagnostic], contract: Mapping[str, object] | None
 ) -> dict[str, object]:
-    """The object that `prose compile --format json` prints for one file."""
+    """Return the object that `prose compile --format json` prints for one file."""
     found = tuple(diagnostics)
     return {
         "file": name,
@@ -72,12 +72,13 @@ def compiled_json(
 
 
 def diagnostics_text(diagnostics: Iterable[Diagnostic]) -> str:
-    """All diagnostics in the format of 9.1, an empty line between two."""
+    """Return all diagnostics in the format of 9.1, separated by empty lines."""
     return "\n\n".join(d.render() for d in diagnostics)
 
 
 def error_text(error: Exception, shown_stderr: bool = False) -> str:
-    """The error of a program, its diagnostics, or one `Error:` line and a hint. `shown_stderr`: as below."""
+    """Return the text of a program's error, its diagnostics, or one `Error:` line and a hint. `shown_stderr` is true if
+    the command's stderr was shown already."""
     if isinstance(error, RunError):
         return _run_error_text(error, shown_stderr)
     if isinstance(error, CompileError):
@@ -89,14 +90,14 @@ def error_text(error: Exception, shown_stderr: bool = False) -> str:
 
 
 def code_of(error: Exception) -> str:
-    """The code of an error that has an entry in the reference, "" for others."""
+    """Return the code of an error, if it has an entry in the reference, else ""."""
     if isinstance(error, CompileError):
         return error.first.code if error.first is not None else ""
     return error.code if isinstance(error, RunError) else ""
 
 
 def error_json(error: Exception) -> dict[str, object]:
-    """The `error` of a result object: type, code, message, line and column, and what more there is to know."""
+    """Return the `error` of a result object: type, code, message, line, column, and further fields of the error."""
     match error:
         case CompileError():
             return compile_error_json(error)
@@ -110,7 +111,7 @@ def error_json(error: Exception) -> dict[str, object]:
 
 
 def not_started(error: Exception) -> dict[str, object]:
-    """The result object of a run that never began."""
+    """Return the result object of a run that never began."""
     return result("failed", None, {}, {}, error_json(error))
 
 
@@ -121,7 +122,7 @@ def result(
     bindings: Mapping[str, object],
     error: Mapping[str, object] | None,
 ) -> dict[str, object]:
-    """The object that ends `prose run --format json`."""
+    """Return the last output of `prose run --format json`."""
     return {
         "status": status,
         "run_id": run_id,
@@ -132,7 +133,7 @@ def result(
 
 
 def compile_error_json(error: CompileError) -> dict[str, object]:
-    """The first error, and all diagnostics."""
+    """Return the first error, with all diagnostics."""
     first = error.first or error.diagnostics[0]
     return {
         "type": "CompileError",
@@ -142,7 +143,7 @@ def compile_error_json(error: CompileError) -> dict[str, object]:
 
 
 def run_error_json(error: RunError) -> dict[str, object]:
-    """An uncaught error of a program: the fields of openprose.md 3.12 that apply, with line and column."""
+    """Return the fields of an uncaught error (openprose.md 3.12), with line and column."""
     where = error.location
     body: dict[str, object] = {
         "type": error.type,
@@ -162,10 +163,8 @@ def run_error_json(error: RunError) -> dict[str, object]:
 
 
 def _run_error_text(error: RunError, shown_stderr: bool) -> str:
-    """An uncaught error for people: head line, source line, caret, call stack, and a command's last words.
-
-    The head line is that of a notebook. `shown_stderr` is true if the command's stderr has been passed through already.
-    """
+    """Return an uncaught error for people: head line (as in a notebook), source line, caret, call stack, and the end of
+    a command's stderr unless it was shown already."""
     from prose_kernel.views.problems import after_type
 
     where = error.location
@@ -179,7 +178,7 @@ def _run_error_text(error: RunError, shown_stderr: bool) -> str:
 
 
 def _folded(stack: Sequence[str]) -> list[str]:
-    """A call stack; of a deep recursion the two ends."""
+    """Return the lines of a call stack; only both ends of a long one."""
     left_out = len(stack) - 2 * STACK_ENDS
     if left_out < 2:
         return list(stack)
@@ -187,7 +186,7 @@ def _folded(stack: Sequence[str]) -> list[str]:
 
 
 def _last_words(error: RunError) -> str:
-    """The tail of a failed command's stderr."""
+    """Return the last lines of a failed command's stderr."""
     stderr = error.details.get("stderr")
     if not isinstance(stderr, str) or not stderr.strip():
         return ""
@@ -198,7 +197,7 @@ def _last_words(error: RunError) -> str:
 
 
 def output_text(name: str, value: Value, language: Language) -> str:
-    """An output for people: `name: value`, a table or a text of several lines below its name."""
+    """Return an output for people: `name: value`, or a table or several lines of text below the name."""
     from prose_kernel.views.tables_of_values import table_of
 
     table = table_of(value)
@@ -210,7 +209,7 @@ def output_text(name: str, value: Value, language: Language) -> str:
 
 
 def session_notes(services: SessionServices | None, *, usage: bool = False) -> tuple[str, ...]:
-    """The remarks, one line each; `usage` asks for all that was consumed, by provider and model.
+    """Return the remarks about sessions, one line each; with `usage`, the consumption by provider and model.
 
     `services` is None for a run that used no session and no judge.
     """
@@ -231,7 +230,7 @@ def session_notes(services: SessionServices | None, *, usage: bool = False) -> t
 
 
 def _paid(line: Line, services: SessionServices) -> bool:
-    """Whether who answered may send a bill: its price is known, or it wants a key."""
+    """Return whether the answers may cost money: a price is known, or the server needs an API key."""
     from prose_kernel.models.providers import vendors
 
     try:
@@ -267,17 +266,17 @@ def _unused(unused: tuple[Entry, ...]) -> str:
     return f"unused records: {named}{more}; `prose cassette prune` removes them"
 
 
-# ---------------------------------------------------------------- a continuing run
+# ---------------------------------------------------------------- resumed runs and kept answers
 
 
 def listed(requests: Sequence[Asked]) -> list[str]:
-    """The first requests of a list, one per line, and how many more there are."""
+    """Return the first requests of a list, one per line, and the number of the others."""
     more = [f"  … and {len(requests) - _MOST_LISTED:,} more"] if len(requests) > _MOST_LISTED else []
     return [*(f"  {request_line(asked)}" for asked in requests[:_MOST_LISTED]), *more]
 
 
 def kept(earlier: EarlierAnswers, *, why: bool = False) -> list[str]:
-    """The answers of an earlier run that a run has kept, and the requests that it asked; with `why` each of these."""
+    """Return lines that count the kept answers of an earlier run and the repeated requests; `why` lists the latter."""
     asked = list(earlier.asked_again())
     total = len(earlier.kept) + len(asked)
     if not asked:
@@ -293,7 +292,7 @@ _ASKED: Final[Mapping[Why, str]] = {"failed": "that had failed", "changed": "tha
 
 
 def under_way(lost: Sequence[Asked], how: Resumption) -> list[str]:
-    """The note about requests that were running, when a run has caught up."""
+    """Return the notes about requests that were running when the run ended, for the end of its replay."""
     from prose_kernel.storage.run_history import made_under_way
 
     lost = [asked for asked in lost if asked.key not in how.again]

@@ -200,14 +200,15 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
 
 
 def _check_keeping(given: run_options.RunOptions, *, kept: bool) -> None:
-    """Raises `UsageError` for an option that only a run with kept answers has."""
+    """Raise `UsageError` for an option that needs `--keep` or `--changed`."""
     typed = {"--yes-rerun": given.yes_rerun, "--why": given.why, "--ask-again": given.ask_again}
     if not kept and (option := next((name for name, used in typed.items() if used), None)):
         raise UsageError(f"{option} is about --changed and --keep", hint="write one of them too, or leave it out")
 
 
 def _only_stale(request: Request, given: run_options.RunOptions) -> Request:
-    """Raises `UsageError` for a program that is not a notebook, and for options that exclude it."""
+    """Return the request for the stale cells of a notebook. Raises `UsageError` for another program, and for options
+    that exclude `--only-stale`."""
     if not request.program_file.endswith(".ipynb"):
         raise UsageError("--only-stale is for notebooks", hint="prose run FILE --keep RUN keeps answers of a program")
     if given.keep is not None or given.key is not None:
@@ -218,7 +219,7 @@ def _only_stale(request: Request, given: run_options.RunOptions) -> Request:
 
 
 def begin(request: Request, key: RunKey | None = None) -> int:
-    """Begin a run, or resume one, and report how it ended. Returns the exit status."""
+    """Begin or resume a run, and report its end. Returns the exit status."""
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
     for variable in request.settings.misspelt:
         screen.note(f"Warning: {variable}")
@@ -231,7 +232,7 @@ def begin(request: Request, key: RunKey | None = None) -> int:
 
 
 def _run_once(request: Request, key: str, given: run_options.RunOptions) -> int:
-    """Begin the run of a key, or resume it."""
+    """Begin or resume the run of a key. Returns the exit status."""
     from prose_kernel.cli import run_key, run_resume
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.storage.layout import new_run_id, runs_directories
@@ -246,9 +247,9 @@ def _run_once(request: Request, key: str, given: run_options.RunOptions) -> int:
 
 
 def read(name: str) -> tuple[list[Cell], Language]:
-    """The text of a program, or those of a notebook, and the language of a text that names none.
+    """Return the text of a program, or the cells of a notebook, and the language of a text that does not name one.
 
-    Raises `UsageError`, and `CompileError` (E109), when they cannot be read.
+    Raises `UsageError`, or `CompileError` (E109), if they cannot be read.
     """
     from prose_kernel.cli.execution import Cell
 
@@ -262,7 +263,7 @@ def read(name: str) -> tuple[list[Cell], Language]:
 
 
 def run_of(request: Request, screen: Screen) -> ProgramRun:
-    """What runs the texts of a program or notebook."""
+    """Return the run of a program or notebook, not yet started."""
     from prose_kernel.cli.execution import ProgramRun
 
     if request.program_file.endswith(".ipynb"):
@@ -276,7 +277,7 @@ def run_of(request: Request, screen: Screen) -> ProgramRun:
 
 
 def _report(request: Request, ended: Ended, screen: Screen) -> int:
-    """Print how it ended; the exit status is returned."""
+    """Print the end of a run, and return the exit status."""
     error = ended.error
     if error is not None:
         screen.line("stderr", _error_text(request, ended, error))
@@ -300,7 +301,7 @@ def _error_text(request: Request, ended: Ended, error: ProseError) -> str:
 
 
 def _where(request: Request, ended: Ended) -> str:
-    """The directory of the run, and the command that resumes it (docs/reference/openprose.md 8)."""
+    """Return lines with the directory of the run, and the command that resumes it (docs/reference/openprose.md 8)."""
     cwd = Path.cwd()
     lines = (
         [f"\nrun directory: {program_files.shortest(ended.run_directory, cwd)}"]
@@ -318,7 +319,7 @@ def _where(request: Request, ended: Ended) -> str:
 
 
 def _to_resume(who_answers: Sequence[str], error: ProseError | None) -> str:
-    """The options with which a run is resumed. A budget of the run that is spent needs a higher one."""
+    """Return the options for resuming a run. If its budget is spent, a higher one is needed."""
     named = list(zip(who_answers[::2], who_answers[1::2], strict=True))
     options = [f" {name} {shlex.quote(value)}" for name, value in named]
     if isinstance(error, BudgetSpent) and error.details.get("budget") == "the run":
@@ -327,7 +328,7 @@ def _to_resume(who_answers: Sequence[str], error: ProseError | None) -> str:
 
 
 def _named(directory: Path, cwd: Path) -> str:
-    """A run as `--resume` finds it from here: by its id, else by its directory."""
+    """Return the name under which `--resume` finds a run from here: its id, or else its directory."""
     from prose_kernel.runs import settings
     from prose_kernel.storage.runs import places
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 
 def kept(request: Request, given: RunOptions) -> Request:
-    """The request for a run that keeps answers of `--keep RUN`. Raises `UsageError`, also if the person declines."""
+    """Return the request for a run that keeps answers of `--keep RUN`. Raises `UsageError`, also if the person
+    declines."""
     if request.program_file.endswith(".ipynb") or request.origin:
         raise UsageError("--keep is for program files", hint="cells of a notebook keep their answers in the notebook")
     refuse_dry_run(request.settings)
@@ -42,7 +43,7 @@ def kept(request: Request, given: RunOptions) -> Request:
 
 
 def run_to_keep(wanted: str, settings: Settings, language: Language, cwd: Path) -> EarlierRun:
-    """The run whose answers are kept, by the beginning of its id. Raises `UsageError`."""
+    """Return the run whose answers are kept, by the beginning of its id. Raises `UsageError`."""
     where: list[runs.RunPlace] = [*runs.places(cwd, settings.state_dir)]
     if settings.state.kind == "postgres":
         where = [*where, *kept_in_postgres(cwd, settings.state_dir)]
@@ -59,11 +60,8 @@ def run_to_keep(wanted: str, settings: Settings, language: Language, cwd: Path) 
 def confirm_rerun(
     earlier: EarlierRun, text: str, settings: Settings, *, yes: bool, changed: str = "The changed text"
 ) -> None:
-    """Ask the person before requests are repeated because a changed text doesn't use their answers. `changed` names the
-    text, or what else has changed.
-
-    Raises `UsageError` if they decline, and if no person can be asked.
-    """
+    """Ask the person before requests are repeated because a changed text does not use their answers. `changed` is the
+    subject of the question. Raises `UsageError` if they decline, and if no person can be asked."""
     from prose_kernel.runs.planned_run import repeated_requests
 
     if yes:
@@ -78,7 +76,7 @@ def confirm_rerun(
 
 
 def kept_in_postgres(cwd: Path, state_dir: str) -> list[PostgresRuns]:
-    """The runs of the database of a directory, if one is configured."""
+    """Return the runs in the PostgreSQL database of a directory; empty if none is configured."""
     from prose_kernel.storage.database.kept_runs import PostgresRuns
     from prose_kernel.storage.database.postgres import PostgresDatabase
 
@@ -87,12 +85,13 @@ def kept_in_postgres(cwd: Path, state_dir: str) -> list[PostgresRuns]:
 
 
 def brought(found: KeptRun, cwd: Path) -> KeptRun:
-    """The run with the journal that the database has, if it is kept in PostgreSQL. Raises `UsageError`."""
+    """Return the run with its journal, which is fetched from the database for a run in PostgreSQL. Raises
+    `UsageError`."""
     head = found.head
     if head is not None and (not is_in_postgres(head) or head.interactive):
         return found
     if head is None and found.has_journal:
-        return found  # it says why it can't be used
+        return found  # it explains why it can't be used
     from prose_kernel.storage.database.kept_runs import RunDatabaseUnavailable
 
     for place in kept_in_postgres(cwd, str(found.directory.parent.parent)):
@@ -105,5 +104,5 @@ def brought(found: KeptRun, cwd: Path) -> KeptRun:
 
 
 def is_in_postgres(head: Head) -> bool:
-    """Whether a run is kept in PostgreSQL."""
+    """Return whether a run is kept in PostgreSQL."""
     return languages.LANGUAGES[head.language].state == "state" and head.settings.get("state") == "postgres"

@@ -1,7 +1,7 @@
 """`prose run --id KEY`: at most one run for each key (docs/how-to/durability.md, amendment A52).
 
-A file in the state directory names the run of a key. Its lock is held while that run is begun or resumed, so of two
-processes with the same key one works and the other is refused.
+A file in the state directory names the run of a key. It is locked while that run is begun or resumed, so a second
+process with the same key is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LONGEST: Final = 500
 
 
 class RunKey:
-    """A key whose lock this process holds. `run` is the run that has been begun with it, if that can be resumed."""
+    """A key whose lock this process holds. `run` is the existing run of the key, if it can be resumed."""
 
     def __init__(self, key: str, descriptor: int, run: KeptRun | None) -> None:
         self.key = key
@@ -34,7 +34,7 @@ class RunKey:
         self._descriptor = descriptor
 
     def check_program(self, name: str, cwd: Path) -> None:
-        """Raise `UsageError` if the run of this key is one of another program. `name` is a file, or an address."""
+        """Raise `UsageError` if this key belongs to a run of another program. `name` is a file, or an address."""
         head = self.run.head if self.run is not None else None
         if self.run is None or head is None:
             return
@@ -48,14 +48,14 @@ class RunKey:
             raise UsageError(f"--id {self.key}: run {self.run.id} of {head.program} has this key", hint=hint)
 
     def begin(self, context: RunContext) -> None:
-        """Name the new run of this key. Raises `UsageError` for a run that leaves no journal."""
+        """Assign the new run to this key. Raises `UsageError` for a run that leaves no journal."""
         settings, start = context.settings, context.start
         in_memory = context.keeps_names and settings.state.kind == "in-context"
         if settings.journal == "off" or in_memory or context.leaves_nothing:
             hint = "leave out --in-context; for VVM add --state=filesystem"
             raise UsageError("--id needs a run that keeps a journal", hint=hint)
         try:
-            os.pwrite(self._descriptor, f"{start.run_id}\n".encode(), 0)  # ids have one length: it replaces the last
+            os.pwrite(self._descriptor, f"{start.run_id}\n".encode(), 0)  # all ids have the same length
             os.fsync(self._descriptor)
         except OSError as error:
             raise _unusable(self.key, settings, error) from None
@@ -63,7 +63,8 @@ class RunKey:
 
 @contextlib.contextmanager
 def claimed(key: str, settings: Settings, cwd: Path) -> Iterator[RunKey]:
-    """Hold the lock of a key. Raises `UsageError` if another process holds it, and for an unusable key."""
+    """Hold the lock of a key inside the block. Raises `UsageError` if another process holds it, and for an unusable
+    key."""
     from prose_kernel.storage import runs
 
     if not key.strip() or not key.isprintable() or len(key) > _LONGEST:

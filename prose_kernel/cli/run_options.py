@@ -1,4 +1,4 @@
-"""What the options of `prose run` mean: inputs, decisions about gates, the backend, and the source of settings."""
+"""Interpret the options of `prose run`: inputs, decisions of gates, the backend, and the settings file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options of `prose run`, as typed. `settings` are those that are settings, by their names (`SETTINGS`)."""
+    """The options of `prose run`, as typed. `settings` has the options in `SETTINGS`, by the name of the setting."""
 
     settings: Mapping[str, Any]
     resume: str | None = None
@@ -51,19 +51,20 @@ class RunOptions:
 
 
 ANSWERING: Final = ("provider", "script", "judge", "cassette", "cassette_mode", "cassette_stale", "remote", "budget")
-"""The options about who answers, where commands run, and what that may cost."""
+"""The options about the source of answers, the place of commands, and costs."""
 SETTINGS: Final = (*ANSWERING, "state_dir", "gates")
 """The options that are settings of the same name."""
 
 
 def settings_file(cwd: Path, name: str) -> Path | None:
-    """A notebook has the `prose.toml` next to it, as in Jupyter; without one, that of the working directory."""
+    """Return the `prose.toml` next to a notebook, which applies as in Jupyter; None for that of the working
+    directory."""
     sibling = (cwd / expanded(name)).parent / "prose.toml"
     return sibling if name.endswith(".ipynb") and sibling.is_file() else None
 
 
 def who_answers(given: RunOptions) -> tuple[str, ...]:
-    """The options about who answers and where commands run, as typed: a run that is resumed wants them again."""
+    """Return the options in `ANSWERING`, as typed. To resume the run, they have to be given again."""
     typed = {name: value for name in ANSWERING if (value := given.settings[name])}
     return tuple(part for name, value in typed.items() for part in (f"--{name.replace('_', '-')}", value))
 
@@ -81,7 +82,7 @@ def pairs(inputs: Sequence[str], option: str = "--input") -> dict[str, str]:
 
 
 def supplied(given: RunOptions) -> dict[str, str]:
-    """The values for inputs, and, under separate names, for the truth of an earlier render."""
+    """Return the values of inputs and, under prefixed names, those of an earlier render (`--prior`)."""
     prior = {f"{PRIOR}{name}": value for name, value in pairs(given.prior, "--prior").items()}
     return {**pairs(given.inputs), **prior}
 
@@ -97,7 +98,7 @@ def decisions(yes: Sequence[str], no: Sequence[str]) -> dict[str, bool]:
 
 
 def backend_of(state: str | None, in_context: bool) -> str | None:
-    """The backend asked for; `sqlite+` is sqlite or better."""
+    """Return the chosen backend, None without a choice; `sqlite+` means sqlite."""
     wanted = state.removesuffix("+") if state else None
     if in_context:
         if wanted not in (None, "in-context"):

@@ -1,5 +1,7 @@
-"""`prose run --resume`: resume a run that was killed, interrupted or has failed (docs/how-to/durability.md). The run
-is found here, and its text compared with the file; `runs/resumption.py` has where it continues."""
+"""`prose run --resume`: resume a run that was killed or interrupted, or has failed (docs/how-to/durability.md).
+
+This module finds the run and compares its text with the file; `runs/resumption.py` decides where it continues.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,10 @@ _DIFF_LINES = 60
 
 
 def resume(target: str | None, given: RunOptions, cwd: Path) -> Request:
-    """The program to run for `prose run [FILE] --resume [RUN]` (`given.resume`; without one the last run that did not
-    finish).
+    """Return the request for `prose run [FILE] --resume [RUN]`. Without RUN (`given.resume`), this is the last
+    unfinished run.
 
-    Raises `UsageError`, and `CompileError` for a changed text.
+    Raises `UsageError`, and `CompileError` if a changed text has errors.
     """
     if target is None and given.resume and given.resume.endswith(languages.runnable_suffixes()):
         target, given = given.resume, replace(given, resume=None)
@@ -60,7 +62,7 @@ def resume(target: str | None, given: RunOptions, cwd: Path) -> Request:
     chosen["state_dir"] = Resumption(journal, cwd=moved).state_dir
     file = Path(cwd, expanded(target)) if target else directory / expanded(head.program)
     if not given.changed and not head.notebook and resumption(journal).complete:
-        given = replace(given, stored=True)  # its result is that of the text that it began with
+        given = replace(given, stored=True)  # the result of a complete run belongs to its original text
     cells, text, remarks = _texts(kept, file, target or head.program, given)
     loaded = settings.load(directory, file=run_options.settings_file(directory, head.program), **chosen)
     refuse_dry_run(loaded)
@@ -93,11 +95,11 @@ def resume(target: str | None, given: RunOptions, cwd: Path) -> Request:
     )
 
 
-# ---------------------------------------------------------------- which run
+# ---------------------------------------------------------------- the run
 
 
 def _run_of(target: str | None, given: RunOptions, cwd: Path) -> KeptRun:
-    """Raises `UsageError` for a run that cannot be resumed."""
+    """Return the run to resume. Raises `UsageError` if there is none, or it cannot be resumed."""
     backend = run_options.backend_of(given.state, given.in_context)
     chosen = settings.load(cwd, state_dir=given.settings["state_dir"], state=backend)
     where = runs.places(cwd, chosen.state_dir)
@@ -146,7 +148,7 @@ def _program(head: Head) -> Path:
 
 
 def _directory(named: str | None, cwd: Path) -> Path:
-    """The directory that `--cwd` names. Raises `UsageError` if there is none."""
+    """Return the directory of `--cwd`, by default `cwd`. Raises `UsageError` if it does not exist."""
     directory = program_files.real(Path(cwd, expanded(named))) if named is not None else cwd
     if not plain_files.is_directory(directory):
         raise UsageError(f"--cwd {named}: there is no such directory")
@@ -154,8 +156,8 @@ def _directory(named: str | None, cwd: Path) -> Path:
 
 
 def _moved(kept: KeptRun, head: Head, cwd: str | None, target: str | None, here: Path) -> Path | None:
-    """The directory in which a run continues, if that is not the one in which it was begun: the one of `--cwd`, or this
-    one if the person agrees. Raises `UsageError` for a run of PostgreSQL if no one can be asked."""
+    """Return the directory in which a run continues, if it is not the original one: the one of `--cwd`, or for a run in
+    PostgreSQL the current one, if the person agrees. Raises `UsageError` if no one can be asked."""
     if runs.is_one_of(Path(head.directory), [here]):
         return None
     if cwd is not None:
@@ -172,8 +174,8 @@ def _moved(kept: KeptRun, head: Head, cwd: str | None, target: str | None, here:
 
 
 def _check_place(kept: KeptRun, head: Head, target: str | None, cwd: Path) -> None:
-    """Raises `UsageError` unless the person is in the directory of the run, or names its program there. A program
-    outside of it has to be named: settings and functions may lie next to it."""
+    """Raise `UsageError` unless the current directory is that of the run, or the person names its program there. A
+    program outside of it has to be named, because settings and functions may be next to it."""
     named = Path(cwd, expanded(target)) if target else None
     directory, program = Path(head.directory), _program(head)
     known = kept.directory.parent in [place.path for place in runs.places(directory, ".prose")]
@@ -191,13 +193,14 @@ def _check_place(kept: KeptRun, head: Head, target: str | None, cwd: Path) -> No
         )
 
 
-# ---------------------------------------------------------------- what decides
+# ---------------------------------------------------------------- settings, inputs, decisions
 
 
 def _agreed(
     kept: KeptRun, head: Head, language: Language, given: RunOptions
 ) -> tuple[dict[str, Any], dict[str, str], dict[str, bool]]:
-    """Settings, inputs and decisions: those that the run began with. Raises `UsageError` for an option against them."""
+    """Return the settings, inputs and decisions with which the run began. Raises `UsageError` for an option that
+    contradicts them."""
 
     def against(option: str, began: str) -> UsageError:
         return UsageError(f"{option}: run {kept.id} began {began}", hint="leave it out, or run the program again")
@@ -224,7 +227,7 @@ def _agreed(
     for name, approved in decisions.items():
         if head.decisions.get(name, approved) != approved:
             raise against(f"--{'yes' if approved else 'no'} {name}", f"with --{'no' if approved else 'yes'} {name}")
-    # no other setting than these: the head is in a file that commands can write
+    # only these settings are taken over, because commands can write the journal
     kept_settings = (*settings.DECIDES, "cassette_mode")
     chosen: dict[str, Any] = {
         name: head.settings[name] for name in kept_settings if head.settings.get(name) is not None
@@ -238,7 +241,7 @@ def _agreed(
         chosen["gates"] = "deny"
     if script := given.settings["script"]:
         chosen["script"] = str(Path(script).absolute())
-    # approvals that the run began with are asked once more (`runs/earlier_approvals.py`)
+    # approvals given at the start have to be confirmed again (`runs/earlier_approvals.py`)
     rejected = {name: False for name, approves in head.decisions.items() if not approves}
     return chosen, dict(head.supplied), rejected | decisions
 
@@ -247,9 +250,9 @@ def _agreed(
 
 
 def _texts(kept: KeptRun, file: Path, name: str, given: RunOptions) -> tuple[list[Cell], str | None, tuple[str, ...]]:
-    """The cells that run, the changed text if there is one that is to run, and what to say of it.
+    """Return the cells to run, the changed text if it is to run (else None), and remarks.
 
-    Raises `UsageError` when the program has changed and no option names the text to run.
+    Raises `UsageError` if the program has changed and no option chooses the text to run.
     """
     journal = kept.kept_journal()
     stored = [(text.record.name, text.record.text) for text in journal.texts]
@@ -269,7 +272,7 @@ def _texts(kept: KeptRun, file: Path, name: str, given: RunOptions) -> tuple[lis
 
 
 def _notebook(kept: KeptRun, file: Path, name: str, stored: Sequence[tuple[str, str]], given: RunOptions) -> list[Cell]:
-    """The cells of a notebook; those that have begun must be there as they were."""
+    """Return the cells of a notebook. Raises `UsageError` if a cell that has begun was changed or removed."""
     from prose_kernel.cli.notebook_file import read_cells
     from prose_kernel.notebook.cell_scan import segments, spoken
 
@@ -305,18 +308,18 @@ def _changed(kept: KeptRun, name: str, then: str, now: str) -> UsageError:
 
 
 def _check(kept: KeptRun, text: str, language: Language, file: Path, profile: Any) -> None:
-    """Raises `CompileError` for a changed text that has errors: then no branch is begun."""
+    """Raise `CompileError` if a changed text has errors, before a branch is begun."""
     journal = kept.kept_journal()
     programs = language.programs(file.parent, program=file, profile=profile, texts=imported(journal))
     source = Source.of(text, journal.head.program)
     languages.without_errors(language.compile(source, profile=profile, load=programs.load_contract))
 
 
-# ---------------------------------------------------------------- how it continues
+# ---------------------------------------------------------------- the continuation
 
 
 def _way(kept: KeptRun, given: RunOptions, chosen: settings.Settings) -> tuple[Resumption, tuple[str, ...]]:
-    """The continuation of the run, or of a branch, and the note about it."""
+    """Return the state from which the run or a new branch continues, and remarks about it."""
     journal = kept.kept_journal()
     if given.at is None:
         how = resumption(journal, given.interrupted or "rerun")
@@ -331,7 +334,8 @@ def _way(kept: KeptRun, given: RunOptions, chosen: settings.Settings) -> tuple[R
 
 
 def _kept(kept: KeptRun, given: RunOptions, text: str, chosen: settings.Settings) -> EarlierRun:
-    """The run whose answers a run of the changed text keeps. Raises `UsageError`, also if the person declines."""
+    """Return the run whose answers a run of the changed text keeps. Raises `UsageError`, also if the person
+    declines."""
     journal = kept.kept_journal()
     before = point_of(journal, given.at) if given.at is not None else None
     language, directory = languages.LANGUAGES[journal.head.language], Path(journal.head.directory)

@@ -1,5 +1,5 @@
-"""`prose runs`: list, show, compare and remove the runs that are kept here (docs/how-to/durability.md); `prose report`:
-all that happened in one of them as an HTML page (docs/how-to/reports.md)."""
+"""`prose runs`: list, show, compare and remove runs (docs/how-to/durability.md). `prose report`: write the report of a
+run as an HTML page (docs/how-to/reports.md)."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _form = click.option(
 )
 _AGES: Final = {"h": "hours", "d": "days", "w": "weeks"}
 _LINES: Final = 40
-"""Lines of one text that `show` prints, and of one value that `diff` compares."""
+"""The number of lines of a text that `show` prints."""
 _STEPS: Final = 200
-"""Answers of one text that `show` prints: half of them are the first, half the last."""
+"""The number of answers of a text that `show` prints: half of them are the first, half the last."""
 
 
 @click.group(invoke_without_command=True)
@@ -119,7 +119,7 @@ def diff(first: str, second: str, form: str, state_dir: str | None) -> int:
 
 
 def difference_lines(parts: Iterable[Difference]) -> Iterator[str]:
-    """The differences between two runs, for people."""
+    """Yield the differences between two runs as lines of text."""
     for part in parts:
         yield from (visible(line) for line in ["", f"{part.what} {part.at}", *(f"  {line}" for line in part.lines)])
 
@@ -173,7 +173,7 @@ for command in (fork, rebuild, repair, resume):
 
 
 def _agreed(chosen: list[KeptRun]) -> bool:
-    """Raises `UsageError` in a non-interactive run."""
+    """Ask the person before removing runs. Raises `UsageError` without a terminal."""
     if not sys.stdin.isatty():
         raise UsageError(
             f"{counted(len(chosen), 'run')} would be removed; confirmation needs a terminal", hint="add --yes"
@@ -299,7 +299,7 @@ def _page(run: KeptRun, bound: list[StoredBinding]) -> Iterator[str]:
 
 
 def _damage(journal: JournalRead) -> UsageError | None:
-    """Which record of the journal is lost. What is shown of the run lacks it."""
+    """Return an error that names the first lost record of the journal; None if the journal is whole."""
     lost = journal.first_lost()
     return None if lost is None else journal.damaged(lost)
 
@@ -359,7 +359,7 @@ def _of_step(step: Step) -> str:
 def differences(
     one: KeptRun, other: KeptRun, ones: list[StoredBinding], others_: list[StoredBinding]
 ) -> Iterator[Difference]:
-    """The differences, in order: texts, answers, bindings."""
+    """Yield the differences between two runs: first texts, then answers, then bindings."""
     from prose_kernel.storage.run_history import Difference
 
     cells, others = _cells(one), _cells(other)

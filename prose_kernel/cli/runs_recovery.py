@@ -1,4 +1,5 @@
-"""`prose runs resume|fork|repair|rebuild`: what can be done with a run that has ended (docs/how-to/durability.md)."""
+"""`prose runs resume|fork|repair|rebuild`: continue, branch off or repair runs that have ended
+(docs/how-to/durability.md)."""
 
 from __future__ import annotations
 
@@ -70,8 +71,8 @@ def resume(
 
 
 def _chosen(where: Sequence[RunPlace], targets: Sequence[str], *, moved: bool) -> Iterator[KeptRun]:
-    """The named runs, or all that were killed; `moved`: also those that other machines have lost. Raises `UsageError`
-    for a name of none."""
+    """Yield the named runs, or all that were killed; `moved`: also runs lost on other machines. Raises `UsageError` for
+    an unknown name."""
     from prose_kernel.storage.database.kept_runs import PostgresRuns
     from prose_kernel.storage.runs import all_runs, find
 
@@ -187,7 +188,7 @@ def rebuild(run: str | None, state_dir: str | None) -> None:
 
 
 def _journal(wanted: str | None, where: Sequence[RunPlace]) -> JournalRead:
-    """The journal of a run, or of the last one in a database. Raises `UsageError`."""
+    """Return the journal of a run, or of the last run in a database. Raises `UsageError`."""
     from prose_kernel.runs.rebuilding import is_in_database
     from prose_kernel.storage.runs import all_runs, find
 

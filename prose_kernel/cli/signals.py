@@ -1,4 +1,4 @@
-"""Signals that end what a command runs, and not its process."""
+"""Handle signals that end the running program, but not the process of the command."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def interrupts(interrupt: Callable[[], None], signals: tuple[int, ...] = SIGNALS) -> Iterator[list[int]]:
-    """Call `interrupt` for each signal that comes inside the block; the signals are yielded as they come.
+    """Call `interrupt` for each signal that arrives inside the block, and add it to the yielded list.
 
-    A third one is taken literally. A signal that was ignored when we were started (nohup) stays ignored. Plain signal
-    handlers run even while the loop is busy, which a handler of the loop would not.
+    A third signal has its default effect. A signal that was ignored at the start (nohup) stays ignored. These are plain
+    signal handlers because handlers of the event loop do not run while it is busy.
     """
     received: list[int] = []
 

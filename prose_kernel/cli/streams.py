@@ -1,9 +1,8 @@
-"""The standard streams of the command line, which may be closed, full or gone.
+"""Standard streams that may be closed, full or without a reader.
 
-Text that cannot be written is dropped, and this is remembered, so that a command does all of its work and no write
-fails in the middle of it; the exit status shows it (docs/reference/openprose.md 8). Only a run ends early, when a pipe
-has lost its reader. A stream that was closed when the command began is opened: otherwise the first file that is opened
-would take its number, and get what is printed.
+Text that cannot be written is dropped, so that a command completes its work, and the exit status reports the failure
+(docs/reference/openprose.md 8). Only a run ends early, when a pipe has lost its reader. A stream that was closed when
+the command began is opened: otherwise the first opened file would get its descriptor, and all that is printed.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 _CLOSED: Final = {0: os.O_RDONLY, 1: os.O_RDONLY, 2: os.O_WRONLY}
-"""How /dev/null takes the place of a closed stream: writing to standard output then fails as it would have."""
+"""The mode in which /dev/null replaces each closed stream. Writing to a closed standard output must still fail."""
 
 _NAMES: Final = ("stdin", "stdout", "stderr")
 
 
 class Output(io.FileIO):
-    """Standard output or standard error. `problem` is why something could not be written; nothing raises. `unread` is
-    called when a pipe has lost its reader."""
+    """Standard output or standard error. A failed write raises nothing; the first error is kept in `problem`. `unread`
+    is called when a pipe has lost its reader."""
 
     problem: OSError | None = None
     unread: Callable[[], None] | None = None
@@ -43,7 +42,7 @@ class Output(io.FileIO):
         return written if written is not None else self._later(data)
 
     def _later(self, data: Any) -> int:
-        """The text for which a non-blocking pipe has no room yet."""
+        """Write data when a full non-blocking pipe has room again."""
         import select
 
         select.select([], [self.fileno()], [])
@@ -51,7 +50,7 @@ class Output(io.FileIO):
 
 
 def prepare() -> None:
-    """Make the streams of this process such. Replaced streams stay as they are."""
+    """Replace the standard streams of this process, except those that were replaced before."""
     for number, name in enumerate(_NAMES):
         stream = getattr(sys, name)
         if stream is None:
@@ -73,7 +72,7 @@ def _open(number: int) -> None:
 
 
 def _is_our_own(stream: Any, number: int) -> bool:
-    """Whether it is the one that Python has opened."""
+    """Return whether a stream is the original one, opened by Python."""
     raw = getattr(getattr(stream, "buffer", None), "raw", None) or getattr(stream, "buffer", None)
     return type(stream) is io.TextIOWrapper and type(raw) is io.FileIO and raw.fileno() == number
 
@@ -92,13 +91,13 @@ def _renewed(stream: io.TextIOWrapper | None, number: int) -> io.TextIOWrapper:
 
 
 def without_colour() -> bool:
-    """Whether the environment asks for output without colours (https://no-color.org)."""
+    """Return whether the environment requests output without colours (https://no-color.org)."""
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
 @contextmanager
 def until_unread(stop: Callable[[], None]) -> Iterator[None]:
-    """Inside the block, call `stop` when the reader of standard output has gone (`prose run FILE | head -1`)."""
+    """Call `stop` if the reader of standard output goes away inside the block (`prose run FILE | head -1`)."""
     output = _output()
     if output is not None:
         output.unread = stop
@@ -110,13 +109,13 @@ def until_unread(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _output() -> Output | None:
-    """Standard output; None where it was replaced."""
+    """Return standard output; None if it was replaced."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     return raw if isinstance(raw, Output) else None
 
 
 def problem() -> str | None:
-    """Why standard output did not get all that was printed, in words; None where it did."""
+    """Return the reason why some output could not be written; None if all was written."""
     stream = getattr(sys.stdout, "unguarded", sys.stdout)
     if stream.closed:
         return None  # the command itself has closed it, as the language server does

@@ -1,7 +1,7 @@
-"""`prose tasks list|show|output|stop`: the tasks of the runs in this directory, from outside (exec-and-tasks.md 4, 5).
+"""`prose tasks list|show|output|stop`: inspect and stop the tasks of runs in this directory (exec-and-tasks.md 4, 5).
 
-A run that a live kernel owns is only looked at; a stop is left there as a request, which the kernel carries out.
-Tasks that a killed kernel left are recorded as interrupted first.
+A run that a live kernel owns is only read; stopping a task leaves a request, which the kernel carries out. Tasks that a
+killed kernel left are first recorded as interrupted.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def stop(target: tuple[str, ...], state_dir: str | None) -> None:
         click.echo(f"task {record.number} was asked to end; run the same command again to kill it")
 
 
-# ---------------------------------------------------------------- finding
+# ---------------------------------------------------------------- find tasks
 
 
 def _standing(record: TaskRecord) -> str:
@@ -160,9 +160,9 @@ def _directory(state_dir: str | None) -> Path:
 
 
 def _all(directory: Path, run: str | None) -> tuple[list[Found], list[str]]:
-    """The tasks of the runs, newest run last, and why those of a run cannot be read.
+    """Return the tasks of all runs (or one), newest run last, and the problems of unreadable runs.
 
-    Raises `GateRefused` for a run that is not there.
+    Raises `GateRefused` for an unknown run.
     """
     from prose_kernel.processes.tasks.store import exists
 
@@ -196,7 +196,7 @@ def _of_run(run: Path) -> list[Found]:
 
 @contextlib.contextmanager
 def _readable(run: Path) -> Iterator[None]:
-    """A step that needs usable records. Raises `GateRefused`."""
+    """Raise `GateRefused` if the records of a run's tasks cannot be read in the block."""
     from prose_kernel.processes.tasks.store import StoreError
 
     try:

@@ -29,7 +29,7 @@ from prose_kernel.views.live_text import Line
 Stream = Literal["stdout", "stderr"]
 Notify = Literal["off", "bell", "desktop"]
 LONG = 10.0
-"""Seconds after which a person may have turned to something else."""
+"""Seconds after which a person may no longer be watching the terminal."""
 MOTTO = "workflows you can write, run, pause, read and test"
 RESET = "\x1b[0m"
 PLAIN = (RESET, "\x1b[m")
@@ -37,12 +37,12 @@ SGR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def has_colour(stream: TextIO) -> bool:
-    """Whether colour makes sense there."""
+    """Return whether a stream shows colours."""
     return stream.isatty() and not streams.without_colour()
 
 
 class GuardedTerminal:
-    """A terminal that shows every escape sequence except colours as text, from any source."""
+    """A terminal stream that shows all escape sequences except colours as text."""
 
     def __init__(self, stream: TextIO) -> None:
         self.unguarded = stream
@@ -58,7 +58,7 @@ class GuardedTerminal:
 class Screen:
     """Both output streams, and the live region below them.
 
-    `products_to_stderr` is for `--format json`: stdout then belongs to the one object at the end.
+    `products_to_stderr` is for `--format json`: stdout is then reserved for the object at the end.
     """
 
     def __init__(self, out: TextIO, err: TextIO, *, products_to_stderr: bool = False) -> None:
@@ -78,7 +78,7 @@ class Screen:
     # -------------------------------------------------- writing
 
     def write(self, stream: Stream, text: str) -> None:
-        """Show what a command has printed: a pipe gets it as it is, on a terminal only its colours act."""
+        """Show output of a command: unchanged on a pipe; on a terminal, only its colours have an effect."""
         if self.shares_terminal(stream):
             text = self._texts[stream].feed(text)
             if colours := SGR.findall(text):
@@ -87,12 +87,12 @@ class Screen:
 
     @property
     def takes_bytes(self) -> bool:
-        """Whether stdout is a pipe or a file that gets the results, whatever they are."""
+        """Whether stdout is a pipe or a file, to which binary results can be written."""
         file = self._files["stdout"]
         return file is not self._err and not file.isatty() and hasattr(file, "buffer")
 
     def write_bytes(self, data: bytes) -> None:
-        """The bytes of a result, where `takes_bytes`."""
+        """Write the bytes of a result; only if `takes_bytes`."""
         file = self._files["stdout"]
         file.flush()
         file.buffer.write(data)
@@ -112,43 +112,42 @@ class Screen:
             self._write(stream, text)
 
     def line(self, stream: Stream, text: str, style: Callable[[str], str] = str) -> None:
-        """A whole line of ours: it never continues a line that a command has left open."""
+        """Write a line of this command's own text. It never continues an unfinished line of a command's output."""
         surface = "terminal" if self.shares_terminal(stream) else stream
         start = "\n" if surface in self._open_lines else ""
         self._pass(stream, f"{self._end_of_colour(stream)}{start}{style(self.harmless(stream, text))}\n")
 
     def harmless(self, stream: Stream, text: str) -> str:
-        """Our text that may repeat text of a program, a person or a file: on a terminal control characters of a message
-        have no effect, and those of a product only as colours."""
+        """Return a text that may quote a program, a person or a file so that it is safe to show: on a terminal, control
+        characters of a message have no effect, and a result may only have colours."""
         if not self.shares_terminal(stream):
             return text
         return visible(text) if stream == "stderr" else terminal(text)
 
     def note(self, text: str, colour: str | None = None) -> None:
-        """A remark about the run, on stderr; dim or in a colour where there is any."""
+        """Write a remark about the run to stderr, in a colour or dim if stderr shows colours."""
         style = functools.partial(click.style, fg=colour, dim=colour is None) if self.colour else str
         self.line("stderr", text, style)
 
     def _end_of_colour(self, stream: Stream) -> str:
-        """The sequence that ends a colour left by a command, so that our text is neither shown in it nor hidden by
-        it."""
+        """Return the sequence that resets a colour left on by a command, which could make later text unreadable."""
         if not (self._coloured and self.shares_terminal(stream)):
             return ""
         self._coloured = False
         return RESET
 
     def fresh_line(self) -> None:
-        """What is written to stderr next begins a line."""
+        """Make the next text on stderr begin a line."""
         ended = self._end_of_colour("stderr")
         self._pass("stderr", ended + ("\n" if self._open_lines & {"terminal", "stderr"} else ""))
 
     def call(self, how: Notify) -> None:
-        """Call the person at the terminal, if there is one; nothing of what runs is part of it."""
+        """Signal to the person at the terminal, if there is one. The signal contains no text of the program."""
         if how != "off" and self.shares_terminal("stderr"):
             self._write("stderr", "\a" if how == "bell" else "\x1b]9;prose: a question waits for you\a")
 
     def answered(self) -> None:
-        """The person has ended the line of a question."""
+        """Note that the person has ended the line of a question."""
         self._open_lines.discard("terminal")
 
     def _write(self, stream: Stream, text: str) -> None:
@@ -159,7 +158,7 @@ class Screen:
     # -------------------------------------------------- the live region
 
     def banner(self) -> None:
-        """The box at the start, only for people."""
+        """Show the box at the start, only on a terminal with colours."""
         if self.colour:
             from rich.console import Console
             from rich.panel import Panel
@@ -173,13 +172,13 @@ class Screen:
 
     @property
     def rows(self) -> int:
-        """Rows that this may take."""
+        """The number of rows for running activities."""
         return self._region.rows if self._region is not None else 0
 
     def show(self, lines: Sequence[Line]) -> None:
-        """Show these lines below the output, in place of the former ones; none: take them away.
+        """Show these lines below the output instead of the former ones; without lines, remove the former ones.
 
-        While a person is asked nothing is shown, and nothing begins below a line that a command has left open.
+        No lines are shown while a person is asked, and they do not begin below an unfinished line of output.
         """
         region = self._region
         if region is None or self._asking:
@@ -193,7 +192,7 @@ class Screen:
         return next((text for text in reversed(self._partial.values()) if text), "")
 
     def rest(self) -> None:
-        """Take the live lines away; what commands have left in the middle of a line is printed."""
+        """Remove the live lines, and print unfinished lines of output."""
         for name, held in self._texts.items():
             self._pass(name, held.end())
         self._close()
@@ -208,7 +207,7 @@ class Screen:
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """No live lines while a person is asked."""
+        """Show no live lines inside the block, in which a person is asked."""
         self._close()
         self._asking += 1
         try:
@@ -217,7 +216,7 @@ class Screen:
             self._asking -= 1
 
     def explain(self, code: str, docs_url: str | None) -> None:
-        """Tell a person at a terminal how to read about an error; the code is a link where the terminal shows links."""
+        """Show on a terminal how to read about an error, as a link if the terminal supports links."""
         if not code or not self.shares_terminal("stderr"):
             return
         from prose_kernel.cli import hyperlinks
@@ -235,7 +234,7 @@ class Screen:
         return file.isatty()
 
     def _write_above(self, region: LiveRegion, stream: Stream, text: str) -> None:
-        """Whole lines go above the live lines; the start of a line waits there for its end."""
+        """Write whole lines above the live lines; the start of a line waits until the line is complete."""
         whole, newline, rest = (self._partial.pop(stream, "") + text).rpartition("\n")
         if rest:
             self._partial[stream] = rest
@@ -245,8 +244,8 @@ class Screen:
 class TerminalAsker:
     """The user at the terminal: an `Asker` over the lines of standard input.
 
-    Reading is left to the event loop, so that a cancelled question (a deadline, an interrupt) ends immediately.
-    `notify` is how a person is called who has not been asked for a while, by the time of `clock`.
+    It reads through the event loop, so that a cancelled question (a deadline, an interrupt) ends immediately. `notify`
+    is the signal for a question after a long time without one, as measured by `clock`.
     """
 
     magic = ""
@@ -268,13 +267,14 @@ class TerminalAsker:
         self._seen = clock()
 
     def show(self, text: str) -> None:
-        """Show a text outside of the program's own output. Control characters are made visible: the text may contain
-        output of a command, and must not repaint the terminal on which a person decides."""
+        """Show a text apart from the program's output. Its control characters are made visible: it may contain output
+        of a command, which must not repaint the terminal on which a person decides."""
         with self._screen.quiet():
             self._screen.line("stderr", visible(text))
 
     async def ask(self, prompt: str) -> str:
-        """Raises `NoPerson` without a terminal, `EOFError` at the end of input (Ctrl-D)."""
+        """Ask a question and return the typed line. Raises `NoPerson` without a terminal, `EOFError` at the end of
+        input (Ctrl-D)."""
         if not self.available:
             raise NoPerson
         question = visible(prompt)
@@ -293,8 +293,8 @@ class TerminalAsker:
             return answer
 
     async def ask_form(self, prompt: str, form: Form) -> str:
-        """Ask as `ask` does. A decision (a gate, a permission, a program from elsewhere) is typed below its question:
-        what was typed or pasted before that does not count."""
+        """Ask like `ask`. For a decision (a gate, a permission, consent to a program), text that was typed or pasted
+        before the question is discarded."""
         if self.available and form.kind in question_forms.DECISIONS:
             for _ in range(question_forms.PARTS_OF_A_PASTE):
                 if not (question_forms.discard_typed(self._source.fileno()) or self._buffer):
@@ -327,7 +327,7 @@ async def _read_when_ready(descriptor: int) -> bytes:
 
 
 def is_interactive(source: TextIO, err: TextIO) -> bool:
-    """Whether a user can be asked: stdin and stderr are a terminal, and `CI` is not set."""
+    """Return whether a user can be asked: stdin and stderr are terminals, and `CI` is not set."""
     return source.isatty() and err.isatty() and not os.environ.get("CI")
 
 

@@ -1,4 +1,5 @@
-"""`prose trust`: agree to files that sessions' programs created under protected names (docs/how-to/permissions.md)."""
+"""`prose trust`: agree to files with protected names that programs of sessions have created
+(docs/how-to/permissions.md)."""
 
 from __future__ import annotations
 

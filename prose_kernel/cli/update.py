@@ -28,7 +28,7 @@ def update(state_dir: str) -> None:
 
 
 def migrate(root: Path) -> list[str]:
-    """Do what is needed in `root`; one line for each step done. Raises `OSError`."""
+    """Migrate `root`, and return a line for each step that was necessary. Raises `OSError`."""
     done = []
     if (root / "execution").is_dir():
         done.append(_move_runs(root / "execution", root / "runs"))
@@ -42,7 +42,7 @@ def migrate(root: Path) -> list[str]:
 
 
 def _move_runs(old: Path, new: Path) -> str:
-    """Rename the directory; where the new one exists already, move the runs that it does not hold yet."""
+    """Rename the directory; if the new one exists already, move the runs that it does not contain yet."""
     if not new.exists():
         old.rename(new)
         return "renamed execution/ to runs/"

@@ -1,4 +1,4 @@
-"""`prose what-if`: run a program again with one answer or one model replaced, and compare the two runs."""
+"""`prose what-if`: run a program again with replaced answers or models, and compare the two runs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
 
 
 def _parsed(changes: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The answers and the models by their places. Raises `UsageError`."""
+    """Return the new answers and models, by the paths of their requests. Raises `UsageError`."""
     answers: dict[str, str] = {}
     models: dict[str, str] = {}
     for change in changes:
@@ -110,7 +110,7 @@ def _parsed(changes: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 class _Compared:
-    """The differences between two runs, and what each has consumed."""
+    """The differences between two runs, and their consumption."""
 
     def __init__(self, one: KeptRun, run_id: str, where: Sequence[RunPlace]) -> None:
         from prose_kernel.cli.runs import differences
@@ -121,7 +121,7 @@ class _Compared:
         self._found = list(found)
 
     def passed_over(self, answers: Iterable[str]) -> list[str]:
-        """The places of these answers that the new run did not use."""
+        """Return the paths of those answers that the new run did not use."""
         from prose_kernel.runtime.journal_records import Answered
 
         records = self._other.journal.records(1) if self._other.journal is not None else ()
@@ -129,7 +129,7 @@ class _Compared:
         return [at for at in answers if at not in used]
 
     def lines(self) -> Iterator[str]:
-        """For a terminal."""
+        """Yield the comparison as lines of text."""
         from prose_kernel.cli.runs import difference_lines
 
         yield f"--- run {self._one.id}\n+++ run {self._other.id}"
@@ -137,7 +137,7 @@ class _Compared:
         yield f"\nconsumed: {_consumed(self._one)} before, {_consumed(self._other)} by what was asked again"
 
     def write(self, file: Path, program: str, chosen: Settings, *, force: bool) -> None:
-        """Write the page. Raises `UsageError`."""
+        """Write the comparison as an HTML page. Raises `UsageError`."""
         from prose_kernel.views.comparison import Side, comparison_page
         from prose_kernel.views.page import write_page
         from prose_kernel.views.report import secrets_out
@@ -148,7 +148,7 @@ class _Compared:
 
 
 def _consumed(run: KeptRun) -> str:
-    """The tokens and costs of the sessions that a run has asked itself."""
+    """Return tokens and costs of the sessions that a run has asked itself, without kept answers."""
     from prose_kernel.runtime import journal_codec as codec
     from prose_kernel.runtime.journal_records import answers_of
     from prose_kernel.runtime.ports import SessionResult
