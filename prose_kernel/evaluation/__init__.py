@@ -1,1 +1,1 @@
-"""`prose eval`: a program over a data set, variants side by side, assertions, statistics, a baseline."""
+"""`prose eval`: run variants of a program over a data set, with assertions, statistics and a baseline."""

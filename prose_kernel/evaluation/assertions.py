@@ -1,4 +1,4 @@
-"""The assertions about a run: expressions, rules, criteria for the judge, Python functions."""
+"""Evaluate assertions about a run: expressions, rules, criteria for the judge, Python functions."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from prose_kernel.runtime.text import NAME, one_line
 from prose_kernel.runtime.values import Value, verbatim
 
 PARAMETERS: Final = ("output", "outputs", "bindings", "expected", "case", "variant", "repetition")
-"""The arguments that a Python function may take, by the names of its parameters."""
+"""The names of the parameters that a Python function may have."""
 _REASON: Final = 300
 T = TypeVar("T")
 
 
 class NotEvaluated(ProseError):
-    """An assertion could not be evaluated. `no_answer`: because no judge could answer."""
+    """An assertion could not be evaluated; `no_answer` is true if no judge could answer."""
 
     def __init__(self, reason: str, *, no_answer: bool = False) -> None:
         super().__init__(reason)
@@ -45,8 +45,8 @@ class NotEvaluated(ProseError):
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A run that has come to its end, for those who look at it. `values` are its names and those of the case, `outputs`
-    what the program gives, `at` the path of the run; `judged` hears what a live judge has consumed."""
+    """A finished run for assertions. `values` has its names and the columns of the case, `outputs` the outputs of the
+    program, `at` is the path of the run. `judged` is called with the details of each judgement, to count them."""
 
     machine: Machine
     program: str
@@ -61,7 +61,7 @@ class FinishedRun:
 
 
 class Assertions:
-    """The assertions of an evaluation, ready to be asked. Raises `UsageError` for those that can never be."""
+    """The assertions of an evaluation. Raises `UsageError` for an assertion that can never be evaluated."""
 
     def __init__(self, spec: Spec) -> None:
         self._all = spec.assertions
@@ -82,7 +82,7 @@ class Assertions:
                     raise spec.mistake(("assert", number, "python"), str(problem), problem.hint) from None
 
     async def check(self, ran: FinishedRun) -> tuple[list[Check], bool]:
-        """The result of each for a run, and whether one of them had no judge. Raises `BudgetSpent`."""
+        """Return the results of all assertions for a run, and whether one lacked a judge. Raises `BudgetSpent`."""
         found, no_answer = [], False
         for number, one in enumerate(self._all):
             try:
@@ -105,7 +105,7 @@ class Assertions:
                 return await self._functions[_place(self._directory, one.python)](ran, one.seconds)
 
     def score(self, checks: Sequence[Check]) -> float:
-        """The score of a run: the mean of its assertions by their weights."""
+        """Return the score of a run: the weighted mean of its assertions."""
         weights = [one.weight for one in self._all]
         total = math.fsum(weights)
         if not total:
@@ -161,9 +161,9 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 
 class PythonFunction:
-    """A function of a file, called in its own thread. One that has not ended in time is not called again: its
-    thread cannot be ended. `modules` are the files that are loaded already. Raises `UsageError` where there is none,
-    and for a file that is not loaded in `seconds`."""
+    """A function of a file, which is called in its own thread. After a call that exceeds its time limit, it is not
+    called again, because the thread cannot be ended. `modules` are the files that are already loaded. Raises
+    `UsageError` if there is no such function, or if its file is not loaded within `seconds`."""
 
     def __init__(
         self, directory: Path, python: str, seconds: float = 30, modules: dict[str, ModuleType] | None = None
@@ -205,7 +205,7 @@ class PythonFunction:
                 return _scored(self._name, self._function(**given))
             except NotEvaluated:
                 raise
-            except BaseException as problem:  # also SystemExit: it ends only the function
+            except BaseException as problem:  # also `SystemExit`, which ends only the function
                 raise NotEvaluated(f"{self._name} raised {_raised(problem)}") from None
 
         try:
@@ -217,14 +217,14 @@ class PythonFunction:
 
 async def in_daemon_thread(call: Callable[[], T], name: str) -> T:
     """Return the result of `call`, which runs in its own thread. If the caller is cancelled, the thread continues.
-    Unlike those of `asyncio.to_thread`, it does not delay the end of the process."""
+    Unlike a thread of `asyncio.to_thread`, it does not delay the end of the process."""
     return await asyncio.wrap_future(_begun(call, name))
 
 
 def _begun(call: Callable[[], T], name: str) -> Future[T]:
     """Run `call` in a daemon thread. Its result may be an exception of any kind, also `SystemExit`."""
     result = Future[T]()
-    result.set_running_or_notify_cancel()  # now a cancellation ends only the wait for it
+    result.set_running_or_notify_cancel()  # from now on, a cancellation only ends the wait for the result
 
     def work() -> None:
         try:
@@ -239,12 +239,13 @@ def _begun(call: Callable[[], T], name: str) -> Future[T]:
 def _raised(problem: BaseException) -> str:
     try:
         return f"{type(problem).__name__}: {problem}".rstrip(": ")
-    except Exception:  # its text cannot be made
+    except Exception:  # the exception has no valid text
         return type(problem).__name__
 
 
 def _scored(name: str, value: object) -> tuple[float, str]:
-    """A boolean or number, with or without a reason: `False, "too long"`, `{"score": 0.5, "reason": "..."}`."""
+    """Return score and reason of a function's result: a boolean or number, `False, "too long"`, or
+    `{"score": 0.5, "reason": "..."}`."""
     reason: object = ""
     if isinstance(value, tuple) and len(value) == 2:
         value, reason = value
@@ -258,14 +259,14 @@ def _scored(name: str, value: object) -> tuple[float, str]:
 
 
 def _place(directory: Path, python: str) -> tuple[str, str]:
-    """The file and the name of a function, the same however the file is spelt."""
+    """Return the canonical path of a function's file, and the name of the function."""
     file, _, name = python.rpartition(":")
     path = directory / file
     return str(Path(os.path.realpath(path.parent), path.name)), name  # a link to a file is refused when it is read
 
 
 def _load_seconds(spec: Spec, place: tuple[str, str]) -> float:
-    """The limit for the file of a function: the largest of the assertions that call functions of this file."""
+    """Return the time limit for loading a function's file: the largest limit of all assertions with this file."""
     directory = spec.path.parent
     return max(one.seconds for one in spec.assertions if _place(directory, one.python)[0] == place[0])
 
@@ -294,14 +295,14 @@ def _loaded(path: Path, file: str, seconds: float) -> ModuleType:
     title = f"prose_evaluation_{path.stem}"
     module = ModuleType(title)
     module.__file__ = str(path)
-    sys.modules[title] = module  # dataclasses look there for the module of their annotations
+    sys.modules[title] = module  # dataclasses look up the module of their annotations there
 
-    def load() -> None:  # its text: a compiled file in a cache may have been put there
+    def load() -> None:  # from its source: another program may have written a compiled file into the cache
         exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
 
     try:
         failed = _begun(load, f"loading {file}").exception(seconds)
-    except TimeoutError:  # of the wait: one of the file is returned
+    except TimeoutError:  # raised by the wait; an error raised by the file is returned
         raise UsageError(f"{file} was not loaded within {seconds:g} s", hint=_LONGER) from None
     if failed is not None:
         raise UsageError(f"{file} cannot be loaded: {type(failed).__name__}: {failed}")

@@ -1,4 +1,4 @@
-"""`prose eval`: how often a program does what it should, over a data set, and whether a change is one."""
+"""`prose eval`: measure how often a program does what it should, over a data set, and whether changes matter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _path(name: str) -> Path:
-    """A file as it is called now: a function of the specification may change the directory."""
+    """Return the absolute path of a file, because a function of the specification may change the directory."""
     return Path(expanded(name)).absolute()
 
 
@@ -92,13 +92,13 @@ def evaluate(
 
 
 def _progress() -> Callable[[Result, int, int], None]:
-    """A line on a terminal that counts; nothing elsewhere."""
+    """Return the function that shows the number of results on a terminal, and shows nothing elsewhere."""
     counts, first = sys.stderr.isatty(), True
 
     def show(result: Result, done: int, planned: int) -> None:
         nonlocal first
         if first:
-            gc.freeze()  # the first run has loaded all modules: a later collection need not walk over them
+            gc.freeze()  # the first run has loaded all modules, which later collections can skip now
             first = False
         if counts:
             sys.stderr.write(f"\r\x1b[2K{done:,} of {planned:,}")

@@ -1,4 +1,4 @@
-"""The cases of an evaluation: JSON Lines or CSV, read line by line."""
+"""Read the cases of an evaluation from JSON Lines or CSV, line by line."""
 
 from __future__ import annotations
 
@@ -15,17 +15,14 @@ from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.runtime.csv_text import NotData, numbered_rows
 
 LARGEST_LINE: Final = 10_000_000
-"""Characters of one case."""
+"""The most characters of a case."""
 LONGEST_ID: Final = 200
 EXPECTED: Final = "expected"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A line of the data set: its columns. `id` is its name, `line` its line.
-
-    `broken` gives the reason if a counted line isn't a case.
-    """
+    """A case of the data set. `line` is its line number; `broken` is the reason if a counted line isn't a case."""
 
     id: str
     line: int
@@ -34,8 +31,8 @@ class Case:
 
 
 def read(path: Path, shown: str, id_column: str, *, count_broken: bool = False) -> list[Case]:
-    """The cases of a file. Raises `UsageError`: for a file that cannot be read, one without cases, ids that come twice,
-    and a line that is broken, unless those are counted."""
+    """Return the cases of a file. Raises `UsageError` for an unreadable or empty file, a repeated id, and, unless
+    `count_broken`, a broken line."""
     try:
         with io.TextIOWrapper(plain_files.reading(path, None), "utf-8-sig", newline="") as file:
             found = list(_numbered(_lines(path, file, shown, count_broken), id_column, shown))
@@ -49,7 +46,7 @@ def read(path: Path, shown: str, id_column: str, *, count_broken: bool = False) 
 
 
 def _lines(path: Path, file: Any, shown: str, count_broken: bool) -> Iterator[Case]:
-    """Return the lines as cases without ids."""
+    """Yield the lines as cases without ids."""
     kind = path.suffix.lower()
     if kind not in (".jsonl", ".ndjson", ".csv", ".tsv"):
         raise UsageError(f"{shown} isn't a data set", hint="names end with .jsonl or .csv")
@@ -113,7 +110,8 @@ def _csv(file: Any) -> Iterator[Case]:
 
 
 def _numbered(cases: Iterator[Case], id_column: str, shown: str) -> Iterator[Case]:
-    """The same with ids: those of the column, or the digest of what a case says, which no other line can move."""
+    """Yield the cases with ids: the value of the id column, or a digest of the case, which does not change when other
+    lines do."""
     seen: dict[str, int] = {}
     for case in cases:
         if case.broken:
@@ -137,6 +135,6 @@ def _numbered(cases: Iterator[Case], id_column: str, shown: str) -> Iterator[Cas
 
 
 def _digest(columns: Mapping[str, Any]) -> str:
-    """Return a digest of a case's inputs; its expected result may change."""
+    """Return a digest of a case's inputs, without its expected result, which may change."""
     asked = {name: value for name, value in columns.items() if name != EXPECTED}
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]

@@ -1,4 +1,4 @@
-"""One run of an evaluation: a case, a variant, a repetition, in a separate run that lives in memory."""
+"""Make one run of an evaluation (a case, a variant, a repetition) in memory, and evaluate its assertions."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from prose_kernel.runtime.values import Value, full_text
 NAMES: Final = (EXPECTED, "case", "result")
 """Names that assertions may use in addition to those of the program and the columns."""
 SHOWN: Final = 2_000
-"""Characters of an output that a result holds, for the page."""
+"""The most characters of an output that a result keeps for the page."""
 
 
 _INSTANT: Final = frozenset({"scripted", "dry-run"})
-"""Origins of answers whose time says only how busy this machine is."""
+"""Origins of answers whose durations only depend on the load of this machine."""
 
 
 @dataclass(slots=True)
 class Meter:
-    """The consumption of the sessions and judgements of one run, live or when they were recorded."""
+    """Measures the consumption of the sessions and judgements of a run; replayed ones count as when recorded."""
 
     clock: Clock
     seconds: float = 0.0
@@ -63,7 +63,7 @@ class Meter:
             case SessionFinished(result=result):
                 begun = self._begun.pop(event.spawn, None)
                 if result is not None and result.replayed:
-                    return  # `recorded` has heard of it
+                    return  # `recorded` counts it
                 if begun is not None and (result is None or result.origin not in _INSTANT):
                     self.seconds += self.clock.monotonic() - begun
                 self.consumed(result.usage if result is not None else None)
@@ -71,12 +71,12 @@ class Meter:
                 self.judged(details)
 
     def judged(self, details: Mapping[str, object]) -> None:
-        """A question was answered; what a record consumed, `recorded` has heard of."""
+        """Count a live judgement; `recorded` counts replayed ones."""
         if not details.get("replayed"):
             self.consumed(reported(details.get("usage")))
 
     def recorded(self, usage: Mapping[str, float], seconds: float) -> None:
-        """A record has answered."""
+        """Count a replayed answer."""
         self.seconds += seconds
         if usage:
             tokens_in, tokens_out = int(usage.get("in", 0)), int(usage.get("out", 0))
@@ -93,7 +93,7 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One run to make: a case, a variant, and the number of the repetition, from 1."""
+    """A run to make: a case, a variant, and the number of the repetition, from 1."""
 
     case: Case
     prepared: Prepared
@@ -122,7 +122,7 @@ class SharedParts:
 
 
 class ItemRun:
-    """One run, which can be interrupted from outside. `run` may be called once."""
+    """A run, which can be interrupted from any thread. `run` may be called once."""
 
     def __init__(self, item: Item, shared: SharedParts) -> None:
         self.item = item
@@ -133,14 +133,15 @@ class ItemRun:
         self._meter = Meter(shared.clock)
 
     def interrupt(self) -> None:
-        """End it, from any thread; a second call kills what is left."""
+        """End the run, from any thread; a second call kills its remaining commands."""
         if self._judging is not None:
             self._judging()
         elif self._workspace is not None:
             self._workspace.interrupt()
 
     async def run(self) -> Result:
-        """Raises `BudgetSpent` when the budget of the evaluation is spent, `CancelledError` when it is interrupted."""
+        """Make the run and return its result. Raises `BudgetSpent` if the budget of the evaluation is spent, and
+        `CancelledError` if the run is interrupted."""
         item, shared = self.item, self.shared
         if item.case.broken:
             return self._result("error", item.case.broken)
@@ -266,7 +267,7 @@ class ItemRun:
 
 UNATTENDED: Final = "an evaluation asks no person"
 EVALUATION: Final = "evaluation"
-"""The key of the budget of a whole evaluation: no program can catch that it is spent."""
+"""The key of the budget of a whole evaluation. No program can catch the error that it is spent."""
 
 
 def _message_of(problem: ProseError) -> str:

@@ -1,4 +1,4 @@
-"""`%eval`: an evaluation in the notebook, as a table (docs/how-to/evaluation.md)."""
+"""`%eval`: run an evaluation in a notebook, and show its report (docs/how-to/evaluation.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of an evaluation: those of each variant, prepared once, and checked before anything runs."""
+"""Prepare and check the programs of an evaluation's variants before anything runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LARGEST: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text to run: a program, or a piece of a cell of a notebook."""
+    """A text to run: a program, or a part of a notebook's cell."""
 
     text: str
     name: str
@@ -44,7 +44,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A variant that is ready to run: its texts and settings. `names` is how its program is called."""
+    """A variant that is ready to run: its texts and settings. `name` is the name of its program."""
 
     variant: Variant
     name: str
@@ -63,7 +63,7 @@ class Prepared:
         return tuple(one.language.compile(Source.of(one.text, one.name), cell=True) for one in self.source)
 
     def _of_texts(self, names: Callable[[Language, Any], Iterable[str]]) -> tuple[str, ...]:
-        """The names that the language of each text finds in its program."""
+        """Return the results of `names` for all texts."""
         found = (names(one.language, p.program) for one, p in zip(self.source, self._parsed, strict=True))
         return tuple(chain.from_iterable(found))
 
@@ -74,7 +74,7 @@ class Prepared:
 
     @cached_property
     def needed(self) -> tuple[str, ...]:
-        """Those of them that have no default."""
+        """The inputs that have no default."""
         return self._of_texts(lambda language, program: language.needed(program))
 
     @cached_property
@@ -86,18 +86,18 @@ class Prepared:
         return self._of_texts(lambda language, program: language.agents(program))
 
     def inputs(self, case: Case) -> dict[str, str]:
-        """The inputs of a case, which are texts."""
+        """Return the inputs of a case as texts."""
         values = {**self.given, **case.columns}
         return {name: _as_text(values[name]) for name in self.declared if name in values}
 
     def texts(self, case: Case) -> Sequence[Text]:
-        """The texts with the constants of a case."""
+        """Return the texts with the constants of a case."""
         wanted = {name: v for name, v in case.columns.items() if name in self._own_constants}
         return self._with(wanted) if wanted else self.source
 
     @cached_property
     def _own_constants(self) -> frozenset[str]:
-        """Constants that columns may set: those of a language without inputs."""
+        """The constants that columns may set: those in languages without inputs."""
         found: set[str] = set()
         for one, parsed in zip(self.source, self._parsed, strict=True):
             if not one.language.has_inputs:
@@ -110,7 +110,7 @@ class Prepared:
         return tuple(replace(one, text=replaced(one.text, found)) if found else one for one, found in edits)
 
     def bind(self, workspace: Workspace, case: Case) -> None:
-        """A name that a program uses, but neither binds nor asks for, is a column."""
+        """Bind the columns of a case, which a program in a language without inputs may use by name."""
         spoken = {one.language.name: one.language for one in self.source if not one.language.has_inputs}
         for language in spoken.values():
             for name, value in {**self.given, **case.columns}.items():
@@ -118,10 +118,11 @@ class Prepared:
                     workspace.machine_of(language).adopt(name, value)
 
     def misread(self, workspace: Workspace, expression: str, names: Sequence[str]) -> Diagnostic | None:
-        """What is wrong with an expression below the program, whose names and `names` it may use; None for nothing."""
+        """Return the error of an expression below the program, with whose names and `names` it is checked; None if it
+        is correct."""
         language, text = self.language, "\n".join(one.text for one in self.source)
         if any(one.language is not language for one in self.source):
-            return None  # a run tells
+            return None  # errors are found when it is evaluated
         machine = workspace.machine_of(language)
         for name in names:
             machine.adopt(name, "")
@@ -136,11 +137,11 @@ class Prepared:
         return errors[0] if errors else None
 
     def compiled(self, workspace: Workspace, text: Text) -> Compiled:
-        """A text that is ready to run. Raises `CompileError`."""
+        """Return a compiled text. Raises `CompileError`."""
         found = self._kept.get(text.text)
         if found is None:
             found = languages.without_errors(workspace.compile(text.text, text.name, text.language))
-            if len(self.source) == 1 and text.language.has_inputs:  # nothing else decides what it means
+            if len(self.source) == 1 and text.language.has_inputs:  # compiling it again would give the same
                 self._kept[text.text] = found
         return found
 
@@ -150,7 +151,7 @@ class Prepared:
 
 
 def _other(language: Language, program: Any, values: Mapping[str, Any]) -> Iterator[Edit]:
-    """Other values for constants of a program."""
+    """Yield the edits that replace the values of a program's constants."""
     places = language.constants(program)
     for name, value in values.items():
         if name in places:
@@ -161,11 +162,11 @@ def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json_text(value)
 
 
-# ---------------------------------------------------------------- making them ready
+# ---------------------------------------------------------------- prepare variants
 
 
 class Preparing:
-    """Makes the variants of a specification ready. `overrides` are settings of the command line."""
+    """Prepares the variants of a specification. `overrides` are settings of the command line."""
 
     def __init__(self, spec: Spec, overrides: Mapping[str, Any]) -> None:
         self._spec = spec
@@ -173,7 +174,7 @@ class Preparing:
         self._directory = spec.path.parent
 
     def all(self) -> tuple[Prepared, ...]:
-        """Raises `UsageError`."""
+        """Return all variants. Raises `UsageError`."""
         return tuple(self._prepared(variant, n) for n, variant in enumerate(self._spec.variants))
 
     def _prepared(self, variant: Variant, number: int) -> Prepared:
@@ -233,9 +234,9 @@ class Preparing:
     # ------------------------------------------------------------ settings
 
     def _settings(self, variant: Variant, key: Key) -> Settings:
-        """The settings of the specification's prose.toml, then those of the specification, those of the variant, and
-        those of the command line; runs live in memory, keep no journal, and have no live view. The recording is the
-        evaluation's own: that of prose.toml belongs to ordinary runs."""
+        """Return the settings of a variant: those of prose.toml, overridden by the specification, the variant and the
+        command line. Runs are kept in memory, without journal and telemetry. The recording of prose.toml is not used,
+        because it belongs to ordinary runs."""
         chosen = settings.load(self._directory).changed(cassette=None)
         for table, at in ((self._spec.settings, ("settings",)), (variant.settings, (*key, "settings"))):
             chosen = self._changed(chosen, table, at)
@@ -245,7 +246,7 @@ class Preparing:
         return chosen.changed(cassette=chosen.cassette.name or self._spec.cassette or self._spec.path.stem)
 
     def _changed(self, chosen: Settings, table: Mapping[str, Any], at: Key) -> Settings:
-        """Settings with a table in the shape of prose.toml laid over them."""
+        """Return settings with the changes of a table in the shape of prose.toml."""
         file = TomlFile("", "", table)
         values = settings.by_name(written(file, Settings))
         if file.problems:
@@ -258,8 +259,8 @@ class Preparing:
 
 
 def _read_notebook(path: Path, name: str) -> tuple[Sequence[Text], Language]:
-    """The texts of a notebook, cell by cell. Magic lines are left out: what they choose, the specification says. Raises
-    `UsageError`."""
+    """Return the texts of a notebook, cell by cell, and its language. Magics are left out: the specification replaces
+    their settings. Raises `UsageError`."""
     from prose_kernel.notebook.cell_scan import segments, spoken
     from prose_kernel.notebook.notebook_files import decoded, in_profile_of, language_of
 
@@ -275,7 +276,7 @@ def _read_notebook(path: Path, name: str) -> tuple[Sequence[Text], Language]:
         code = "".join(source) if isinstance(source, list) else str(source)
         language, text = spoken(code, default)
         if whole is None and text is code:
-            continue  # a cell of Python
+            continue  # a Python cell
         found += [Text(piece.text, f"cell {number}", language) for piece in segments(text, language) if not piece.magic]
     if not found:
         raise UsageError(f"{name} has no cells for Prose")

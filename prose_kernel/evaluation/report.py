@@ -1,7 +1,7 @@
-"""An evaluation for people: the tables of the terminal and the notebook, and the HTML page.
+"""The report of an evaluation: tables for the terminal and the notebook, and an HTML page.
 
-The output of a run without new answers is the same each time. New measurements (money, tokens, time of answers that
-providers gave now) have their own columns.
+If all answers are recorded, the report is the same each time. New measurements (costs, tokens, times of live answers)
+have separate columns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.page import Choice, Section, drawn, page
 
 NOT_PASSED: Final = 20
-"""Runs without success that are listed; the page has all of them."""
+"""The number of runs without success that are listed; the page lists all of them."""
 
 
 def percent(share: float) -> str:
@@ -25,7 +25,7 @@ def percent(share: float) -> str:
 
 
 def variants(summary: Summary) -> doc.Table:
-    """A row for each variant."""
+    """Return a table with a row for each variant."""
     measured = [
         (title, shown) for title, shown in _MEASURED.items() if any(shown(one) != "-" for one in summary.variants)
     ]
@@ -62,7 +62,7 @@ _MEASURED: Final[Mapping[str, Callable[[VariantSummary], str]]] = {
 
 
 def assertions(summary: Summary) -> doc.Table:
-    """A row for each assertion: the share of runs in which it held."""
+    """Return a table with a row for each assertion: the share of runs in which it held, by variant."""
     names = [one.name for one in summary.spec.assertions]
     rows = [(name, *(percent(one.checks[name]) if one.runs else "-" for one in summary.variants)) for name in names]
     head = ("assertion", *(one.name for one in summary.variants))
@@ -80,7 +80,7 @@ def heading(summary: Summary) -> str:
 
 
 def remarks(summary: Summary) -> Iterator[str]:
-    """What is to be said below the tables: differences, the baseline, limits that were not reached."""
+    """Yield the remarks below the tables: differences, the baseline, pass rates that were missed."""
     for one in summary.differences:
         sure = "significant" if one.significant else "may be chance"
         yield f"{one.name} against {one.against}: {_cases(one)}; p = {one.p:.3f} (sign test), {sure}"
@@ -109,7 +109,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def not_passed(summary: Summary) -> Iterator[str]:
-    """The first runs that have not passed, and why, a line each."""
+    """Yield a line with the reason for each of the first runs that have not passed."""
     found = [one for one in summary.results if not one.passed]
     for one in found[:NOT_PASSED]:
         yield f"{_run(summary, one)}: {'ERROR ' if one.status == 'error' else ''}{clip(visible(why(one)), 200)}"
@@ -118,7 +118,7 @@ def not_passed(summary: Summary) -> Iterator[str]:
 
 
 def why(one: Result) -> str:
-    """Why a run has not passed."""
+    """Return the reason why a run has not passed."""
     if one.error:
         return one.error
     return "; ".join(f"{check.name}: {check.reason or 'it does not hold'}" for check in one.checks if not check.passed)
@@ -137,7 +137,7 @@ def _run(summary: Summary, one: Result) -> str:
 
 
 def document(summary: Summary) -> doc.Group:
-    """All of it for a terminal or a notebook."""
+    """Return the report for a terminal or a notebook."""
     blocks: list[doc.Block] = [doc.line(doc.Strong(heading(summary))), variants(summary), assertions(summary)]
     if lines := list(remarks(summary)):
         blocks.append(doc.Items([[line] for line in lines], indent=0))
@@ -150,7 +150,7 @@ def document(summary: Summary) -> doc.Group:
 
 
 def html_page(summary: Summary) -> str:
-    """All of it with every run, as one HTML page."""
+    """Return the report with every run as one HTML page."""
     title = f"Evaluation: {summary.spec.name or summary.spec.path.name}"
     lines = [[line] for line in remarks(summary)]
     tables = doc.group(variants(summary), assertions(summary), doc.Items(lines) if lines else None)

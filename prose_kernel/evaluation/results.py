@@ -1,7 +1,7 @@
-"""The result of one run of an evaluation, and the file to which results are added as they come.
+"""The results of the runs of an evaluation, and the file that stores them.
 
-The file is JSON Lines: each result is added when it is known, so an evaluation that was interrupted or killed resumes
-after the last one. A result is identified by its request (`key_of`): a changed one is run again.
+Each result is added to the file, in JSON Lines, as soon as it is known, so an interrupted or killed evaluation can
+resume after the last one. The key of a result (`key_of`) depends on its request: a changed request is run again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENDED: Final = b'{"ended":true}\n'
 
 
 class Check(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of one assertion about a run. `error`: it could not be evaluated, and `reason` says why."""
+    """The result of an assertion about a run. `error` is true if it could not be evaluated, with the `reason`."""
 
     name: str
     passed: bool
@@ -33,11 +33,11 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Result(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One run: a case, a variant, a repetition. `error` is the reason if it has no result; `no_answer`: because nothing
-    was recorded and no provider could answer.
+    """The result of one run: a case, a variant, a repetition.
 
-    `seconds` is how long its sessions and judgements took, `cost` what they cost in US dollars as far as that is known
-    (`unpriced` of them have no known price). Replayed answers count as they did when they were recorded.
+    `error` is the reason if the run has no result; `no_answer`: no answer was recorded and no provider could answer.
+    `seconds` is the duration of its sessions and judgements, `cost` their known cost in US dollars; `unpriced` of them
+    have no known price. Replayed answers count with the values of their recording.
     """
 
     key: str
@@ -67,19 +67,19 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def key_of(parts: Sequence[Any]) -> str:
-    """A short digest of all that decides a result."""
+    """Return a short digest of the parts that decide a result."""
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:20]
 
 
 class ResultsFile:
-    """The results of one evaluation on disk. An evaluation that has ended starts again."""
+    """The file with the results of an evaluation. A complete evaluation starts again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> dict[str, Result]:
-        """The results of an evaluation that has not ended, by their keys; a line that was not written to its end does
-        not count."""
+        """Return the results of an incomplete evaluation by key; empty for a complete one. Incomplete lines are
+        ignored."""
         try:
             data = plain_files.read(self.path)
         except OSError:
@@ -95,7 +95,7 @@ class ResultsFile:
         return found
 
     def begin(self, kept: Mapping[str, Result]) -> None:
-        """Write the file again with the results that count, `kept`. Raises `UsageError`."""
+        """Begin a new file with the results `kept`. Raises `UsageError`."""
         with usage_errors(f"results cannot be noted in {self.path.name}"):
             atomic.write_whole(self.path, msgspec.json.Encoder().encode_lines(kept.values()))
 
@@ -103,9 +103,9 @@ class ResultsFile:
         self._write(msgspec.json.encode(result) + b"\n")
 
     def end(self) -> None:
-        """All runs have ended."""
+        """Mark the evaluation as complete."""
         self._write(_ENDED)
 
     def _write(self, line: bytes) -> None:
-        with contextlib.suppress(OSError):  # on a full disk the evaluation continues; it cannot be resumed later
+        with contextlib.suppress(OSError):  # on a full disk, the evaluation continues, but cannot be resumed later
             jsonl.append(self.path, line)

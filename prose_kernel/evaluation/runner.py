@@ -1,4 +1,4 @@
-"""Runs all cases of an evaluation: side by side within limits, noted as they end, continued after an interruption."""
+"""Run all cases of an evaluation in parallel, store results as runs end, and resume an interrupted evaluation."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.clock import SystemClock
 
 WARNINGS: Final = 5
-"""Warnings of runs that are shown."""
+"""The number of warnings of runs that are shown."""
 NO_LIVE_MODEL: Final = ("human", "replay", "dry-run", "auto", None)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How an evaluation is run. `parallel` None: as the specification says; `overrides` are settings."""
+    """Options of an evaluation. `parallel` defaults to that of the specification; `overrides` are settings."""
 
     parallel: int | None = None
     fresh: bool = False
@@ -59,8 +59,8 @@ class Options:
 
 
 class Evaluation:
-    """One evaluation from its specification to its summary. It raises `UsageError`, and `run` also `CompileError`, for
-    what cannot be run; nothing has run then."""
+    """An evaluation from its specification to its summary. The constructor raises `UsageError`, and `run` also
+    `CompileError`, before anything runs."""
 
     def __init__(
         self,
@@ -92,13 +92,14 @@ class Evaluation:
 
     @property
     def planned(self) -> int:
-        """Return the number of its runs."""
+        """The number of runs."""
         return len(self.cases) * len(self.variants) * self.spec.repeat
 
-    # ------------------------------------------------------------ checking
+    # ------------------------------------------------------------ checks before the first run
 
     def _check_columns(self) -> None:
-        """Each input without a default that nothing gives is a column of the data set."""
+        """Raise `UsageError` if an input without a default and without a given value isn't a column of the data
+        set."""
         whole = [case for case in self.cases if not case.broken]
         for prepared in self.variants:
             needed = [name for name in prepared.needed if name not in prepared.given]
@@ -112,8 +113,8 @@ class Evaluation:
                     )
 
     async def _check(self) -> None:
-        """Providers and judges are valid, the programs have no errors, and the names in assertions exist. Raises
-        `UsageError` and `CompileError`."""
+        """Raise `UsageError` or `CompileError` if a provider or judge is invalid, a program has errors, or an assertion
+        has an unknown name."""
         case = next(case for case in self.cases if not case.broken)
         columns = [*case.columns, *NAMES]
         takes = AcceptedValues()
@@ -155,11 +156,11 @@ class Evaluation:
             raise UsageError(f"{self.spec.dataset} has no line that is a case: {self.cases[0].broken}")
         return found
 
-    # ------------------------------------------------------------ running
+    # ------------------------------------------------------------ run
 
     def items(self) -> list[Item]:
-        """All runs in the order of the data set, those of a case one after the other: what an evaluation that is
-        stopped has by then can be compared."""
+        """Return all runs in the order of the data set, grouped by case, so that the results of a stopped evaluation
+        can be compared."""
         own = [[one.variant.name, *_identity(one)] for one in self.variants]
         common = [structs.asdict(one) for one in self.spec.assertions], self._assertions_digest(), self.spec.threshold
         heads = [key_of([identity, *common]) for identity in own]
@@ -175,8 +176,8 @@ class Evaluation:
         return [key_of(plain_files.read_text(self._directory / name, errors="replace")) for name in files]
 
     async def run(self) -> Summary:
-        """Make the runs that have no result yet. An interruption (`interrupt`, or cancellation) gives the results so
-        far."""
+        """Make the runs that have no result yet, and return the summary. After an interruption (`interrupt`, or
+        cancellation), it has the results so far."""
         await self._check()
         items = self.items()
         file = ResultsFile(
@@ -201,7 +202,7 @@ class Evaluation:
             found = against_baseline(summary, self._baseline, self.options.baseline.name)
             summary = replace(summary, against=found)
         if (path := self.options.save_baseline) is not None and not self._stopped:
-            if all(one.status == "error" for one in ordered):  # later runs would show no regression
+            if all(one.status == "error" for one in ordered):  # this baseline could never show a regression
                 unstored = f"{path.name} is not written: every run has ended in an error"
                 return replace(summary, notes=(*summary.notes, unstored))
             with usage_errors(f"cannot write {path.name}"):
@@ -248,7 +249,7 @@ class Evaluation:
             self.notes += [*warnings[:WARNINGS], *more]
 
     async def _finished(self, workers: Sequence[asyncio.Future[None]]) -> None:
-        """Wait until all have ended; when this task is cancelled, until all have given up."""
+        """Wait until all workers have ended. If this task is cancelled, interrupt them first."""
         while pending := [one for one in workers if not one.done()]:
             try:
                 await asyncio.wait(pending)
@@ -263,7 +264,7 @@ class Evaluation:
         try:
             return await run.run()
         except BudgetSpent as spent:
-            self._stopped = self._stopped or str(spent)  # others use what they have asked for, and get no more
+            self._stopped = self._stopped or str(spent)  # other runs may end their current requests, and get no more
         except asyncio.CancelledError:
             self._stopped = self._stopped or INTERRUPTED
             uncancel()
@@ -272,7 +273,7 @@ class Evaluation:
         return None
 
     def interrupt(self) -> None:
-        """End what runs, and begin nothing more; results that are there stay. From any thread."""
+        """End all running runs, and begin no more. Existing results stay. May be called from any thread."""
         self._stopped = self._stopped or INTERRUPTED
         for run in tuple(self._running):
             run.interrupt()
@@ -284,7 +285,8 @@ class Evaluation:
 
 
 def _mode(chosen: Settings, overrides: Mapping[str, Any]) -> Settings:
-    """Whether providers may be asked: in CI only where the command line says so, else where one is chosen."""
+    """Set the mode of recordings, unless it is set: providers may be asked if one is chosen. In CI, they may be asked
+    only if the command line says so."""
     mode = chosen.cassette.mode
     in_ci = os.environ.get("CI", "").strip().casefold() not in ("", "0", "false")
     if mode is None or (in_ci and "cassette_mode" not in overrides):
@@ -294,7 +296,8 @@ def _mode(chosen: Settings, overrides: Mapping[str, Any]) -> Settings:
 
 
 def _shared(chosen: Settings, runs: int) -> Settings:
-    """Parallel runs have no more running sessions than a single run would, except for one each."""
+    """Limit the sessions of each run, so that all parallel runs together have no more than a single run could have, but
+    at least one each."""
     most = chosen.max_parallel or (4 if (chosen.provider or "").startswith("acp:") else 8)
     return chosen.changed(max_parallel=max(1, most // runs))
 

@@ -1,4 +1,4 @@
-"""The specification of an evaluation: the TOML file, read and checked (docs/how-to/evaluation.md)."""
+"""Read and check the specification of an evaluation, a TOML file (docs/how-to/evaluation.md)."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ class Spec(Struct, frozen=True):
 
 
 def read(path: Path, shown: str = "") -> Spec:
-    """Return the evaluation in a file, whose links are followed; its other files lie next to the file itself. Raises
-    `UsageError` for all mistakes, each with line and column; `shown` is the file as it was typed."""
+    """Return the evaluation in a file. If `path` is a link, names of other files are relative to its target. `shown` is
+    the name in messages. Raises a `UsageError` that lists all mistakes with lines and columns."""
     path = Path(os.path.realpath(path))
     file = toml_file.read(path, "docs/how-to/evaluation.md shows one", shown, noun="key", columns=True)
     values = file.values(Spec, without=("path", "file", "assertions", "variants"), also=("assert", "variant"))

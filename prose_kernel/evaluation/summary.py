@@ -1,4 +1,4 @@
-"""The summary of all results: pass rates, differences between variants, a regression against a baseline."""
+"""Summarize all results: pass rates, differences between variants, regressions against a baseline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class VariantSummary:
-    """The results of one variant. `checks` are the shares of passes by assertion; `seconds` is the median of a run."""
+    """The results of a variant. `checks` has the share of passes by assertion; `seconds` is the median of its runs."""
 
     name: str
     results: Sequence[Result] = field(repr=False)
@@ -46,8 +46,8 @@ class VariantSummary:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The interval of the pass rate. Repetitions of a case aren't further cases: they sharpen its share, and only
-        cases are counted."""
+        """The confidence interval of the pass rate. Its sample size is the number of cases; repetitions only make the
+        share of a case more precise."""
         cases = self.cases()
         return wilson(math.fsum(passed / runs for passed, runs in cases.values()), len(cases))
 
@@ -73,11 +73,11 @@ class VariantSummary:
 
     @property
     def too_few(self) -> bool:
-        """Whether fewer runs have passed than the specification wants."""
+        """Whether the pass rate is below that of the specification."""
         return self.wanted is not None and self.rate < self.wanted
 
     def cases(self) -> dict[str, tuple[int, int]]:
-        """Return for each case the number of passed runs and of all runs."""
+        """Return the numbers of passed runs and of all runs, by case."""
         found: dict[str, tuple[int, int]] = {}
         for one in self.results:
             passed, runs = found.get(one.case, (0, 0))
@@ -87,7 +87,8 @@ class VariantSummary:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A variant against another one, or against itself in a baseline, case by case. `worse_cases` are named."""
+    """A comparison of a variant with another one, or with itself in a baseline, by the number of better and worse
+    cases. `rates` are the pass rates of both."""
 
     name: str
     against: str
@@ -106,7 +107,7 @@ class Difference:
         return self.p < SIGNIFICANT
 
     def regressed(self, rule: str) -> bool:
-        """Whether it is a regression: more cases are worse than chance explains, or (`any`) a single one is."""
+        """Return whether this is a regression: more cases are worse than chance explains, or (`any`) one is worse."""
         if rule == "any":
             return self.worse > 0
         return self.worse > self.better and one_sided(self.better, self.worse) < SIGNIFICANT
@@ -116,7 +117,7 @@ Cases = Mapping[str, tuple[int, int]]
 
 
 def difference(name: str, cases: Cases, against: str, others: Cases) -> Difference:
-    """Compare the cases that both have, by their shares of passes."""
+    """Compare the common cases by their shares of passes."""
     counts = {"better": 0, "worse": 0, "same": 0}
     worse_cases = []
     passed = [0.0, 0.0]
@@ -135,8 +136,8 @@ def difference(name: str, cases: Cases, against: str, others: Cases) -> Differen
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """An evaluation: its specification, its results, and notes about it. `planned` is the number of its runs, `stopped`
-    the reason why not all of them have a result."""
+    """An evaluation: its specification, results and notes. `planned` is the number of runs, `stopped` the reason why
+    not all of them have a result."""
 
     spec: Spec
     cases: int
@@ -145,7 +146,7 @@ class Summary:
     notes: tuple[str, ...] = ()
     stopped: str = ""
     against: tuple[Difference, ...] = ()
-    """Each variant against itself in the baseline."""
+    """The comparison of each variant with itself in the baseline."""
 
     @property
     def results(self) -> list[Result]:
@@ -153,7 +154,7 @@ class Summary:
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """Each further variant against the first one."""
+        """The comparison of each further variant with the first one."""
         first, *others = self.variants
         own = first.cases()
         return tuple(difference(one.name, one.cases(), first.name, own) for one in others)
@@ -178,7 +179,7 @@ INTERRUPTED: Final = "interrupted"
 
 
 def summary_of(spec: Spec, names: Sequence[str], results: Sequence[Result], cases: int, **more: Any) -> Summary:
-    """Sum up; results come in the order of the data set."""
+    """Return the summary of `results`, which are in the order of the data set."""
     variants = []
     for name, variant in zip(names, spec.variants, strict=True):
         own = [one for one in results if one.variant == name]
@@ -195,7 +196,7 @@ def summary_of(spec: Spec, names: Sequence[str], results: Sequence[Result], case
 
 
 def baseline_text(summary: Summary) -> str:
-    """Return the text to commit: how often each case has passed, in a form that is easy to compare by eye."""
+    """Return the text of a baseline: how often each case has passed, one case a line, for readable diffs."""
     lines = ["{", f' "v": {VERSION},', ' "variants": {']
     for number, one in enumerate(summary.variants, 1):
         lines.append(f"  {json.dumps(one.name, ensure_ascii=False)}: {{")
@@ -205,7 +206,7 @@ def baseline_text(summary: Summary) -> str:
 
 
 def read_baseline(path: Path, shown: str) -> Mapping[str, Cases]:
-    """The cases of each variant in a baseline. Raises `UsageError`."""
+    """Return the cases of each variant in a baseline. Raises `UsageError`."""
     try:
         data = json.loads(plain_files.read_text(path))
         if data["v"] != VERSION:
@@ -222,14 +223,14 @@ def read_baseline(path: Path, shown: str) -> Mapping[str, Cases]:
 
 
 def against_baseline(summary: Summary, baseline: Mapping[str, Cases], shown: str) -> tuple[Difference, ...]:
-    """Each variant against itself in the baseline. Raises `UsageError` when they have nothing in common."""
+    """Compare each variant with itself in the baseline. Raises `UsageError` if they have no variant in common."""
     both = [one for one in summary.variants if one.name in baseline]
     if not both:
         raise UsageError(f"{shown} has no variant of this evaluation: there are {', '.join(baseline) or 'none'}")
     return tuple(difference(one.name, one.cases(), shown, baseline[one.name]) for one in both)
 
 
-# ---------------------------------------------------------------- whether a difference is more than chance
+# ---------------------------------------------------------------- significance
 
 
 SIGNIFICANT: Final = 0.05
@@ -242,7 +243,7 @@ def at_least(count: int, trials: int) -> float:
 
 
 def sign_test(better: int, worse: int) -> float:
-    """Return the probability of a difference this large by chance (exact, two-sided); ties take no part."""
+    """Return the probability of a difference this large by chance (exact, two-sided). Ties are ignored."""
     return min(1.0, 2 * at_least(max(better, worse), better + worse)) if better + worse else 1.0
 
 

@@ -1,4 +1,4 @@
-"""`prose test`: run notebooks and programs offline, and compare what they give with what is committed."""
+"""`prose test`: run notebooks and programs offline, and compare their results with the committed ones."""
 
 from __future__ import annotations
 
@@ -114,13 +114,13 @@ _NOTHING: Final = (
 
 
 class Report:
-    """What `prose test` prints: a line for each file as it ends, then every difference, then the sum."""
+    """Prints the results of `prose test`: a line for each file when it ends, then every difference, then the totals."""
 
     def __init__(self, verbose: bool) -> None:
         self._verbose = verbose
 
     def file(self, tested: Tested) -> None:
-        """A file has been tested."""
+        """Print the line of a tested file."""
         if not tested.outcomes:
             return
         if tested.report:
@@ -135,7 +135,7 @@ class Report:
                 click.echo(f"  {outcome.status:7}  {escaped(outcome.name)}{why}")
 
     def summary(self, results: Sequence[Tested], nothing: str) -> int:
-        """Print all findings and the sum, or `nothing`; the exit status is returned."""
+        """Print all findings and the totals, or `nothing` without tests. Returns the exit status."""
         for tested in results:
             for outcome in tested.outcomes:
                 if outcome.findings and not tested.report:

@@ -26,11 +26,11 @@ from prose_kernel.views.test_results import Finding, Outcome, Statement, Tested
 
 USAGE, NO_ANSWER = 2, 3
 _SEEN: Final = 100
-"""Characters of a value that a report shows."""
+"""The most characters of a value that a report shows."""
 
 
 def test_contract(path: Path, name: str, options: Options) -> Tested:
-    """Test one file. `name` is how it is called in messages."""
+    """Test a contract file. `name` is its name in messages."""
     from prose_kernel.cli.compile import compile_file
 
     try:
@@ -42,7 +42,7 @@ def test_contract(path: Path, name: str, options: Options) -> Tested:
         return _unusable(name, found)
     unit: Unit = compiled.program.node
     test = read_test(unit)
-    assert test.subject is not None  # else there is an error
+    assert test.subject is not None  # otherwise there is an error
     outcomes, lines, status, interrupted = [], [found] if found else [], 0, False
     for case in test.cases:
         if case.missing and case.item is not None:
@@ -68,7 +68,7 @@ def test_contract(path: Path, name: str, options: Options) -> Tested:
     return Tested(name, tuple(outcomes), (), interrupted, report="\n".join(lines), exit=status)
 
 
-test_contract.__test__ = False  # type: ignore[attr-defined]  # it isn't a test of ours
+test_contract.__test__ = False  # type: ignore[attr-defined]  # tells pytest that it isn't a test
 
 
 def _unusable(name: str, found: str) -> Tested:
@@ -77,7 +77,7 @@ def _unusable(name: str, found: str) -> Tested:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """An assertion with its outcome. `saw` says what was seen."""
+    """An assertion with its outcome. `saw` describes the observed values or error."""
 
     assertion: Assertion
     holds: bool
@@ -97,7 +97,7 @@ class Judged:
 
 
 class _SubjectRun(TestedRun):
-    """One run of the subject; its assertions are judged before it is closed."""
+    """A run of the subject. Its assertions are judged before the run is closed."""
 
     def __init__(self, path: Path, subject: Unit, case: Case, options: Options) -> None:
         cwd = path.parent.resolve()
@@ -115,7 +115,7 @@ class _SubjectRun(TestedRun):
         self.is_late = False
 
     def judged(self) -> list[Judged]:
-        """Run the subject. Raises `UsageError` for settings that make no sense."""
+        """Run the subject, and return its judged assertions. Raises `UsageError` for invalid settings."""
         asyncio.run(self.tested(self.seconds))
         return self.results
 

@@ -1,7 +1,7 @@
-"""A limit of time for one cell or program, and Ctrl-C: both end what runs and never the process.
+"""End a cell or program at its time limit or on Ctrl-C, without ending the process.
 
-An interrupt cancels the program. If the loop never gets a turn, because code computes and never waits, a signal
-stops that code where it is, as the kernel does (`notebook/kernel.py`); it arrives only in the main thread.
+An interrupt cancels the program. If the event loop is blocked because code computes and never waits, a signal stops
+that code at its current place, as in the kernel (`notebook/kernel.py`). Signals arrive only in the main thread.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from types import FrameType
 from prose_kernel.notebook.forced_interrupt import may_stop
 
 GRACE = 3.0
-"""Seconds between the steps: interrupt, interrupt again (which kills), stop the code where it is."""
+"""Seconds between the steps: interrupt, interrupt again (which kills), stop the code at its current place."""
 STEPS = 3
 AGAIN = 0.1
-"""Seconds after which code that was writing is stopped."""
+"""Seconds between two attempts to stop code, which may have to finish a write first."""
 
 
 @dataclass(slots=True)
 class Watch:
-    """The cause that ended the work early, if any: the limit of time, or the person."""
+    """The cause that ended the work early, if any: the time limit, or an interrupt by the person."""
 
     over: bool = False
     interrupted: bool = False
@@ -33,7 +33,7 @@ class Watch:
 
 @contextmanager
 def watched(seconds: float, interrupt: Callable[[], None]) -> Iterator[Watch]:
-    """Call `interrupt` when the time is over, and when the person interrupts. Inside of a running loop."""
+    """Call `interrupt` when the time is over, or when the person interrupts. Must be used in a running loop."""
     watch, task, done = Watch(), asyncio.current_task(), threading.Event()
     signals = threading.current_thread() is threading.main_thread()
 
@@ -44,7 +44,7 @@ def watched(seconds: float, interrupt: Callable[[], None]) -> Iterator[Watch]:
             elif may_stop(frame):
                 forced.clear()
                 raise asyncio.CancelledError
-            return  # still set: a write is finished first
+            return  # `forced` stays set: the code has to finish a write first
         watch.interrupted = True
         interrupt()
 

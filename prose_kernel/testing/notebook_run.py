@@ -1,4 +1,4 @@
-"""Run the cells of a notebook for a test, in this process: offline, without questions, keeping every output."""
+"""Run the cells of a notebook for a test, in this process, offline and without questions, and keep all outputs."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class CellRun:
 
 
 class Statements:
-    """A listener that knows which statement of the running cell the next output is of.
+    """A listener that tracks the statement of the running cell to which the next output belongs.
 
-    It hears each event before the cell's view does. The view immediately shows only the event's own statement; cards
-    of names and notes wait, so the statements that caused them wait here, too.
+    It receives each event before the cell's view. The view delays cards of names and notes, so the statements that
+    caused them also wait here; other outputs belong to the statement of the event.
     """
 
     kinds = frozenset(
@@ -95,13 +95,13 @@ class Statements:
 
 
 class CapturedOutput(Sink):
-    """The outputs that a saved notebook would hold; pages of help are not saved."""
+    """Collects the outputs that a saved notebook would contain. Help pages are not saved."""
 
     def __init__(self, language: Language, statements: Statements) -> None:
         self._language = language
         self._statements = statements
         self._displays: dict[str, int] = {}
-        self._waits = False  # to clear, until the next output comes
+        self._waits = False  # whether the next output clears the others
         self.outputs: list[Output] = []
         self.origins: Origins = {}
 
@@ -145,7 +145,7 @@ def _bundle(kind: str, display: Display) -> Output:
 class TestedCells(Cells):
     """The cells of a notebook under test. `overrides` are settings of the test."""
 
-    __test__ = False  # no class of tests
+    __test__ = False  # tells pytest that this class contains no tests
 
     def __init__(self, notebook: Path, language: Language, overrides: Mapping[str, Any]) -> None:
         self._output: CapturedOutput | None = None
@@ -155,8 +155,8 @@ class TestedCells(Cells):
         self.overrides = dict(overrides)
         if "offline" not in overrides and self.settings.cassette.name is None:
             self.overrides["cassette"] = notebook.stem  # a live test's recording is named after the notebook
-        self._runs: list[Path] = []  # directories of runs that have ended
-        self._prompts = itertools.count(1)  # as in a notebook that was run from its beginning
+        self._runs: list[Path] = []  # the directories of ended runs
+        self._prompts = itertools.count(1)  # execution counts as if the whole notebook was run once
 
     @property
     def notebook_path(self) -> str:
@@ -167,7 +167,7 @@ class TestedCells(Cells):
         is_new = self.started_workspace is None
         workspace = super().workspace
         if is_new:
-            workspace.add_listener(self._statements)  # the view of each cell comes after it
+            workspace.add_listener(self._statements)  # before the views of cells
         return workspace
 
     async def restore(self, how: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
@@ -192,12 +192,12 @@ class TestedCells(Cells):
             remove_run(directory)
 
     def _remark(self, text: str) -> None:
-        """Remarks appear in the cell, as in a kernel."""
+        """Show a remark in the cell, as in a kernel."""
         if self._output is not None:
             self._output.stream("stdout", terminal(text if text.endswith("\n") else text + "\n"))
 
     async def test(self, cell: CodeCell, seconds: float) -> CellRun:
-        """Run one cell to its end, at the latest when its time is over."""
+        """Run a cell, at most for the given time."""
         output = self._output = CapturedOutput(self.language, self._statements)
         self._statements.begin()
         begin = time.monotonic()
@@ -211,7 +211,7 @@ class TestedCells(Cells):
 
 
 def remove_run(directory: Path) -> None:
-    """Remove what the run of a test has left, and the directories above it that hold nothing else."""
+    """Remove the directory of a test's run, and the state directories above it if they are empty then."""
     shutil.rmtree(directory, ignore_errors=True)
     runs, state = directory.parent, directory.parent.parent
     with suppress(OSError):

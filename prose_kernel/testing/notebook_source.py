@@ -1,4 +1,4 @@
-"""Read a notebook file for a test, whatever is in it, and write new outputs into it and nothing else."""
+"""Read a notebook file for a test, including unknown parts, and write new outputs without changing anything else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from prose_kernel.testing.outputs import Output, joined
 
 LARGEST = 512 * 1024 * 1024
 MEASURED = frozenset({"seconds", "duration", "cpu_s", "max_rss"})
-"""Facts in the metadata of outputs that say how long something took: they are not saved."""
+"""Measurements in the metadata of outputs, which are not saved because they change with every run."""
 
 _OPTIONS: Mapping[str, tuple[str, bool]] = {
     "IGNORE_OUTPUT": ("check", False),
@@ -31,8 +31,8 @@ _MARKER = re.compile(r"^[ \t]*#[# \t]*(?:NBVAL|PYTEST_VALIDATE)_([A-Z_]+)[ \t]*$
 
 @dataclass(frozen=True, slots=True)
 class CodeCell:
-    """A code cell: its number among the code cells, from 1, and what its markers and tags say. `check` is None where
-    they do not say whether outputs are compared."""
+    """A code cell: its number among the code cells, from 1, and the options of its markers and tags. `check` is None if
+    they do not decide whether outputs are compared."""
 
     number: int
     text: str
@@ -49,13 +49,13 @@ class CodeCell:
 
     @property
     def empty(self) -> bool:
-        """Whether no front end would send it to a kernel."""
+        """Whether the cell is blank, so that front ends do not send it to a kernel."""
         return not self.text.strip()
 
 
 @dataclass(frozen=True)
 class NotebookSource:
-    """A notebook file. `language` is that of cells which name none, None for a notebook of another kernel."""
+    """A notebook file. `language` is that of cells that do not name one, None for a notebook of another kernel."""
 
     path: Path
     text: str = field(repr=False)
@@ -65,13 +65,13 @@ class NotebookSource:
 
     @property
     def kernel(self) -> str:
-        """The name of its kernel; "" where it names none."""
+        """The name of its kernel, "" without one."""
         found = self.data["metadata"].get("kernelspec")
         return str(found.get("name") or "") if isinstance(found, dict) else ""
 
     def with_outputs(self, changed: Mapping[int, Sequence[Output]], *, renumber: bool) -> str:
-        """The file's text with other outputs for these cells, by their numbers. `renumber`: execution counts go from
-        1 in the order of the cells; otherwise they stay. All else stays as it is, the layout of the JSON too."""
+        """Return the file's text with new outputs for these cells, by their numbers. `renumber`: execution counts start
+        with 1 in the order of the cells. Everything else stays unchanged, including the layout of the JSON."""
         data = json.loads(self.text)
         count = 0
         for cell in self.cells:
@@ -93,7 +93,7 @@ class NotebookSource:
 
 
 def read(path: Path, name: str | None = None) -> NotebookSource:
-    """Raises `UsageError` for a file that isn't a notebook, and for a format that this package does not read."""
+    """Read a notebook. Raises `UsageError` for another file, and for a format that this package does not read."""
     name = name or str(path)
     with usage_errors(f"cannot read {escaped(name)}"):
         content = plain_files.read(path, LARGEST)
@@ -132,7 +132,7 @@ def _cell(number: int, index: int, cell: Mapping[str, Any]) -> CodeCell:
 
 
 def coalesced(outputs: Iterable[Output]) -> list[Output]:
-    """Outputs as front ends save them: neighbouring pieces of one stream are one output."""
+    """Return outputs as front ends save them, with adjacent pieces of a stream joined to one output."""
     found: list[Output] = []
     for output in outputs:
         last = found[-1] if found else {}
@@ -144,7 +144,7 @@ def coalesced(outputs: Iterable[Output]) -> list[Output]:
 
 
 def _saved(output: Output, count: int | None) -> Output:
-    """An output as nbformat writes it: texts as lists of lines, keys in order; without what was measured."""
+    """Return an output as nbformat writes it (texts as lists of lines, sorted keys), without measurements."""
     saved = dict(output)
     if "text" in saved:
         saved["text"] = _lines(joined(saved["text"]))
@@ -166,7 +166,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _written_like(former: str, data: Any) -> str:
-    """JSON in the layout of an earlier text: its indentation, order, escapes and line ends."""
+    """Return JSON in the layout of an earlier text: indentation, order, escapes and line endings."""
     indented = re.match(r"\s*\{\r?\n([ \t]+)", former)
     indent: int | str | None = indented[1] if indented else (None if "\n" not in former.strip() else 1)
     text = json.dumps(

@@ -24,7 +24,7 @@ NOTEBOOK, RECORDING = "notebook", "recording"
 
 
 def test_notebook(path: Path, name: str, options: Options) -> Tested:
-    """Test one notebook, and update it where that is wanted. `name` is how it is called in messages."""
+    """Test a notebook, and update it if `options` say so. `name` is its name in messages."""
     try:
         book = read(path, name)
     except UsageError as problem:
@@ -36,7 +36,7 @@ def test_notebook(path: Path, name: str, options: Options) -> Tested:
     return _Test(book, book.language, name, options).run()
 
 
-test_notebook.__test__ = False  # type: ignore[attr-defined]  # it isn't a test of ours
+test_notebook.__test__ = False  # type: ignore[attr-defined]  # tells pytest that it isn't a test
 
 
 def _message_of(problem: UsageError) -> str:
@@ -44,7 +44,7 @@ def _message_of(problem: UsageError) -> str:
 
 
 class _Test:
-    """One run of one notebook."""
+    """A test of a notebook: one run of its cells."""
 
     def __init__(self, book: NotebookSource, language: Language, name: str, options: Options) -> None:
         self.book = book
@@ -91,7 +91,7 @@ class _Test:
         return not cell.skip and not cell.empty
 
     def _next(self, cell: CodeCell, run: CellRun) -> bool:
-        """Judge a cell that has run; False: no further one is run."""
+        """Add the outcome of a cell that has run. Return whether the next cell may run."""
         self.runs[cell.number] = run
         if run.interrupted:
             self.interrupted = True
@@ -153,8 +153,8 @@ class _Test:
         return not any(o.status == "failed" for o in self.outcomes if o.name == f"cell {number}")
 
     def _look_at_recordings(self, cassettes: Cassettes) -> None:
-        """Records of the notebook's own recording that no cell has used. One that others share is looked at when all
-        have run."""
+        """Report unused records of the notebook's own recording. Recordings that notebooks share are checked after all
+        tests."""
         self.used = cassettes.used()
         complete = len(self.runs) == sum(not cell.empty and not cell.skip for cell in self.book.cells)
         if not complete or self.options.live:
@@ -165,7 +165,7 @@ class _Test:
                 self.stale.append(Finding(f"{note} (prose cassette prune removes it)"))
 
     def _look_for_an_idle_recording(self) -> None:
-        """The notebook's own recording, where no cell has asked anything that it could answer."""
+        """Report the notebook's own recording if no cell used it at all."""
         own = self.book.path.parent / "cassettes" / f"{self.book.path.stem}.jsonl"
         complete = len(self.runs) == sum(not cell.empty and not cell.skip for cell in self.book.cells)
         used = any(Path(file).name == own.name for file, _ in self.used)
@@ -178,7 +178,7 @@ class _Test:
         cells = [one for one in self.outcomes if one.name.startswith("cell ")]
         lost = any(not finding.saved for one in cells for finding in one.findings)
         if lost and not self.saved_any:
-            return  # half of a notebook would look like a whole one
+            return  # a partly saved notebook would look complete
         whole = next((outcome for outcome in self.outcomes if outcome.name == NOTEBOOK), None)
         renumber = whole is not None or any(
             cell.count is None for cell in self.book.cells if cell.number in self.changed
@@ -193,7 +193,7 @@ class _Test:
 
 
 def _updated(outcome: Outcome) -> Outcome:
-    """An outcome after its notebook has been written: what was saved does not fail any more."""
+    """Return an outcome after its notebook was written: it is `updated` if all of its findings were saved."""
     if outcome.status != "failed" or not all(finding.saved for finding in outcome.findings):
         return outcome
     return Outcome(outcome.name, "updated", outcome.findings, seconds=outcome.seconds)

@@ -13,8 +13,8 @@ SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`rules` are those of the sanitize files; `lax` compares only outputs of cells marked for it; `live` lets
-    providers be called; `first` ends at the first failure; `seconds` is the limit of time for a cell or program."""
+    """Options of tests. `live` allows calls of providers, `lax` compares only outputs of cells marked for it, `first`
+    ends at the first failure. `seconds` is the time limit of a cell or program, `rules` are from sanitize files."""
 
     update: bool = False
     live: bool = False
@@ -25,6 +25,6 @@ class Options:
 
     @property
     def overrides(self) -> Mapping[str, Any]:
-        """The settings of a run under test, which has no live view. A live one records what it is answered."""
+        """The settings of a run under test. A run with `live` records new answers."""
         answers = {"cassette_mode": "auto"} if self.live else {"offline": True}
         return {**answers, "telemetry_otel": False, "telemetry_log": ""}

@@ -1,8 +1,8 @@
-"""Compare the outputs of a cell with the committed ones: order across kinds, errors, every MIME type.
+"""Compare the outputs of a cell with the committed ones: their order, errors, and every MIME type.
 
-Streams between two other outputs count as one output with two texts: the order in which stdout and stderr of a command
-mix is undefined. Everything else has its place. Metadata, execution counts and tracebacks take no part. Rules of a
-sanitize file are applied to both sides, as nbval does.
+Streams between two other outputs count as one output with two texts, because the order in which stdout and stderr of a
+command mix is undefined. The order of other outputs matters. Metadata, execution counts and tracebacks are ignored.
+Rules of a sanitize file are applied to both sides, as in nbval.
 """
 
 from __future__ import annotations
@@ -22,20 +22,23 @@ from prose_kernel.views.escaping import clip
 from prose_kernel.views.test_results import Finding, Statement, difference
 
 Output = dict[str, Any]
-"""An output as a notebook file holds it."""
+"""An output in the form of a notebook file."""
 
 IGNORED = frozenset({"application/vnd.jupyter.widget-view+json"})  # the ids of models are random
 FIRST = ("text/plain", "text/markdown", "text/html")
-"""Of several MIME types that differ, the one whose difference is shown."""
+"""If several MIME types differ, the first one of these is shown."""
 ALIGNED = 400
-"""Outputs of a cell that are aligned; of more the first ones that differ are shown."""
+"""The most outputs of a cell that are aligned; with more, only the first differences are shown."""
 _ENCLOSED_LINE = re.compile(r" at line (\d+), column (\d+):")
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An output with its texts by kind (`stdout`, a MIME type, `evalue`), and the statements that it may be of, each
-    with the name that it bound; for printed text the pieces: stream, text, statement."""
+    """An output that is compared.
+
+    `texts` are its texts by kind (`stdout`, a MIME type, `evalue`), `statements` the possible statements of the output,
+    each with the name that it bound. `pieces` are those of printed text: stream, text, statement.
+    """
 
     kind: str
     texts: Mapping[str, str]
@@ -45,8 +48,8 @@ class Shown:
 
 
 class Rules:
-    """Replacements that are made in both sides before they are compared. Raises `UsageError` for a file that cannot be
-    read and for an expression that makes no sense."""
+    """Replacements that are made on both sides before the comparison. Raises `UsageError` for an unreadable file, and
+    for an invalid expression."""
 
     def __init__(self, files: Iterable[str] = ()) -> None:
         found: dict[str, str] = {}
@@ -61,7 +64,7 @@ class Rules:
 
 
 def _rules_of(name: str) -> dict[str, str]:
-    """The rules of a file as nbval reads it: a line `regex: …`, and below it a line `replace: …`."""
+    """Return the rules of a file in the format of nbval: a line `regex: …`, then a line `replace: …`."""
     try:
         lines = plain_files.read_named(name, plain_files.SMALL).decode().splitlines()
     except (OSError, ValueError) as problem:
@@ -88,7 +91,7 @@ def _rules_of(name: str) -> dict[str, str]:
 
 
 def shown(outputs: Sequence[Output], rules: Rules, origins: Mapping[int, Any] | None = None) -> list[Shown]:
-    """Outputs as they are compared; `origins` are their statements by index."""
+    """Return outputs in the form in which they are compared; `origins` has their statements by index."""
     return list(_shown(outputs, rules, origins or {}))
 
 
@@ -121,7 +124,7 @@ def _stream(streams: Mapping[str, str], pieces: list[tuple[str, str, Statement |
 
 
 def folded(text: str) -> str:
-    """A stream without what a carriage return has overwritten."""
+    """Return the text of a stream without parts that a carriage return has overwritten."""
     return "\n".join(line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n"))
 
 
@@ -138,7 +141,7 @@ def _is_bytes(mime: str) -> bool:
 
 
 def joined(text: object) -> str:
-    """A text of a notebook file, which may be a list of lines."""
+    """Return a text of a notebook file, which may be a list of lines, as one string."""
     return "".join(map(str, text)) if isinstance(text, list) else str(text)
 
 
@@ -180,7 +183,7 @@ def _same(one: Shown, other: Shown) -> bool:
 
 
 def _pairs(want: Sequence[Shown], got: Sequence[Shown]) -> tuple[list[tuple[Shown, Shown]], list[Shown], list[Shown]]:
-    """Outputs of the same kind in order, and those that have no partner."""
+    """Return pairs of outputs of the same kind, in order, and the outputs of each side without a partner."""
     rest = list(got)
     paired, alone = [], []
     for one in want:
@@ -258,7 +261,7 @@ def _text(one: Shown) -> str:
 
 
 def failed(error: Output) -> Finding:
-    """The finding for an unexpected error, with its text in the cell."""
+    """Return the finding for an unexpected error, with the text that the cell shows."""
     lines = [line for text in error.get("traceback", ()) for line in joined(text).split("\n")]
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
     shown = lines[:30] if lines else [f"{error.get('ename')}: {error.get('evalue')}"]
@@ -267,7 +270,7 @@ def failed(error: Output) -> Finding:
 
 
 def _place_of_error(error: Output) -> Statement | None:
-    """The place in a committed error: its line, its column and the text."""
+    """Return the line, column and source line in a committed error."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(map(joined, error.get("traceback", ()))))
     found = _ENCLOSED_LINE.search(text)
     if found is None:
@@ -278,8 +281,8 @@ def _place_of_error(error: Output) -> Statement | None:
 
 
 def _of(one: Shown, detail: Sequence[str] = (), stream: str = "") -> Statement | None:
-    """The statement of an output: of several the one that printed the first line that came instead, or whose name
-    begins it."""
+    """Return the statement of an output. If there are several, it is the one that printed the first unexpected line, or
+    whose name begins a changed line."""
     came = next((line[2:] for line in detail if line.startswith("+ ") and line[2:].strip()), "")
     if one.kind == "stream":
         pieces = [(text, at) for name, text, at in one.pieces if name == (stream or name)]

@@ -1,4 +1,4 @@
-"""Test a program: run each case of its snapshot as `prose run` does, offline, and compare what it gives."""
+"""Test a program: run each case of its snapshot like `prose run`, offline, and compare the results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROGRAM = "program"
 
 
 def test_program(path: Path, name: str, options: Options) -> Tested:
-    """Test one program, and write its snapshot where that is wanted. `name` is how it is called in messages."""
+    """Test a program, and write its snapshot if `options` say so. `name` is its name in messages."""
     file = path.with_name(path.name + SUFFIX)
     try:
         new = not os.path.lexists(file)
@@ -54,7 +54,7 @@ def test_program(path: Path, name: str, options: Options) -> Tested:
     return _Test(path, name, text, cases, file, options).run()
 
 
-test_program.__test__ = False  # type: ignore[attr-defined]  # it isn't a test of ours
+test_program.__test__ = False  # type: ignore[attr-defined]  # tells pytest that it isn't a test
 
 
 def _text_of(path: Path, name: str) -> str:
@@ -64,7 +64,7 @@ def _text_of(path: Path, name: str) -> str:
 
 
 class _Test:
-    """One run of all cases of a program."""
+    """A test of a program: one run of each case."""
 
     def __init__(self, path: Path, name: str, text: str, cases: Sequence[Case], file: Path, options: Options) -> None:
         self.path = path
@@ -93,7 +93,7 @@ class _Test:
         return Tested(self.name, tuple(self.outcomes), (), self.interrupted, frozenset(self.used), unused)
 
     def _case(self, case: Case) -> Case:
-        """Run a case; returned is the one to keep in the file."""
+        """Run a case. Return the case to write to the file: itself, or with updated results."""
         begin = time.monotonic()
         try:
             result = asyncio.run(_run(self.path, self.text, case.options, self.options))
@@ -123,7 +123,7 @@ class _Test:
             found.append(Finding(f"nothing was committed; there is now: {sections}", saved=True))
         elif case.status != result.status:
             description = f"exit status {result.status} instead of {case.status}"
-            # the program needs an answer that a test cannot give: there is no result to keep
+            # with status 3, the program lacks an answer that a test cannot give, so there is no result to save
             found.append(Finding(description, result.at, saved=result.status != 3))
         if case.status is not None:
             found += self._sections(case, result)
@@ -162,12 +162,13 @@ class _Test:
         return found
 
 
-# ---------------------------------------------------------------- one run: offline unless live, without questions
+# ---------------------------------------------------------------- the run of a case
 
 
 @dataclass(slots=True)
 class _Result:
-    """The result of a run: `at` is the statement at which it failed, `statements` those that gave a section."""
+    """The result of a case. `at` is the statement that failed, `statements` are the statements of sections, `pieces`
+    the printed texts (stream, text, statement). `used` and `unused` are records of recordings (file, record)."""
 
     status: int
     sections: Mapping[str, str]
@@ -179,7 +180,7 @@ class _Result:
     unused: Mapping[tuple[str, bytes], str]
 
     def statement_of(self, section: str, detail: Sequence[str] = ()) -> Statement | None:
-        """The statement that a section is of; of printed text the one that printed the first line that came instead."""
+        """Return the statement of a section. For printed text, it is the one that printed the first unexpected line."""
         if section == "Error":
             return self.at
         first = next((line[2:] for line in detail if line.startswith("+ ") and line[2:].strip()), "")
@@ -189,13 +190,13 @@ class _Result:
 
 
 def _named(line: str) -> str:
-    """The beginning of a remark about a name: `NAME = `."""
+    """Return the beginning of a remark about a name: `NAME = `."""
     name, equals, _ = line.partition(" = ")
     return name + equals
 
 
 async def _run(path: Path, text: str, case: CaseOptions, options: Options) -> _Result:
-    """Raises `UsageError` for options that make no sense."""
+    """Run a case, offline unless `live`, without questions. Raises `UsageError` for invalid options."""
     language = languages.of_file(path.name)
     cwd = (path.parent / case.directory).resolve()
     if not cwd.is_dir():
@@ -225,7 +226,7 @@ async def _run(path: Path, text: str, case: CaseOptions, options: Options) -> _R
 
 
 def settings_of(cwd: Path, options: Options, **changes: Any) -> Settings:
-    """The settings of a run under test. Raises `UsageError`."""
+    """Return the settings of a run under test. Raises `UsageError`."""
     chosen = settings.load(cwd, **options.overrides, **changes)
     if options.live:
         return chosen
@@ -233,9 +234,9 @@ def settings_of(cwd: Path, options: Options, **changes: Any) -> Settings:
 
 
 class TestedRun(ProgramRun):
-    """A run whose output is kept in `files`."""
+    """A run under test, whose output is collected in `files`."""
 
-    __test__ = False  # no class of tests
+    __test__ = False  # tells pytest that this class contains no tests
 
     def __init__(self, request: Request) -> None:
         self.files = {"stdout": io.StringIO(), "stderr": io.StringIO()}
@@ -245,7 +246,7 @@ class TestedRun(ProgramRun):
         self.asker = Unattended(partial(self.screen.line, "stderr"), magic="")  # type: ignore[assignment]
 
     async def tested(self, seconds: float) -> Ended:
-        """Run the program to its end, at the latest when its time is over, and remove what it has left."""
+        """Run the program, at most for the given time, and remove the directory of its run."""
         try:
             with watched(seconds, self.workspace.interrupt) as self.watch:
                 ended = await self.through()
@@ -265,7 +266,7 @@ class TestedRun(ProgramRun):
 
 
 class _Observed(TestedRun):
-    """A run that notes where its outputs come from, and that is looked at before it is closed."""
+    """A run that notes the statements of its outputs, and its values and used records before it is closed."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)

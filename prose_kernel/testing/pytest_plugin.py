@@ -1,7 +1,7 @@
-"""A pytest plugin: `pytest --prose` collects notebooks of our kernels, and programs with a snapshot.
+"""A pytest plugin: `pytest --prose` collects notebooks of the Prose and VVM kernels, and programs with a snapshot.
 
-pytest loads this module wherever the package is installed; so nothing of the package is imported before there is
-something to collect. nbval collects on its own and is not disturbed: both can run on the same notebooks.
+pytest loads this module wherever the package is installed, so it imports the package only when there is something to
+collect. It does not interfere with nbval: both can run on the same notebooks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options of `prose test` that make sense here, and `prose = true` for a configuration file."""
+    """Add the applicable options of `prose test`, and the setting `prose = true` of a configuration file."""
     group = parser.getgroup("prose", "OpenProse and VVM notebooks and programs")
     group.addoption("--prose", action="store_true", help="Test notebooks and programs with a snapshot.")
     group.addoption("--prose-live", action="store_true", help="Let providers answer what is not recorded.")
@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """A notebook or a program with a snapshot becomes a file of tests."""
+    """Collect a notebook, or a program with a snapshot."""
     config = parent.config
     if not (config.getoption("--prose") or config.getini("prose")):
         return None
@@ -42,12 +42,11 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 class Difference(Exception):
-    """A test found differences; the message shows them all."""
+    """A test found differences, which the message shows."""
 
 
 class ProseFile(pytest.File):
-    """A notebook or program, or the snapshot of a missing program. It runs once, when the first of its tests is
-    wanted."""
+    """A notebook or program, or the snapshot of a missing program. It runs once, when its first test runs."""
 
     def __init__(self, *, test: Path, **more: Any) -> None:
         super().__init__(**more)
@@ -55,7 +54,7 @@ class ProseFile(pytest.File):
         self._tested: Tested | None = None
 
     def collect(self) -> Iterable[pytest.Item]:
-        """A test for each cell or case, and one for the file as a whole where that is more."""
+        """Yield a test for each cell or case, and for a notebook those of the file as a whole."""
         from prose_kernel.errors import UsageError
         from prose_kernel.testing.suite import names_of
 
@@ -67,12 +66,12 @@ class ProseFile(pytest.File):
             yield ProseItem.from_parent(self, name=name)
 
     def outcomes(self) -> dict[str, Outcome]:
-        """How each cell or case ended."""
+        """Return the outcome of each cell or case by name."""
         if self._tested is None:
             from prose_kernel.testing.suite import Target, run_all, run_one
 
             target, options = Target(self._test, self._test.name), self._options()
-            if "PYTEST_XDIST_WORKER" in os.environ:  # others may be at work in the same directory
+            if "PYTEST_XDIST_WORKER" in os.environ:  # other workers may use the same directory
                 self._tested = run_one(target, options)
             else:
                 self._tested = run_all([target], options, 1, lambda tested: None)[0]
@@ -97,12 +96,12 @@ class ProseFile(pytest.File):
 
 
 class ProseItem(pytest.Item):
-    """One cell, one case of a program, or what concerns the whole file."""
+    """A cell, a case of a program, or a check of the whole file."""
 
     parent: ProseFile
 
     def runtest(self) -> None:
-        """Raises `Difference`."""
+        """Raise `Difference` if the test failed."""
         outcome = self.parent.outcomes().get(self.name)
         if outcome is None:
             from prose_kernel.testing.suite import WHOLE

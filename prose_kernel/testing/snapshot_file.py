@@ -1,7 +1,7 @@
-"""The file next to a program with its expected results: `triage.prose.expected.md`, made to be read and reviewed.
+"""The file with a program's expected results, `triage.prose.expected.md`, which people read and review.
 
-A file has one or more cases, each below a heading of the first level. The text between that heading and the line
-`Exit status:` belongs to people and is never changed: words, and a block of TOML with the options of the case. Below
+It has one or more cases, each below a heading of the first level. The text between that heading and the line
+`Exit status:` is written by people and never changed; it may have a block of TOML with the options of the case. Below
 are the sections that `prose test --update` writes::
 
     # triage.prose
@@ -18,7 +18,7 @@ are the sections that `prose test --update` writes::
     The answer is forty-two.
     ```
 
-A text ends with a line end or not: that makes no difference. Control characters are shown by their pictures.
+A newline at the end of a text makes no difference. Control characters are shown by their Unicode pictures.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class CaseOptions(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A case as the file holds it: its name, the text above its results, and the results by section in order."""
+    """A case of a file: its name, the text above its results, and the results by section, in order."""
 
     name: str
     head: str
@@ -82,7 +82,7 @@ class Case:
 
 
 def read(path: Path) -> list[Case]:
-    """The cases of a file. Raises `UsageError` for a file that cannot be used."""
+    """Return the cases of a file. Raises `UsageError` if the file cannot be used."""
     try:
         text = plain_files.read(path).decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as problem:
@@ -100,7 +100,7 @@ def read(path: Path) -> list[Case]:
 
 
 def _parts(text: str) -> list[tuple[str, list[str]]]:
-    """The lines of each case, with the name in its heading; the text above the first one is part of it."""
+    """Return name and lines of each case. Text above the first heading belongs to the first case."""
     parts: list[tuple[str, list[str]]] = []
     above: list[str] = []
     fence = ""
@@ -117,7 +117,7 @@ def _parts(text: str) -> list[tuple[str, list[str]]]:
 
 
 def _fence_after(line: str, fence: str) -> str:
-    """The fence that is open after a line; "" outside of blocks."""
+    """Return the fence of the block that is open after a line; "" outside of blocks."""
     found = _FENCE.match(line)
     if found is None:
         return fence
@@ -128,7 +128,7 @@ def _fence_after(line: str, fence: str) -> str:
 
 
 def _case(file: str, name: str, lines: Sequence[str]) -> Case:
-    """A case from its lines: up to the line with the exit status its head, below that its sections."""
+    """Return the case in these lines: its head up to the line with the exit status, then its sections."""
     head: list[str] = []
     options: list[str] = []
     sections: dict[str, str] = {}
@@ -179,7 +179,7 @@ def _options(file: str, case: str, text: str) -> CaseOptions:
 
 
 def written(cases: Sequence[Case]) -> str:
-    """The text of a file with these cases."""
+    """Return the text of a file with these cases."""
     return "\n".join(_written(case) for case in cases)
 
 
@@ -198,12 +198,12 @@ def _kind(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """A text as a section holds it."""
+    """Return a text in the form of a section."""
     return visible(text.replace("\r\n", "\n")).rstrip("\n")
 
 
 def data_text(value: Any) -> str:
-    """Data as a section holds it: a text as it is, everything else as JSON."""
+    """Return data in the form of a section: a text unchanged, everything else as JSON."""
     from prose_kernel.runtime.json_text import indented, json_text
 
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Find notebooks and programs to test, run them, in separate processes if wanted, and sum up."""
+"""Find the notebooks and programs to test, and run them, optionally in several processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STATE = (".prose", ".vvm")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A file to test, and how it is called in messages."""
+    """A file to test, and its name in messages."""
 
     path: Path
     name: str
@@ -41,14 +41,14 @@ class Target:
         return self.name.endswith(".ipynb")
 
 
-# ---------------------------------------------------------------- finding
+# ---------------------------------------------------------------- find tests
 
 
 def targets(given: Sequence[str], cwd: Path, *, update: bool = False, recursive: bool = False) -> list[Target]:
-    """The files that arguments mean: files, directories, patterns; without any, what is below the directory.
+    """Return the tests for arguments: files, directories, patterns; without arguments, those below `cwd`.
 
-    Of a directory these are the notebooks of our kernels, the programs that have a snapshot, and the contract files of
-    kind `test`, with `recursive` also those below. Raises `UsageError` for a name that means nothing.
+    The tests below a directory are the notebooks of Prose and VVM kernels, and the programs with a snapshot. Contract
+    files of kind `test` count only directly in it, unless `recursive`. Raises `UsageError` for a name without tests.
     """
     found: dict[Path, Target] = {}
     for word in given or (".",):
@@ -106,7 +106,7 @@ def _matching(cwd: Path, pattern: str) -> Iterable[Path]:
 
 
 def _is_left_out(place: Path) -> bool:
-    """Whether nothing in a directory is a test that was not named: hidden, of packages, a virtual environment."""
+    """Return whether a directory is not searched: hidden, of packages, or a virtual environment."""
     hidden = place.name.startswith(".") and place.name not in ("", ".", "..")
     return hidden or place.name in LEFT_OUT or Path(place, "pyvenv.cfg").exists()
 
@@ -116,7 +116,7 @@ def _is_program(path: Path) -> bool:
 
 
 def _below(directory: Path) -> Iterator[Path]:
-    """All files below a directory; nothing hidden, no virtual environment, no link followed."""
+    """Yield all files below a directory, except hidden ones and those of packages. Links are not followed."""
     for place, inner, names in os.walk(directory):
         inner[:] = sorted(name for name in inner if not _is_left_out(Path(place, name)))
         yield from (Path(place, name) for name in names if not name.startswith("."))
@@ -127,8 +127,8 @@ def _tests_below(directory: Path) -> list[Path]:
 
 
 def tested_for(path: Path) -> Path | None:
-    """The file to test because of a file that was not named: itself, or of a snapshot without a program the missing
-    program, whose test fails."""
+    """Return the file to test for a file that was found: itself if it is a test, or for a snapshot without a program
+    the missing program, whose test fails."""
     program = path.with_name(path.name.removesuffix(SUFFIX))
     if program != path and _is_program(program) and not os.path.lexists(program):
         return program
@@ -136,14 +136,15 @@ def tested_for(path: Path) -> Path | None:
 
 
 def is_test(path: Path) -> bool:
-    """Whether a file that was not named is a test: a notebook of our kernels, or a program with a snapshot."""
+    """Return whether a found file is a test: a notebook of a Prose or VVM kernel, a program with a snapshot, or a
+    contract test."""
     if path.suffix == ".ipynb":
         return _may_be_ours(path)
     return _is_program(path) and (path.with_name(path.name + SUFFIX).is_file() or is_contract_test(path))
 
 
 def is_contract_test(path: Path) -> bool:
-    """Whether a file is a contract file of kind `test`, by its front matter."""
+    """Return whether a file is a contract file of kind `test`, by its front matter."""
     if not path.name.endswith(CONTRACT):
         return False
     from prose_kernel.language.contracts.reader import own_field
@@ -164,15 +165,15 @@ def _may_be_ours(path: Path) -> bool:
     try:
         return read(path).language is not None
     except UsageError:
-        return True  # the test says what is wrong with it
+        return True  # the test reports the problem
 
 
 WHOLE = ("notebook", "recording")
-"""The findings about a whole notebook: its execution counts, its recording."""
+"""The names of outcomes about a whole notebook: its execution counts, its recording."""
 
 
 def names_of(path: Path) -> list[str]:
-    """The names of the outcomes that testing a file can have. Raises `UsageError` for a file that cannot be tested."""
+    """Return the names of the possible outcomes of a file. Raises `UsageError` if it cannot be tested."""
     if path.suffix == ".ipynb":
         from prose_kernel.testing.notebook_source import read
 
@@ -187,12 +188,12 @@ def names_of(path: Path) -> list[str]:
 
 
 def chosen(found: Sequence[Target], expression: str) -> list[Target]:
-    """Those whose names fit an expression as pytest's `-k` takes it: words with `and`, `or`, `not`."""
+    """Return the targets whose names match an expression like pytest's `-k`: words with `and`, `or`, `not`."""
     return [target for target in found if fits(target.name, expression)]
 
 
 def fits(name: str, expression: str) -> bool:
-    """Whether a name contains the words of an expression, in any case. Raises `UsageError` for one without words."""
+    """Return whether a name matches an expression, ignoring case. Raises `UsageError` for an invalid expression."""
     words = expression.casefold().split()
     ways: list[list[tuple[bool, str]]] = [[]]
     wanted, incomplete = True, True
@@ -212,7 +213,7 @@ def fits(name: str, expression: str) -> bool:
     return any(all((word in name.casefold()) is wanted for wanted, word in way) for way in ways)
 
 
-# ---------------------------------------------------------------- running
+# ---------------------------------------------------------------- run tests
 
 
 def run_one(target: Target, options: Options) -> Tested:
@@ -231,8 +232,8 @@ def run_one(target: Target, options: Options) -> Tested:
 
 
 def run_all(found: Sequence[Target], options: Options, workers: int, each: Callable[[Tested], None]) -> list[Tested]:
-    """Test all files; `each` hears of them in order. Directories that runs create next to the files are removed at the
-    end."""
+    """Test all files; `each` is called with their results, in order. State directories that the runs create next to the
+    files are removed at the end."""
     made = [
         state for place in {one.path.parent for one in found} for name in STATE if not (state := place / name).exists()
     ]
@@ -275,7 +276,7 @@ def _parallel(found: Sequence[Target], options: Options, workers: int, each: Cal
 
 
 class _Processes:
-    """Processes that test one file at a time, each in a pool of its own: if one is killed, only its file has no
+    """Processes that test one file at a time. Each is in a separate pool: if one is killed, only its file has no
     result."""
 
     def __init__(self, count: int) -> None:
@@ -312,8 +313,8 @@ def _new_process() -> ProcessPoolExecutor:
 
 
 def _shared_recordings(results: Sequence[Tested]) -> list[Tested]:
-    """Records of recordings that several programs may use, and that none of those tested has used: notes, as programs
-    that were not tested may use them."""
+    """Return notes about records of shared recordings that no tested program has used. They are only notes because
+    other programs may use them."""
     used = frozenset().union(*(one.used for one in results)) if results else frozenset()
     unused = {(file, raw): text for one in results for file, raw, text in one.unused if (file, raw) not in used}
     if not unused or any(one.interrupted for one in results):
