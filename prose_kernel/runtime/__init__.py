@@ -1,1 +1,1 @@
-"""The basis of every language's machine: ports, services, values, events, scheduling."""
+"""The code shared by the machines of both languages: ports, services, values, events, scheduling."""

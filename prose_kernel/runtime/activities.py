@@ -1,4 +1,4 @@
-"""The open activities of a run: events in, activities out.
+"""Turns the events of a run into activities.
 
 An activity is something that begins and ends: a command, a session with its attempts, a judgement, a gate. A `parallel`
 and its branches, a loop, the call of a block or function and the run of an imported program contain other activities.
@@ -32,9 +32,9 @@ Branches = tuple[BranchStep, ...]
 
 @dataclass(slots=True, eq=False)
 class Activity:
-    """`place` is that of the event that opened it; `begin` and `end` are times of the listener's clock. `attempts`
-    counts those of a session or command and the passes of a loop; `inner` are the open activities whose parent it
-    is."""
+    """`place` is the place of the event that opened the activity; `begin` and `end` are times of the listener's clock.
+    `attempts` counts the attempts of a session or command, or the passes of a loop; `inner` has its open child
+    activities."""
 
     kind: Kind
     key: Key
@@ -73,12 +73,12 @@ class Activities(Generic[A]):
         self._clock = clock
         self.open: dict[Key, A] = {}
         self._innermost: dict[Branches, A] = {}
-        """Per branch, the innermost open activity that has others inside. The root has none unless it is in one."""
+        """For each branch, its innermost open activity that can contain others. The main program may have none."""
         self._changes: Changes[A] = Changes([], [])
         self._loops = 0
 
     def take(self, event: Event) -> Changes[A]:
-        """Return the activities that an event opens and closes."""
+        """Process an event, and return the activities that it opens and closes."""
         changes = self._changes = Changes([], [])
         kind = type(event)
         if isinstance(event, ev.LoopPass | ev.LoopLeft):
@@ -99,11 +99,11 @@ class Activities(Generic[A]):
         return changes
 
     def of(self, event: Event) -> A | None:
-        """The open activity that an event is about."""
+        """Return the open activity that an event belongs to, or None."""
         return self.open.get(key_of(event))
 
     def end(self, state: State = "cancelled") -> list[A]:
-        """Close all activities, because the text has ended. Returns them, inner ones first."""
+        """Close all activities at the end of the program text. Returns them, inner ones first."""
         changes = self._changes = Changes([], [])
         for one in reversed(list(self.open.values())):
             if one.end is None:
@@ -113,7 +113,7 @@ class Activities(Generic[A]):
     def innermost_at(self, place: Place) -> A | None:
         """Return the innermost activity at a place, or None. The first event in a branch opens the branch.
 
-        No event reports that an error has left a block: the next event less deep in the same branch shows it.
+        No event reports that an error has left a block: the next event at a lower depth of the same branch shows it.
         """
         branches = place.branches
         found = self._innermost.get(branches)
@@ -148,7 +148,7 @@ class Activities(Generic[A]):
         return one
 
     def _close(self, activity: A, state: State) -> None:
-        """Close an activity after all that is open inside; calls may be 100,000 deep."""
+        """Close an activity after all open activities inside it. Calls may be nested 100,000 deep: no recursion."""
         inside = [activity]
         for one in inside:
             inside.extend(one.inner.values())
@@ -166,7 +166,7 @@ class Activities(Generic[A]):
             self._changes.closed.append(one)
 
     def _close_questions(self, branches: Branches) -> None:
-        """An error has come up in a branch: a question that was open there has no answer."""
+        """Close the open questions of a branch after an error was raised there: they will not be answered."""
         for one in [one for one in self.open.values() if one.kind in _QUESTIONS and one.place.branches == branches]:
             self._close(one, "failed")
 
@@ -195,7 +195,7 @@ class Activities(Generic[A]):
                 self._close(one, "cancelled")
 
     def _loop_at(self, place: Place, around: A | None) -> A | None:
-        """The innermost open loop of a statement in its branch."""
+        """Return the innermost open loop in the branch of `place` that runs the statement at `place`."""
         while around is not None and around.place.branches == place.branches:
             if around.kind == "loop" and around.place.span == place.span:
                 return around
@@ -230,7 +230,7 @@ def _has_left(block: Activity, place: Place) -> bool:
 
 
 def _is_iteration(branch: Activity, place: Place) -> bool:
-    """Whether a pass is an iteration of a `parallel for`, which is a branch already."""
+    """Return whether a pass is an iteration of a `parallel for`, for which a branch is open already."""
     return branch.parent is not None and branch.parent.kind == "parallel" and branch.parent.place.span == place.span
 
 

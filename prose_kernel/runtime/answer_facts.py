@@ -1,8 +1,8 @@
-"""Facts about an answer: whether it is a failure, the files that it depends on, and those that it has written
+"""Facts about an answer: whether it is a failure, which files it depends on, and which files it has written
 (docs/how-to/edit-and-continue.md).
 
 The digests of the files that a command declares with `reads:` and `writes:` are a note on its answer in the journal;
-those of the files that a session's tools have read are part of its answer. An answer of an earlier run is used again
+the digests of files that a session's tools have read are part of its answer. An answer of an earlier run is used again
 only if the same files have the same digests now.
 """
 
@@ -40,16 +40,16 @@ from prose_kernel.runtime.requests import Request
 T = TypeVar("T")
 
 NOTE: Final = "files"
-"""The name of the note."""
+"""The name of the note with a command's `CommandFiles`."""
 
 KEPT_NOTES: Final = (NOTE, "record")
-"""The notes that a kept answer has, too: the others are about what it cost."""
+"""The notes that are copied to an answer that is used again; the other notes describe what the answer cost."""
 
 _READ_ONLY: Final = frozenset({"read", "list", "search", "fetch"})
 """Tools of sessions that write nothing."""
 
 _FREE: Final = ("rules", "authored")
-"""Judgements that cost nothing: they are not marked as kept."""
+"""Deciders whose judgements cost nothing. Their answers are not marked as kept."""
 
 NOT_COMPARED: Final = (
     "its files are not compared: more than 10,000 files or 1 GiB, or one changed meanwhile or cannot be read"
@@ -59,10 +59,11 @@ Digests = Mapping[str, str]
 """SHA-256 digests of files by their paths."""
 
 Left = Callable[[str, str, str], bool]
-"""Whether a later answer has left a file as it is now: its path, and its digests then and now ("": no such file)."""
+"""Called with a path and the file's digests then and now ("": no such file): has a later answer left it as it is
+now?"""
 
 WRITES: Final = 20
-"""Texts that wrote a file of which a run remembers what they left: the last ones."""
+"""For each file, how many texts that wrote it are remembered, with the digests that they left: the latest ones."""
 
 Globs = tuple[tuple[str, ...], tuple[str, ...]]
 """The globs of a command's `reads:` and `writes:`."""
@@ -73,8 +74,8 @@ class NotRecorded(LookupError):
 
 
 class CommandFiles(Struct, frozen=True):
-    """The files of a command: those of `reads:` before it ran, those of `writes:` after it. None: not known, because
-    there were too many, or one of them changed while it was read. `globs` are those of both."""
+    """The digests of a command's files: `reads` before it ran, `writes` after it, both by the `globs` of its request.
+    None: not known, because there were too many files, or one changed while it was read."""
 
     reads: dict[str, str] | None = None
     writes: dict[str, str] | None = None
@@ -82,9 +83,9 @@ class CommandFiles(Struct, frozen=True):
 
 
 async def with_files(files: Files, request: CommandRequest, directory: str, ask: Callable[[], Awaitable[T]]) -> T:
-    """Run a command, and note the digests of its files. Paths are relative to `directory`, that of the run.
+    """Run a command with `ask`, and note the digests of its files. Paths are relative to `directory`, the run's one.
 
-    The note is there as soon as it can be, because a result may be recorded while its branch cannot run.
+    The note is written as early as possible, because a result may be recorded while its branch cannot run.
     """
     current, writes = open_request.current(), request.writes or ()
     if current is None:
@@ -106,8 +107,8 @@ async def with_files(files: Files, request: CommandRequest, directory: str, ask:
 
 @dataclass(frozen=True, slots=True)
 class FilesOfAnswer:
-    """The files of an earlier answer, and how to look at them now: those that match `reads` and `writes`, or those with
-    these paths. `directory` is what the paths are relative to."""
+    """The files of an earlier answer: their digests at that time (`then`), and how to find the same files now, by the
+    globs of `reads:` and `writes:`, or else by these paths. Paths are relative to `directory`."""
 
     then: tuple[Digests, ...]
     directory: str
@@ -115,12 +116,12 @@ class FilesOfAnswer:
 
     @property
     def key(self) -> object:
-        """Which files these are."""
+        """Equal for two answers that depend on the same files."""
         return self.globs or tuple(map(tuple, self.then))
 
     def now(self, files: Files | None) -> tuple[Digests, ...]:
-        """The digests of these files now. Call it in a thread. Raises `LookupError` if there are too many files, or if
-        they cannot be looked at (None)."""
+        """Return the digests of these files now. Call it in a thread. Raises `LookupError` if there are too many files,
+        or if `files` is None."""
         if files is None:
             raise LookupError
         if not self.globs:
@@ -131,8 +132,8 @@ class FilesOfAnswer:
         return tuple(one for one in found if one is not None)
 
     def changed(self, now: tuple[Digests, ...], left: Left) -> str | None:
-        """Return a file that is neither as it was when the answer was given, nor as a later answer has `left` it; None
-        if there is none."""
+        """Return a file that differs both from its state when the answer was given and from the state in which a later
+        answer has `left` it; None if there is none."""
         for then, is_now in zip(self.then, now, strict=True):
             if then == is_now:
                 continue
@@ -145,7 +146,7 @@ class FilesOfAnswer:
 
 @dataclass(slots=True, eq=False)
 class EarlierAnswer:
-    """A request of the earlier run with its answer. `order` is its place among the answers."""
+    """A request of the earlier run with its answer. `order` is its position among the answers."""
 
     asked: Asked
     answered: Answered
@@ -163,22 +164,22 @@ class EarlierAnswer:
 
     @property
     def _declared(self) -> CommandFiles | None:
-        """The files that a command had declared; None if it had declared none."""
+        """The `CommandFiles` noted for a command with declared files, else None."""
         try:
             return convert(self.notes[NOTE], CommandFiles)
         except (KeyError, MsgspecError):
             return None
 
     def _session(self) -> SessionResult | None:
-        """The answer of a session; None if it cannot be read."""
+        """Return the answer of a session; None for other requests, and if it cannot be read."""
         return codec.readable(self.answered.value, SessionResult) if self.asked.kind == "session" else None
 
     def files_of_answer(self, request: Request | None, keys: Keys) -> FilesOfAnswer | None:
-        """The files that the answer to this request depends on (None: those that its own request had declared); None if
-        there are none.
+        """Return the files that the answer depends on, or None. They are found by the declarations of `request`, the
+        current one, or if it is None by those of the earlier request.
 
-        Raises `LookupError` if they are not known: `NotRecorded` if its request had declared none, or the run was
-        killed before they were read.
+        Raises `LookupError` if the digests are not known: `NotRecorded` if the earlier request declared no files, or
+        the run was killed before they were read.
         """
         if (session := self._session()) is not None:
             reads = {read.path: read.sha256 for read in session.reads}
@@ -198,7 +199,7 @@ class EarlierAnswer:
         return FilesOfAnswer((files.reads, files.writes), keys.directory, files.globs) if depends else None
 
     def written(self) -> Iterator[tuple[str, str]]:
-        """The files that it has written, as far as that is recorded: path and digest, "" for one that is gone."""
+        """Yield the recorded files that it has written: path and digest, "" for a deleted file."""
         if self.asked.kind == "command" and (files := self._declared) is not None:
             yield from (files.writes or {}).items()
         session = self._session()
@@ -207,9 +208,9 @@ class EarlierAnswer:
             yield write.path, hashlib.sha256(after).hexdigest() if after is not None else ""
 
     def value_for(self, key: str, kind: type[T], run: str, text_of: Callable[[tuple[str, str]], str | None]) -> T:
-        """The answer as the request with this `key` gets it: with its source, the run `run`, and with the text that its
-        file holds (`text_of`). It consumes nothing. Raises `FileNotFoundError` if that file is gone or another, and
-        `MsgspecError` if the answer cannot be read."""
+        """Return the answer for the request with this `key`, with the run `run` as its source and with the text of its
+        file, which `text_of` reads. It consumes nothing. Raises `FileNotFoundError` if that file is missing or has
+        changed, and `MsgspecError` if the answer cannot be read."""
         value: object = codec.decode(self.answered.value, kind)
         t = self.answered.t
         at = {"answered": f"{datetime.fromtimestamp(t / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"} if t else {}
@@ -229,14 +230,15 @@ class EarlierAnswer:
 
 
 class AnsweredFiles:
-    """The files that the answers of a run depend on, and those that they have written. `keys` are those of the run."""
+    """The files that the answers of a run depend on, and the files that they have written. `keys` belong to the run."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self._then: dict[str, dict[int, tuple[int, FilesOfAnswer | None]]] = defaultdict(dict)
-        """For each text the files of its answers, each with the order of the last answer that found them like that."""
+        """For each text the files of its answers, each with the position of the last answer that found them like
+        that."""
         self._latest: dict[object, FilesOfAnswer] = {}
-        """By globs or paths: a loop whose files stay the same keeps their digests once."""
+        """By globs or paths. A loop whose files do not change keeps their digests only once."""
         self._written: dict[str, list[_Write]] = defaultdict(list)
         self._orders = count()
 
@@ -244,7 +246,7 @@ class AnsweredFiles:
         return bool(self._then)
 
     def add(self, asked: Asked, answered: Answered) -> None:
-        """Add an answer of the run; most have nothing to do with files."""
+        """Add an answer of the run; most answers have nothing to do with files."""
         if not _names_files(asked, answered):
             return
         one = EarlierAnswer(asked, answered, next(self._orders), failed=False)
@@ -260,13 +262,14 @@ class AnsweredFiles:
                 then = latest
             self._latest[then.key] = then
         except LookupError:
-            pass  # they are not known
+            pass  # the digests are not known
         self._then[text][id(then)] = one.order, then
 
     def moved(self, cells: Sequence[Collection[str]], places: Mapping[str, int], files: Files) -> list[str | None]:
-        """For each cell, given as its texts (`c1`): a file that is not as it was when a request was answered there, nor
-        as a later answer of this cell or of one below has left it; "" if files cannot be compared, None if none has
-        changed. `places` are those of the texts' cells in the notebook. Call it in a thread."""
+        """Return for each cell a file that differs both from its state when a request was answered there and from the
+        state in which a later answer of this cell or one below has left it; "" if files cannot be compared, None if
+        none has changed. A cell is given as its texts (`c1`); `places` has the position of each text's cell in the
+        notebook. Call it in a thread."""
         looked: dict[object, tuple[Digests, ...] | None] = {}
 
         def now(then: FilesOfAnswer) -> tuple[Digests, ...] | None:
@@ -293,8 +296,8 @@ class AnsweredFiles:
     def _is_left(
         self, directory: str, order: int, place: int, places: Mapping[str, int], path: str, then: str, now: str
     ) -> bool:
-        """Whether answers with this `order` or a later one have left the file as it is `now`, and those of cells above
-        as it was `then`: run in the notebook's order, these come first."""
+        """Return whether the file is `now` as answers since `order` have left it, and was `then` as the cells above
+        left it: in the notebook's order, these run first."""
         since = [write for write in self._written.get(_whole(directory, path), ()) if write.order >= order]
         above = [write for write in since if places.get(write.text, place) < place]
         return (
@@ -304,7 +307,7 @@ class AnsweredFiles:
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """The digest of a file after a text wrote it; "" if the file is gone. `order` is that of the answer."""
+    """The digest of a file after a text wrote it; "" if the file is missing. `order` is the position of the answer."""
 
     order: int
     digest: str
@@ -320,7 +323,7 @@ def _text_of(asked: Asked) -> str:
 
 
 def _names_files(asked: Asked, answered: Answered) -> bool:
-    """Whether an answer may have the digests of files; without reading it."""
+    """Return whether an answer may contain digests of files, without decoding it."""
     if answered.cancelled or answered.error != NOTHING:
         return False
     if asked.kind == "command":
@@ -330,7 +333,7 @@ def _names_files(asked: Asked, answered: Answered) -> bool:
 
 
 def has_failed(asked: Asked, answered: Answered) -> bool:
-    """Whether an answer is a failure. A command's exit code is an answer; that it could not run isn't."""
+    """Return whether an answer is a failure. An exit code other than 0 isn't, a command that could not run is."""
     if answered.error != NOTHING or asked.kind != "command":
         return answered.error != NOTHING
     result = codec.readable(answered.value, CommandResult)
@@ -338,7 +341,7 @@ def has_failed(asked: Asked, answered: Answered) -> bool:
 
 
 def has_written(answered: Answered) -> bool:
-    """Whether a session may have written files: with a tool, or as a CLI agent."""
+    """Return whether a session may have written files, with a tool or as a CLI agent."""
     result = codec.readable(answered.value, SessionResult)
     if result is None:
         return answered.value != NOTHING

@@ -1,8 +1,8 @@
-"""The person: inputs, and one conversation at a time.
+"""Questions to the person, one conversation at a time.
 
 Several branches may need an answer from the same person at the same time: an input, a gate, a session that a person
-answers, a condition. They take turns, in the order they came. `SerialAsker` owns the turn; whatever asks more than one
-question holds it with `async with asker.turn():`.
+answers, a condition. They take turns, in the order in which they asked. `SerialAsker` manages the turns; code that asks
+more than one question keeps its turn with `async with asker.turn():`.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _held: ContextVar[tuple[object, ...]] = ContextVar("prose_kernel_turns", default
 class SerialAsker:
     """An `Asker` whose conversations never mix.
 
-    A lone `ask` takes a turn by itself. Inside `async with asker.turn():` any number of `show` and `ask` calls belong
-    together, also those of tasks started there; nested turns join the outer one. Waiting turns are served in order and
-    may be cancelled.
+    A single `ask` takes a turn by itself. Inside `async with asker.turn():` any number of `show` and `ask` calls form
+    one conversation, including those of tasks started there; nested turns join the outer one. Waiting turns are served
+    in order and may be cancelled.
     """
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
         self._lock = asyncio.Lock()
-        self._turn: object = None  # stands for the conversation that has the turn
+        self._turn: object = None  # identifies the conversation that has the turn
 
     @property
     def available(self) -> bool:
@@ -49,13 +49,13 @@ class SerialAsker:
 
     @property
     def magic(self) -> str:
-        """The prefix of magics in the front end: `%` in the Prose kernel, `%prose ` in Python, nothing
-        (magics do not work there) at a terminal."""
+        """The prefix of magics in the front end: `%` in the Prose kernel, `%prose ` in Python, empty at a terminal,
+        where magics do not work."""
         return str(getattr(self._asker, "magic", "%"))
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """The right to talk to the person, for an `async with`."""
+        """Hold the right to talk to the person inside the block."""
         outer = _held.get()
         if self._turn in outer:
             yield
@@ -101,15 +101,15 @@ class Unattended:
 
 
 def serial(asker: Asker) -> SerialAsker:
-    """The asker itself when it already takes turns, else one that does. All who ask must share the same one."""
+    """Return `asker` itself if it already takes turns, else a `SerialAsker` around it. All callers must share one."""
     return asker if isinstance(asker, SerialAsker) else SerialAsker(asker)
 
 
 class PersonUser:
-    """The `User` port: inputs answered by the person at the front end (openprose.md 6.3).
+    """The `User` port: the person at the front end answers inputs (openprose.md 6.3).
 
-    The prompt is shown exactly as written, a marker's in the words of `phrases` if there is such a port; an empty
-    answer is a legal value.
+    The prompt is shown exactly as written; a prompt given as a marker is worded by the `phrases` port, if there is one.
+    An empty answer is a legal value.
     """
 
     def __init__(self, asker: Asker, phrases: Callable[[], Phrases | None] = lambda: None) -> None:
@@ -121,7 +121,7 @@ class PersonUser:
         if not self._asker.available:
             raise NoPerson
         try:
-            async with self._asker.turn():  # before the words are there: questions keep their order
+            async with self._asker.turn():  # taken before the question is worded, so that questions keep their order
                 return await question_forms.ask(self._asker, *_shown(question, await self._phrased(question)))
         except EOFError:
             raise NoPerson("the person's input has ended") from None
@@ -138,14 +138,14 @@ class PersonUser:
 
 
 class Phrased(NamedTuple):
-    """A question in plain words, and the answers to choose from: none, or two and more."""
+    """A question as a model worded it, and the answers to choose from: none, or at least two."""
 
     text: str
     options: tuple[str, ...]
 
 
 def _read(reply: object) -> Phrased | None:
-    """Return a model's wording as it may be shown; None if it isn't a question."""
+    """Return a model's wording, shortened for display; None if it isn't a question."""
     found = reply if isinstance(reply, dict) else {}
     text, options = found.get("question"), found.get("options")
     if not isinstance(text, str) or not text.strip():
@@ -157,8 +157,8 @@ def _read(reply: object) -> Phrased | None:
 
 
 def _shown(question: Question, phrased: Phrased | None) -> tuple[str, Form]:
-    """The question on a line and as a form. Text of several lines stays above its question: it may hold what the person
-    has to read."""
+    """Return the question as one prompt and as a form. Text of several lines is kept above the worded question: it may
+    contain what the person has to read."""
     text, prompt = question.prompt, question.prompt or f"{question.name}: "
     options: tuple[str, ...] = ()
     if phrased is not None:

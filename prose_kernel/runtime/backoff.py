@@ -38,7 +38,7 @@ def jittered(seconds: float, at: str, attempt: int) -> float:
 
     The part is drawn from the execution path: the same in every run of a program, and different for each branch.
     """
-    drawn = random.Random(f"{at}#{attempt}").random()  # noqa: S311 - nothing secret hangs on it
+    drawn = random.Random(f"{at}#{attempt}").random()  # noqa: S311 - not used for secrets
     return seconds * (1 + JITTER * drawn)
 
 
@@ -61,8 +61,8 @@ async def before_retry(
     replayed: bool = False,
     why: str = "",
 ) -> None:
-    """Announce a retry, and wait before it, for at least `least` seconds; no time passes after a failure that was
-    `replayed` from a recording. `why` is the failure in a few words."""
+    """Emit `Retried`, and wait for the backoff, at least for `least` seconds. After a failure `replayed` from a
+    recording it does not wait. `why` is the failure in a few words."""
     seconds = max(retries.delay(attempt), least)
     if s.host.listeners:
         s.emit(Retried(s.place(what.node), what.spawn, attempt, retries.maximum, seconds, why))

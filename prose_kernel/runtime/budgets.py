@@ -1,13 +1,13 @@
-"""Budgets: what sessions and judgements may consume in a run, a block, an agent's sessions, or one session.
+"""Budgets: limits on the consumption of a run, a block, an agent's sessions, or one session.
 
-A budget has limits of money, tokens, time and sessions (docs/how-to/budgets.md). All that are active at a request
-count what it consumes, also when it fails or is cancelled. A request under a spent budget is refused (E221), and one
-that runs is ended when its money, tokens or time are spent meanwhile. Sessions are counted when they get their place
-(`placed`); before each request to a model a branch reserves what that is likely to consume (`reserve`), and waits while
-others hold too much, so a budget is exceeded by about one request.
+A budget limits money, tokens, time and sessions (docs/how-to/budgets.md). All budgets that are active at a request
+count its consumption, even if it fails or is cancelled. A request under a spent budget is refused (E221), and a running
+one is ended when its money, tokens or time run out. Sessions are counted when they get a place at the provider
+(`placed`). Before each request to a model a branch reserves its likely consumption (`reserve`), and waits while other
+requests have reserved too much, so a budget is exceeded by about one request.
 
-The budgets of a request are found through the context of the running task, like the open request: nothing has to carry
-them through the ports. The journal records the consumption with each answer, so a resumed run counts it again. It also
+The budgets of a request are found through a context variable of the running task, like the open request: the ports do
+not pass them along. The journal records the consumption with each answer, so a resumed run counts it again. It also
 records that a budget was spent, like any other answer.
 """
 
@@ -39,18 +39,18 @@ RUN: Final = "run"
 """The key of the budget of the whole run."""
 
 MOST_CAUGHT: Final = 1000
-"""How often a program may catch that a budget is spent: a loop that keeps asking has to end."""
+"""How often a program may catch a spent budget: a loop that keeps asking has to end."""
 
 NOTICE: Final = 0.8
-"""The share of a budget at which its one notice is given."""
+"""The share of a budget at which a warning is given, once."""
 
 CLEAN_UP: Final = 10.0
-"""Seconds for commands of `catch` and `finally` after a budget of time was spent, all of them together."""
+"""Seconds for all commands of `catch` and `finally` together, after a budget of time was spent."""
 
 
 class Spending(NamedTuple):
-    """The facts about spending in a program's text: the models that its sessions use, each with the place of its name
-    (None: the provider's default), and whether one of its own budgets limits money."""
+    """Facts about a program text for its budgets: the `models` of its sessions, each with the place of its name (None:
+    the provider's default), and whether one of its budgets limits `money`."""
 
     models: tuple[tuple[str | None, Span | None], ...]
     money: bool
@@ -61,7 +61,7 @@ class Spending(NamedTuple):
 
 @dataclass(slots=True)
 class Spent:
-    """The consumption. `unpriced` counts answers of unknown price, `requests` counts requests to models."""
+    """A consumption. `unpriced` counts answers with an unknown price, `requests` counts requests to models."""
 
     usd: float = 0.0
     tokens: int = 0
@@ -78,10 +78,10 @@ class Spent:
 
 @dataclass(slots=True, eq=False)
 class Budget:
-    """Limits, and what was consumed under them. `key` is unique in the run, `title` is for people.
+    """Limits, and the consumption under them. `key` is unique in the run, `title` is its name in messages.
 
-    Time passes while it is `open`: while a text of the run, a call of the block, or a session is running. It is paused
-    while the run waits only for a person (an input, a gate).
+    Time passes while the budget is `open`: while a text of the run, a call of the block, or a session is running. It is
+    paused while the run waits only for a person (an input, a gate).
     """
 
     key: str
@@ -102,11 +102,11 @@ class Budget:
     _queue: list[asyncio.Future[None]] = field(default_factory=list)
     _refused: bool = False
     was_spent: bool = False
-    """Whether it was spent when the answers that are replayed were recorded."""
+    """Whether the budget was spent when the replayed answers were recorded."""
 
     @contextmanager
     def open(self) -> Iterator[Budget]:
-        """While time passes for this budget."""
+        """Let time pass for this budget inside the block."""
         self._tick()
         self._open += 1
         try:
@@ -117,7 +117,7 @@ class Budget:
 
     @contextmanager
     def asks(self, *, person: bool) -> Iterator[None]:
-        """While something outside is waited for: a person, or anything else."""
+        """Register inside the block that the run waits for an answer, from a person or from something else."""
         self._tick()
         self._persons, self._others = self._persons + person, self._others + (not person)
         try:
@@ -131,13 +131,13 @@ class Budget:
 
     @property
     def seconds(self) -> float:
-        """How much time has passed."""
+        """The seconds that have passed."""
         passes = self._open and (self._others or not self._persons)
         return self._passed + (self.clock.monotonic() - self._since if passes else 0.0)
 
     @property
     def share(self) -> float:
-        """How much of the limit that is nearest to its end was consumed: 1 is all."""
+        """The consumed share of the limit that is closest to its end; 1 is all of it."""
         limits = self.limits
         pairs = (
             (self._used("usd"), limits.usd),
@@ -149,11 +149,11 @@ class Budget:
 
     @property
     def over(self) -> bool:
-        """Whether what runs has to end: the last session that is allowed may."""
+        """Whether running requests have to end. A spent limit of sessions does not end the last one."""
         return self.was_spent or 0 in (self.left("usd"), self.left("tokens"), self.time_left)
 
     def left(self, what: Counted) -> float | None:
-        """How much may still be consumed; None without such a limit."""
+        """Return how much may still be consumed; None without such a limit."""
         limit: float | None = getattr(self.limits, what)
         return None if limit is None else max(limit - self._used(what), 0)
 
@@ -163,13 +163,13 @@ class Budget:
 
     @property
     def time_left(self) -> float | None:
-        """Seconds; None without such a limit."""
+        """The seconds left; None without such a limit."""
         return None if self.limits.seconds is None else max(0.0, self.limits.seconds - self.seconds)
 
     @property
     def time_to_clean_up(self) -> float:
-        """Seconds that a command which begins now may take, under a limit of time. After E221 `catch` and `finally` get
-        `CLEAN_UP`."""
+        """The seconds that a command started now may take under the limit of time. After E221, commands of `catch` and
+        `finally` get `CLEAN_UP` seconds more."""
         return max(0.0, (self.limits.seconds or 0.0) + (CLEAN_UP if self._refused else 0.0) - self.seconds)
 
     def mean(self, what: Counted) -> float | None:
@@ -177,8 +177,8 @@ class Budget:
         return getattr(self.spent, what) / self.spent.requests if self.spent.requests else None
 
     def has_room(self, request: Request, needs: Spent | None) -> bool:
-        """Whether a request that is likely to consume `needs` may begin. The only running request always may, so only
-        one request can exceed the budget. `needs` None: not known."""
+        """Return whether a request that is likely to consume `needs` may begin (None: not known). The only running
+        request always may, so only one request can exceed the budget."""
         held = [(one.held, one.so_far) for one in self._waiting if one is not request and one.held is not None]
         for what in _COUNTED if held else ():
             left = self.left(what)
@@ -189,7 +189,7 @@ class Budget:
         return True
 
     def changed(self) -> None:
-        """Those who wait for room, or for the end of others, look again in their order."""
+        """Wake the requests that wait for room or for the end of others, so that they check again, in their order."""
         for turn in self._queue:
             if not turn.done():
                 turn.set_result(None)
@@ -207,7 +207,7 @@ class Budget:
         await _until(lambda: not (self._placed.keys() - {but}), (self,))
 
     def count(self, place: str, usage: Usage | None, *, session: bool = False, by: str = "") -> None:
-        """Count a session that begins, or what one has consumed; `by` says who has answered."""
+        """Count a session that begins, or the `usage` of an answer; `by` names what has answered."""
         unpriced = usage is not None and usage.cost is None and bool(usage.requests)
         if unpriced and self.limits.usd is not None and self._unknown == "":
             self._unknown = by or "who answers"
@@ -220,12 +220,12 @@ class Budget:
                 spent.requests += max(usage.requests, 1)
 
     def begin_again(self, limits: Limits) -> None:
-        """Other limits; what was consumed stays."""
+        """Replace the limits, and keep the consumption."""
         self.limits, self._noticed, self._unknown, self._refused = limits, False, "", False
         self.was_spent = False
 
     def notices(self) -> Iterator[tuple[str, str]]:
-        """The warnings that are due, code and text; each comes once."""
+        """Yield the code and text of each warning that is due; each is given once."""
         if self._unknown:
             notice = f"what {self._unknown} costs is not known: the budget of {self.title} does not count that money"
             yield "W222", f"{notice} ({self.limits.text})"
@@ -235,7 +235,7 @@ class Budget:
             yield "W221", f"80 % of the budget of {self.title} is spent ({self.limits.text})"
 
     def end_others(self, last: Request) -> None:
-        """If this budget is spent, end all its running requests except `last`, which has finished already."""
+        """If this budget is spent, end all its running requests except `last`, which has just finished."""
         for request in tuple(self._waiting) if self.over else ():
             if request is not last:
                 request.expire(self)
@@ -267,10 +267,15 @@ class Budget:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request while it is asked: the budgets that it counts for, and what to call its place. `so_far` is what it has
-    consumed, as far as its provider reports it before the end; `ended_by` the budget that has ended it. `held` is what
-    its current request to a model is likely to consume; None while it makes none. `asked` is what the program has
-    asked, which ends when the program has the answer. `counted` is what its failed attempts have consumed."""
+    """A request that is being asked.
+
+    - `budgets`: the budgets that it counts for; `place()` names its place in the program
+    - `so_far`: its consumption, as far as the provider reports it before the end
+    - `ended_by`: the budget that has ended it; `error`: the error of that budget
+    - `held`: the reserved consumption of its current request to a model; None between such requests
+    - `asked`: the enclosing request of the program, which ends when the program has the answer
+    - `counted`: the consumption of its failed attempts
+    """
 
     budgets: tuple[Budget, ...]
     place: Callable[[], str]
@@ -284,7 +289,8 @@ class Request:
     error: BudgetSpent | None = None
 
     def report(self, usage: Usage) -> None:
-        """Its provider says what it has consumed by now. It is ended, and others are, when that is too much."""
+        """Set the consumption that the provider reports so far, and end this request and others that exceed a
+        budget."""
         self.so_far = Spent(usage.cost or 0.0, usage.tokens_in + usage.tokens_out)
         for budget in self.budgets:
             if budget.over:
@@ -292,13 +298,13 @@ class Request:
                 budget.end_others(self)
 
     def expire(self, budget: Budget) -> None:
-        """End it because this budget is spent; nothing happens when it has come to its end."""
+        """End the request because this budget is spent. Does nothing if it has ended already."""
         if self.deadline is not None and self.ended_by is None:
             self.ended_by = budget
             self.deadline.reschedule(asyncio.get_running_loop().time())
 
     def ended(self) -> BudgetSpent | None:
-        """The error of the budget that has ended it, always the same one; None where none has."""
+        """Return the error of the budget that has ended it, the same object each time, or None."""
         if self.error is None and self.ended_by is not None:
             self.error = self.ended_by.error()
         return self.error
@@ -313,7 +319,7 @@ class Request:
                 raise budget.error()
 
     def mean(self, what: Counted) -> float | None:
-        """Return the average consumption of a request, from the first of the budgets that had one."""
+        """Return the average consumption of a model request, from the first budget that has counted one."""
         return next((mean for budget in self.budgets if (mean := budget.mean(what)) is not None), None)
 
 
@@ -322,7 +328,7 @@ _request: ContextVar[Request | None] = ContextVar("prose_kernel_budgets", defaul
 
 @contextmanager
 def counting(budgets: tuple[Budget, ...], place: Callable[[], str]) -> Iterator[None]:
-    """A context whose requests, in this task and those that it starts, count for these budgets."""
+    """Count the requests inside the block, made by this task and the tasks that it starts, for these budgets."""
     outer, request = _request.get(), Request(budgets, place)
     _request.set(request)
     try:
@@ -334,7 +340,7 @@ def counting(budgets: tuple[Budget, ...], place: Callable[[], str]) -> Iterator[
 
 
 def consumed(usage: Usage | None, *, session: bool = False, by: str = "") -> None:
-    """Count what was consumed, or that a session has begun, for the budgets of the request that is asked."""
+    """Count a consumption, or the start of a session, for the budgets of the current request."""
     request = _request.get()
     if request is None or (usage is None and not session):
         return
@@ -349,8 +355,8 @@ def consumed(usage: Usage | None, *, session: bool = False, by: str = "") -> Non
 
 
 def recorded(usage: Usage) -> None:
-    """Count what an answer consumed when it was recorded: for a replay without live requests, so that a budget ends the
-    program at the same place. `again` does the same in a run that is resumed."""
+    """Count the recorded consumption of an answer that is replayed without live requests, so that a budget ends the
+    program at the same place. `again` does the same in a resumed run."""
     consumed(usage)
     current = open_request.current()
     if current is not None:
@@ -358,14 +364,14 @@ def recorded(usage: Usage) -> None:
 
 
 def recorded_end(key: str, message: str, used: Usage) -> BudgetSpent | None:
-    """The error of a budget that has ended this request when it was recorded: what it had consumed then is counted.
-    None where that budget is not spent now."""
+    """Count the recorded consumption of a request that a budget had ended, and return that budget's error; None if the
+    budget is not spent now."""
     request = _request.get()
     budget = next((one for one in request.budgets if one.key == key), None) if request is not None else None
     if budget is None:
         return None
     recorded(used)
-    if f"({budget.limits.text})" in message:  # others were under way then, and had spent the rest
+    if f"({budget.limits.text})" in message:  # requests running at that time had spent the rest
         budget.was_spent = True
     if not budget.over:
         return None
@@ -375,25 +381,25 @@ def recorded_end(key: str, message: str, used: Usage) -> BudgetSpent | None:
 
 
 def again(notes: Mapping[str, Any]) -> None:
-    """Count the consumption noted with an answer of an earlier process of the run."""
+    """Count the consumption noted on an answer that an earlier process of the run got."""
     if "recorded" in notes:
         consumed(Usage(**notes["recorded"]))
 
 
 def current() -> Request | None:
-    """The request that is asked; None where no budget counts."""
+    """Return the current request; None if no budget counts."""
     return _request.get()
 
 
 def is_spent() -> bool:
-    """Whether a budget of the request that is asked is spent, so that it would be refused."""
+    """Return whether a budget of the current request is spent, so that the request would be refused."""
     request = _request.get()
     return request is not None and any(budget.share >= 1 for budget in request.budgets)
 
 
 @contextmanager
 def not_for_the_person() -> Iterator[None]:
-    """While a question to the person waits for something else: time passes for its budgets."""
+    """Let time pass for budgets inside the block, where a question to the person waits for something else."""
     request = _request.get()
     with ExitStack() as times:
         for budget in request.budgets if request is not None else ():
@@ -403,9 +409,9 @@ def not_for_the_person() -> Iterator[None]:
 
 @asynccontextmanager
 async def limited(*, session: bool) -> AsyncIterator[None]:
-    """Ask the outside inside the block, as far as the budgets allow: it is refused, or ended, with `BudgetSpent`.
+    """Ask the outside inside the block. Raises `BudgetSpent` if a budget refuses the request or ends it.
 
-    A session is counted where its provider calls `placed`, at the latest when it has answered.
+    A session is counted when its provider calls `placed`, at the latest when it has answered.
     """
     request = _request.get()
     if request is None:
@@ -423,7 +429,7 @@ async def limited(*, session: bool) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def timed() -> AsyncIterator[None]:
-    """Run a command inside the block: a budget of time ends it, with `BudgetSpent`. Other limits do not apply."""
+    """Run a command inside the block. Raises `BudgetSpent` if a budget of time ends it; other limits do not apply."""
     request = _request.get()
     if request is None:
         yield
@@ -469,7 +475,8 @@ async def _ends(request: Request, budget: Budget, seconds: float) -> None:
 
 
 async def _until(ready: Callable[[], bool], budgets: Sequence[Budget]) -> None:
-    """Wait until `ready`; asked again, in the order of those who wait, whenever something of these budgets ends."""
+    """Wait until `ready()`. It is called again, in the order of the waiting requests, when something in `budgets`
+    ends."""
     while not ready():
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for budget in budgets:
@@ -482,9 +489,9 @@ async def _until(ready: Callable[[], bool], budgets: Sequence[Budget]) -> None:
 
 
 async def placed(*, reserves: bool = False) -> None:
-    """The session that is asked gets its place: it is counted from here on. A provider whose sessions wait for places
-    calls this when one has got its own; with `reserves` it calls `reserve` next, and under a budget of money or tokens
-    the session is counted there. Raises `BudgetSpent`."""
+    """Count the current session, which has got its place. A provider with a limited number of places calls this when a
+    session gets one. With `reserves` the provider calls `reserve` next, and a session under a budget of money or tokens
+    is counted there. Raises `BudgetSpent`."""
     request = _request.get()
     if request is not None and request.session:
         await request.refuse()
@@ -493,7 +500,7 @@ async def placed(*, reserves: bool = False) -> None:
 
 
 def waits_for_its_place() -> bool:
-    """Whether the session that is asked has not been counted."""
+    """Return whether the current session has not been counted yet."""
     request = _request.get()
     return request is not None and request.session
 
@@ -507,10 +514,11 @@ def _count_session(request: Request) -> None:
 
 
 async def reserve(needs: Spent | None = None) -> None:
-    """Call before each request to a model: wait until the budgets have room for it in addition to the running requests,
-    and reserve that room until the next call or the end. `needs` None: as much as a request has needed on average.
+    """Wait until the budgets have room for a model request in addition to the running ones, and reserve that room until
+    the next call or the end. Call it before each request to a model. Without `needs`, the average of the requests so
+    far is reserved.
 
-    A request that waits holds nothing, so two of them never wait for each other. Raises `BudgetSpent`.
+    A waiting request holds nothing, so two of them never wait for each other. Raises `BudgetSpent`.
     """
     request = _request.get()
     if request is None or request.deadline is None:
@@ -529,8 +537,9 @@ async def reserve(needs: Spent | None = None) -> None:
 
 
 def release(used: Usage) -> None:
-    """The request to a model has ended, with so much for all requests of the session by now. What comes next, such as a
-    call of a tool, holds no room. An answer that takes a budget to its end is used: only others are ended by it."""
+    """Free the reserved room after a request to a model. `used` is the consumption of all requests of the session so
+    far. Until the next request, for example during a call of a tool, the session holds no room. If the answer spends a
+    budget, the answer is still used, and only other requests are ended."""
     if (request := _request.get()) is not None:
         request.so_far = Spent(used.cost or 0.0, used.tokens_in + used.tokens_out)
         for budget in request.budgets:
@@ -546,7 +555,7 @@ def _release(request: Request) -> None:
 
 
 def nearest(what: Counted) -> tuple[float, Budget] | None:
-    """How many tokens or US dollars the request that is asked may still consume, and the budget that says so; None
+    """Return how many tokens or US dollars the current request may still consume, with the budget that limits it; None
     without a limit."""
     request = _request.get()
     found = [(budget.left(what), budget) for budget in (request.budgets if request is not None else ())]
@@ -555,7 +564,7 @@ def nearest(what: Counted) -> tuple[float, Budget] | None:
 
 
 async def pause(clock: Clock, seconds: float) -> None:
-    """Wait before something is asked again, but not for longer than the budgets last: then it is refused."""
+    """Wait before another attempt, but not longer than the time left in the budgets; the attempt is then refused."""
     request = _request.get()
     for budget in request.budgets if request is not None else ():
         left = 0.0 if budget.share >= 1 else budget.time_left

@@ -1,7 +1,7 @@
-"""Data in what a command printed (docs/reference/openprose.md 5.4): JSON, JSONL, CSV, lines.
+"""Reads the output of a command as data (docs/reference/openprose.md 5.4): JSON, JSONL, CSV, lines.
 
-The value of `exec` stays a text. A path, an index or a loop over it works on the data that the text holds; only a whole
-text will do, because half a list would look like a list (E220).
+The value of `exec` remains a text. A path, an index or a loop over it works on the data in the text. The text must be
+complete, because half a list would look like a list (E220).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _LINES_HINT: Final = 'to use its lines, write `format: "lines"` below the `exec`
 
 
 def require_whole(value: Value) -> None:
-    """Raise E220 when the value, or a part of it, is only the beginning of what a command printed."""
+    """Raise E220 if the value, or a part of it, is cut output of a command."""
     if isinstance(value, (str, int, float)):
         return
     stack: list[Value] = [value]
-    met: set[int] = set()  # a list may be in several places: it is looked through once
+    met: set[int] = set()  # a list may occur in several places: check it once
     while stack:
         part = stack.pop()
         if isinstance(part, ExecText):
@@ -59,9 +59,9 @@ def _half(value: ExecText) -> ValueTypeError:
 
 
 def parsed(value: ExecText, *, position: bool = False) -> Value:
-    """The data that the text holds, for a path or (`position`) an index.
+    """Return the data in the text, for a path or (`position`) an index.
 
-    Raises E220 for a part of a text, E138 for invalid JSON, E209 for a value that does not fit its declaration.
+    Raises E220 if the text is cut, E138 for invalid JSON, E209 for a value that does not fit its declaration.
     """
     require_whole(value)
     try:
@@ -78,12 +78,12 @@ def _not_data(value: ExecText, problem: NotData, hint: str) -> ValueTypeError:
     return ValueTypeError(message, code="E138", hint=hint)
 
 
-# ---------------------------------------------------------------- the beginning of a long one
+# ---------------------------------------------------------------- the first rows of long data
 
 
 class Sample(Struct, frozen=True, omit_defaults=True):
-    """The first rows of data, and the total number of rows. `problem` describes an error after these rows, and its
-    place; `more`: the text continues, and the remaining rows were not counted."""
+    """The first rows of data, and the total number of rows. `problem` describes an error after these rows and its
+    place; `more` means that the text continues and the remaining rows were not counted."""
 
     rows: tuple[dict[str, Any], ...]
     total: int
@@ -92,8 +92,8 @@ class Sample(Struct, frozen=True, omit_defaults=True):
 
 
 def sample(lines: Iterable[str], form: str, most: int, size: int = 0) -> Sample | None:
-    """The first `most` rows of a text in the format `jsonl` or `csv`, which is read line by line and never held; None
-    for one without objects. Rows after the first `size` characters are not counted (0: all are)."""
+    """Return the first `most` rows of a text in the format `jsonl` or `csv`; None for data without objects. The text is
+    read line by line and never kept. Rows after the first `size` characters are not counted (0: all are)."""
     kept: list[dict[str, Any]] = []
     total = read = 0
     problem = ""
@@ -119,7 +119,7 @@ def sample(lines: Iterable[str], form: str, most: int, size: int = 0) -> Sample 
 
 
 def _objects(lines: Iterable[str], most: int) -> Iterator[object]:
-    """Return the first values of JSON Lines; later ones are only counted."""
+    """Yield the first `most` values of JSON Lines, then None for each later one, to be counted."""
     count = 0
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -133,7 +133,7 @@ def _objects(lines: Iterable[str], most: int) -> Iterator[object]:
 
 
 def input_text(value: Value) -> str | bytes:
-    """A value as standard input: text and images as they are, an array or object as JSON, nothing for null. Raises
+    """Return a value as standard input: text and images unchanged, arrays and objects as JSON, nothing for null. Raises
     E209, E220."""
     require_whole(value)
     require_writable(value)
@@ -143,6 +143,6 @@ def input_text(value: Value) -> str | bytes:
 
 
 def variable_text(value: Value) -> str:
-    """A value as an environment variable: as it would be inserted into a text. Raises E209, E220."""
+    """Return a value as an environment variable, in the form in which it is inserted into a text. Raises E209, E220."""
     require_whole(value)
     return inserted_text(value)

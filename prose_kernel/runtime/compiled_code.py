@@ -1,9 +1,9 @@
-"""Compiled trees: one object for each construct, with a fast way where nothing can wait.
+"""Compiled trees: one object for each construct, with a fast path for constructs that never wait.
 
-`now` computes a value without waiting; it is None where the outside or a nested body may be needed, and `run` has to be
-awaited. So `n = n + i` in a loop is a call of a closure, and only what can wait costs a coroutine. Bodies are compiled
-when they first run. Constructs register themselves with their language's `Compiler`; this module knows neither them nor
-the other contents of a context (they depend on the language, hence `Any`).
+`now` computes a value without waiting. It is None if the construct may ask the outside or run a nested body; then `run`
+has to be awaited. So `n = n + i` in a loop is a call of a closure, and only constructs that can wait cost a coroutine.
+Bodies are compiled when they first run. Constructs register themselves with their language's `Compiler`. This module
+does not know them, nor the language-specific parts of a context (hence `Any`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from prose_kernel.runtime.values import Value
 Now = Callable[[Any], Value]
 
 FLAT: Final = 40
-"""How deeply expressions may nest and still be computed without waiting, on Python's own stack."""
+"""How deeply expressions may nest to be computed without waiting, on Python's own stack."""
 
 
 class Construct:
-    """A compiled statement or expression. A kind of construct overrides `prepare`, which takes from the node what it
-    needs each time that it runs, and sets `now` where nothing can wait; else it overrides `_run`."""
+    """A compiled statement or expression. Each kind overrides `prepare`, which takes the needed values from the node
+    once, and sets `now` if the construct never waits; otherwise it overrides `_run`."""
 
     def __init__(self, node: Node, used: bool) -> None:
         self.node: Any = node
@@ -34,7 +34,7 @@ class Construct:
         self.prepare(node)
 
     def prepare(self, node: Any) -> None:
-        """Take what is needed from the node."""
+        """Take the values that running needs from the node."""
 
     def run(self, s: Any) -> Coroutine[Any, Any, Value]:
         return self._run(s)
@@ -58,17 +58,17 @@ class Code(Construct):
         super().__init__(node, used)
 
     def as_statement(self, s: Any) -> Coroutine[Any, Any, Value]:
-        """Return the expression as a statement, its value bound to nothing."""
+        """Run the expression as a statement whose value is not bound."""
         return self._run(s)
 
 
 async def value_of(code: Code, s: Any) -> Value:
-    """The value of an expression, with or without waiting."""
+    """Return the value of an expression, waiting only if necessary."""
     return code.now(s) if code.now is not None else await call(code.run(s))
 
 
 def all_now(parts: Sequence[Code]) -> list[Now] | None:
-    """The fast ways of all parts, None when one has none or they nest too deeply."""
+    """Return the `now` of all parts; None if one has none or they nest too deeply."""
     ways = [p.now for p in parts if p.now is not None and p.depth < FLAT]
     return ways if len(ways) == len(parts) else None
 
@@ -80,7 +80,7 @@ class Step(Construct):
     binds: ClassVar[bool] = False
 
 
-# ---------------------------------------------------------------- what every language has
+# ---------------------------------------------------------------- constructs of every language
 
 
 class ConstantCode(Code):
@@ -93,7 +93,7 @@ class ConstantCode(Code):
 
 
 def _bounded(s: Any, node: Node, value: Any) -> Value:
-    """A list or object that was made of others, unless it nests too deeply (amendment A32)."""
+    """Return a new list or object. Raises the error of `require_shallow` if it nests too deeply (amendment A32)."""
     for item in value if type(value) is list else value.values():
         if isinstance(item, (list, dict)):
             return require_shallow(s, node, value)
@@ -101,7 +101,7 @@ def _bounded(s: Any, node: Node, value: Any) -> Value:
 
 
 def require_shallow(s: Any, node: Node, value: Value) -> Value:
-    """The value. Raises the language's error for wrong values if it has more than 500 levels (amendment A32)."""
+    """Return the value. Raises the language's error for wrong values if it has more than 500 levels (amendment A32)."""
     if levels(value) > LEVELS:
         message = f"the value would nest more than {LEVELS} levels deep"
         raise located(s, s.wrong_value(message, "keep the parts in a list instead of in each other"), node)
@@ -121,7 +121,7 @@ class ListCode(Code):
 
 
 class ObjectCode(Code):
-    """An object of all parts. A key that is given twice has the last value, at its first place."""
+    """An object of all parts. A repeated key has its last value, at the position of the first."""
 
     def prepare(self, node: Node) -> None:
         self._keys = self.keys_of(node)
@@ -132,7 +132,7 @@ class ObjectCode(Code):
 
     @staticmethod
     def keys_of(node: Any) -> tuple[str, ...]:
-        """The key of each part; the language's business."""
+        """Return the key of each part; implemented by each language."""
         raise NotImplementedError
 
     async def _run(self, s: Any) -> Value:
@@ -174,12 +174,12 @@ class OperatorCode(Code):
 
     @staticmethod
     def awaited(code: Code, s: Any) -> Awaitable[Value]:
-        """The value of a part that cannot be computed immediately."""
+        """Return an awaitable for the value of a part that cannot be computed immediately."""
         return call(code.run(s))
 
     @staticmethod
     def failed(s: Any, error: RunError, left: Value, right: Value) -> Value:
-        """Raise the error of an operation, or return the value that takes its place."""
+        """Raise the error of an operation, or return a value in its place."""
         raise error from None
 
 
@@ -192,8 +192,7 @@ S = TypeVar("S", bound=Callable[..., Step])
 class Compiler:
     """Compiles the trees of one language.
 
-    `kept` says for the statements of a body which one gives it its value: the last one, unless the language knows
-    better.
+    `kept` returns the index of the statement whose value is the value of its body. The default is the last statement.
     """
 
     def __init__(self, kept: Callable[[Sequence[Any]], int] = lambda nodes: len(nodes) - 1) -> None:
@@ -203,7 +202,7 @@ class Compiler:
         self._statements: dict[type, Callable[[Any, bool], Step]] = {}
 
     def expression(self, node: type, operands: Callable[[Any], Sequence[Any]] = lambda _: ()) -> Callable[[C], C]:
-        """Register the code of a kind of expression; `operands` are the expressions computed as parts of it."""
+        """Register the code for a kind of expression; `operands` returns the expressions computed as its parts."""
 
         def register(code: C) -> C:
             self._expressions[node] = code
@@ -213,7 +212,7 @@ class Compiler:
         return register
 
     def statement(self, node: type) -> Callable[[S], S]:
-        """Register the step of a kind of statement."""
+        """Register the step for a kind of statement."""
 
         def register(step: S) -> S:
             self._statements[node] = step
@@ -255,7 +254,7 @@ class Body:
         self._flat: list[Now] | None = None
 
     def use(self, steps: list[Step]) -> None:
-        """Take steps that have been compiled already."""
+        """Use steps that have been compiled already."""
         self._steps = steps
 
     @property
@@ -269,18 +268,18 @@ class Body:
         return self._steps
 
     def flat(self, s: Any) -> list[Now] | None:
-        """Return the fast paths of all statements, if none of them can wait and no hook is set."""
+        """Return the `now` of all statements if none of them can wait and no hook is set, else None."""
         if self._steps is None:
             _ = self.steps
         return self._flat if s.host.hook is None else None
 
     def stepped(self, s: Any) -> Coroutine[Any, Any, Value]:
-        """`run`, for a body that `flat` gives no ways for. It yields to the event loop at the same places as without a
-        hook, so that a hook does not change where an interrupt stops the program."""
+        """Run a body for which `flat` returned None. It yields to the event loop at the same places as without a hook,
+        so that a hook does not change where an interrupt stops the program."""
         return self.run(s, self._flat is None)
 
     async def run(self, s: Any, breathes: bool = True) -> Value:
-        """Execute in order; the value of the last executed statement that has one."""
+        """Run the statements in order. Returns the value of the last executed statement that has one."""
         value: Value = None
         ran = False
         host = s.host
@@ -313,11 +312,11 @@ class Body:
 
 
 def run_flat(ways: Sequence[Now], body: Body, s: Any) -> Value:
-    """Execute a body without waiting."""
+    """Run a body without waiting."""
     value: Value = None
     at = 0
     try:
-        for at, way in enumerate(ways):  # noqa: B007 - the failing statement is found by it
+        for at, way in enumerate(ways):  # noqa: B007 - `at` is used after the loop
             value = way(s)
     except RunError as error:
         s.announce(error, body.nodes[at])

@@ -1,4 +1,4 @@
-"""How sure a share is that was counted: of runs that passed, of a judge's answers that were right."""
+"""Confidence intervals of counted shares: of runs that passed, of a judge's correct answers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from typing import Final
 
 Z: Final = 1.959964
-"""Of the normal distribution, for 95 %."""
+"""The quantile of the normal distribution for 95 %."""
 
 
 def wilson(count: float, of: int) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson's score interval); all of it is open where nothing was counted."""
+    """Return the 95 % confidence interval of a share (Wilson score interval); (0, 1) if nothing was counted."""
     if not of:
         return 0.0, 1.0
     share, square = count / of, Z * Z

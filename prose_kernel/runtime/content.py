@@ -16,7 +16,7 @@ from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, 
 
 
 def preview(value: Value) -> str:
-    """The value in a few words, for an explanation."""
+    """Return the value in a few words, for an explanation."""
     match value:
         case Reference():
             return preview(value.read())
@@ -42,19 +42,19 @@ def data_or_text(text: str) -> Value:
     return data
 
 
-# ---------------------------------------------------------------- what a session is given to read
+# ---------------------------------------------------------------- texts for a session
 
 _PARTS: Final = 100_000
-"""Of a value, in which images are looked for."""
+"""How many parts of a value are searched for images."""
 
 
 def full_content(value: Value) -> str:
-    """All that a session can learn from a value, wherever it is kept."""
+    """Return everything that a session can learn from a value, including stored parts."""
     return "\n".join(_exec_lines(value)) if isinstance(value, ExecText) else inline_text(value, placed=False)
 
 
 def images_in(value: Value) -> Iterator[bytes]:
-    """The images and PDFs that a value is or holds, in its order."""
+    """Yield the images and PDFs in a value, in its order."""
     agenda: list[Value] = [value]
     for _ in range(_PARTS):
         if not agenda:
@@ -76,7 +76,7 @@ def cut_note(value: Value) -> str | None:
 
 
 def _exec_lines(value: ExecText) -> Iterator[str]:
-    """Return a command's output after the facts that its binding would show (5.5)."""
+    """Yield the lines of a command's output, after the facts that its binding would show (5.5)."""
     result = value.result
     if not value.bare:
         yield f"exit_code: {result.exit_code}"
@@ -93,7 +93,7 @@ def _exec_lines(value: ExecText) -> Iterator[str]:
 
 
 def inline_text(value: Value, *, placed: bool = True) -> str:
-    """A value as text in a context; with `placed`, members that are stored are named by their place, not read."""
+    """Return a value as text in a context. With `placed`, stored members are shown as their place instead of read."""
     if isinstance(value, ErrorValue):
         return "\n".join(_error_lines(value))
     if isinstance(value, (list, dict)) and placed:
@@ -102,7 +102,7 @@ def inline_text(value: Value, *, placed: bool = True) -> str:
 
 
 def _error_lines(value: ErrorValue) -> Iterator[str]:
-    """A failed command: what happened, then its stderr (exec-and-tasks.md 2.6). Other errors field by field."""
+    """Yield the lines of an error: message and stderr of a failed command (exec-and-tasks.md 2.6), else each field."""
     if "command" in value.fields:
         yield value.message
         if value.fields.get("stderr"):
@@ -129,8 +129,8 @@ _LONGEST_FENCE: Final = 100
 
 
 def fence_of(texts: Iterable[str]) -> str:
-    """A row of `=` that separates the texts in a message: longer than each in them, or of a length that none has
-    where a text has a very long one."""
+    """Return a row of `=` that separates the texts in a message. It is longer than each such row in them; if a text has
+    a very long one, it has a length that none of them has."""
     rows = {len(row) for text in texts for row in _FENCE.findall(text)}
     longest = max(rows, default=0)
     if longest > _LONGEST_FENCE:
@@ -138,24 +138,24 @@ def fence_of(texts: Iterable[str]) -> str:
     return "=" * max(5, longest + 1)
 
 
-# ---------------------------------------------------------------- what a judge is shown
+# ---------------------------------------------------------------- texts for a judge
 
 MATERIAL: Final = 100_000
-"""Characters of bindings that a judge is sent."""
+"""The most characters of bindings sent to a judge."""
 
 VALUE: Final = "the value"
-"""The name of the single value that a criterion of VVM is about."""
+"""The name of the value that a VVM criterion judges."""
 
 PREVIEWS: Final = 50
-"""Bindings that did not fit of which a judge is sent a few words."""
+"""The most bindings sent to a judge as a preview because they did not fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """The bindings that a judge is sent: `whole` texts, `previews` in a few words, and how many `more` there are.
+    """The bindings sent to a judge: `whole` texts, `previews` in a few words, and how many `more` there are.
 
-    `names` are further visible names without their values. A recording is keyed by `whole` and `previews`, so what is
-    not sent cannot break it.
+    `names` are further visible names without their values. The key of a recording contains `whole` and `previews`, so
+    bindings that are not sent cannot invalidate it.
     """
 
     whole: dict[str, str]
@@ -165,14 +165,14 @@ class Material:
 
 
 def quoted(request: JudgeRequest) -> str:
-    """The question on one line, as its language writes it."""
+    """Return the question on one line, in the syntax of its language."""
     text = one_line(request.text)
     return f"**{text}**" if request.subject is None else f"?`{text}`"
 
 
 def material(request: JudgeRequest) -> Material:
-    """The bindings that the question names, in its order. If it names none: all bindings, newest first, whole as far as
-    they fit, and otherwise as a preview. A criterion of VVM is about its one value."""
+    """Return the bindings that the question names, in its order. If it names none, return all bindings, newest first:
+    whole while they fit, then as previews. A VVM criterion has one value."""
     if request.subject is not None:
         return Material({VALUE: cut(request.subject, MATERIAL)}, {})
     bindings = request.bindings
@@ -197,7 +197,7 @@ def material(request: JudgeRequest) -> Material:
 
 
 def readable(value: Value) -> str:
-    """All that a value holds, as text; a note where it cannot be read."""
+    """Return the full content of a value as text, or a note that it cannot be read."""
     try:
         return full_content(value)
     except (ProseError, OSError):
@@ -213,7 +213,7 @@ def _previewed(value: Value) -> str:
 
 
 def cut(text: str, length: int) -> str:
-    """The beginning and the end of a long text, and how much is missing between them."""
+    """Return the beginning and the end of a long text, with the number of characters left out between them."""
     if len(text) <= length:
         return text
     head = length * 2 // 3

@@ -1,8 +1,8 @@
-"""CSV, row by row and with the place of what is wrong (docs/reference/openprose.md 3.11).
+"""Reads CSV row by row, and reports the place of errors (docs/reference/openprose.md 3.11).
 
-The first row names the columns; values are text. Commas separate values; where the first line holds none, a semicolon,
-a tab or a bar does, as in files of spreadsheets and databases. A first line `sep=;` says it outright. Nothing is read
-ahead, so a file of any size takes the memory of one row.
+The first row names the columns; values are text. Commas separate values. If the first line has none, a semicolon, a tab
+or a bar does, as in files of spreadsheets and databases; a first line `sep=;` sets it explicitly. Nothing is read
+ahead, so a file of any size needs the memory of one row.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 DELIMITERS: Final = ",;\t|"
-"""In the order in which they are looked for."""
+"""In the order in which they are tried."""
 
 LONGEST: Final = csv.field_size_limit()
 LONGEST_ROW: Final = 10_000_000
-"""Characters of a row of a file that is read line by line."""
+"""The most characters in a row of a file that is read line by line."""
 
 
 class NotData(ValueError):
-    """The text is not in its format; line and column of the data count from 1."""
+    """The text is not in its format. `line` and `column` count from 1."""
 
     def __init__(self, reason: str, line: int, column: int) -> None:
         super().__init__(reason)
@@ -30,7 +30,7 @@ class NotData(ValueError):
 
 
 class _Lines:
-    """The lines of the row that is being read, so that an error can be found in them."""
+    """The lines of the row that is being read, needed to locate errors."""
 
     def __init__(self, lines: Iterable[str], longest: int) -> None:
         self._lines = iter(lines)
@@ -53,7 +53,7 @@ class _Lines:
         return line
 
     def first(self) -> str:
-        """The first line with anything in it, which is read again; "" for an empty text."""
+        """Return the first line that isn't empty, and read it again next; "" for an empty text."""
         for line in self:
             if line.strip("\r\n"):
                 self.count -= 1
@@ -69,7 +69,7 @@ class _Lines:
 
 
 def rows(lines: Iterable[str], longest: int = 0) -> Iterator[dict[str, str]]:
-    """An object for each row, which has fewer than `longest` characters (0: any number). `lines` keep their ends.
+    """Yield an object for each row of fewer than `longest` characters (0: any number). `lines` include their line ends.
     Raises `NotData`."""
     for _, row in numbered_rows(lines, longest):
         if isinstance(row, NotData):
@@ -78,7 +78,8 @@ def rows(lines: Iterable[str], longest: int = 0) -> Iterator[dict[str, str]]:
 
 
 def numbered_rows(lines: Iterable[str], longest: int = 0) -> Iterator[tuple[int, dict[str, str] | NotData]]:
-    """The same with the line in which each begins; a row with too few or too many values does not end it."""
+    """Yield each row with the number of its first line. A row with too few or too many values is yielded as
+    `NotData`."""
     source = _Lines(lines, longest)
     first = source.first()
     delimiter = _declared(first)
@@ -113,12 +114,12 @@ def _declared(line: str) -> str:
 
 
 def _delimiter(line: str) -> str:
-    """Return the first of the delimiters that occurs in the line outside of quotes."""
+    """Return the first of `DELIMITERS` that occurs in the line outside of quotes."""
     outside = "".join(line.split('"')[::2])
     return next((one for one in DELIMITERS if one in outside), ",")
 
 
-# ---------------------------------------------------------------- what is wrong, and where
+# ---------------------------------------------------------------- errors and their places
 
 
 def _header(cells: list[str], source: _Lines, delimiter: str) -> list[str]:
@@ -138,7 +139,7 @@ def _uneven(found: int, wanted: int, source: _Lines, delimiter: str) -> NotData:
 
 
 def _place(source: _Lines, delimiter: str, number: int) -> tuple[int, int]:
-    """Line and column where a value of the row begins."""
+    """Return line and column of the start of a value of the row."""
     starts = _starts("".join(source.row), delimiter)
     return _line_column(source, starts[number] if number < len(starts) else 0)
 
@@ -149,7 +150,7 @@ def _line_column(source: _Lines, at: int) -> tuple[int, int]:
 
 
 def _starts(text: str, delimiter: str) -> list[int]:
-    """Return the starts of the values of a row."""
+    """Return the offsets at which the values of a row begin."""
     starts, quoted = [0], False
     for at, character in enumerate(text):
         if character == '"':
@@ -160,7 +161,7 @@ def _starts(text: str, delimiter: str) -> list[int]:
 
 
 def _quote_problem(source: _Lines, delimiter: str, problem: str) -> NotData:
-    """Return the quote that isn't closed, or the text after a closed one."""
+    """Return the error for an unclosed quote, or for text after a closing one."""
     text = "".join(source.row)
     for start in _starts(text, delimiter):
         if not text.startswith('"', start):

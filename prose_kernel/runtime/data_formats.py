@@ -13,11 +13,11 @@ from prose_kernel.runtime import csv_text, data_size
 from prose_kernel.runtime.csv_text import NotData as NotData
 
 _LARGE: Final = re.compile(r"[eE]\+?\d{3}|\d{309}")
-"""Text that may hold a number too large for a float; only then is each number looked at."""
+"""Matches text that may contain a number too large for a float. Only then each number is checked."""
 
 
 def parse(text: str, form: str) -> Any:
-    """The value of a text in the format `json`, `jsonl`, `csv` or `lines`. Raises `NotData`."""
+    """Return the data in a text of the format `json`, `jsonl`, `csv` or `lines`. Raises `NotData`."""
     return _PARSERS[form](text.removeprefix("\ufeff"))
 
 
@@ -26,7 +26,7 @@ def _json(text: str) -> object:
 
 
 def json_value(text: str, line: int) -> object:
-    """The value of one JSON text that begins in `line`. Raises `NotData`."""
+    """Return the value of one JSON text that begins in `line`. Raises `NotData`."""
     finite = _finite if _LARGE.search(text) else None
     try:
         return data_size.loads(text, parse_constant=_no_constant, parse_float=finite)
@@ -43,7 +43,7 @@ def json_value(text: str, line: int) -> object:
 
 
 class _Constant(Exception):
-    """NaN or Infinity, which JSON does not know, or a number that would become one."""
+    """NaN or Infinity, which JSON does not have, or a number that would become infinite."""
 
 
 def _finite(digits: str) -> float:
@@ -67,7 +67,7 @@ def _lines(text: str) -> object:
 
 
 def _csv(text: str) -> object:
-    """An object for each row, by the names in the first one; the values are text."""
+    """Return an object for each row, with the names in the first row as keys and texts as values."""
     return list(csv_text.rows(io.StringIO(text, newline="")))
 
 

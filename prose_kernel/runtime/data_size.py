@@ -1,4 +1,4 @@
-"""The size of data: 500 levels at most (amendment A32), checked where a list or object is made of others."""
+"""The size of data: at most 500 levels (amendment A32), checked whenever a list or object is built from others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 LEVELS: Final = 500
 DEEPER: Final = f"nests more than {LEVELS} levels deep"
-"""Predicate of a message about data or JSON."""
+"""The end of a message about data or JSON."""
 _LARGE: Final = 100
 _KEPT: Final = 8
 
@@ -16,8 +16,8 @@ _KEPT: Final = 8
 class Measure(NamedTuple):
     """The size of a value.
 
-    `levels` counts lists and objects inside each other: 0 for a text, 1 for `[1]`. `members` and `characters` of texts
-    count a list that is in several places in each of them. `plain`: nothing in it is more than JSON.
+    `levels` counts nested lists and objects: 0 for a text, 1 for `[1]`. `members`, and `characters` in texts, count a
+    list that occurs in several places once for each. `plain` means that it holds only JSON values.
     """
 
     levels: int
@@ -33,14 +33,14 @@ _LEAF: Final = Measure(0, 0, 0, True)
 _OTHER: Final = Measure(0, 0, 0, False)
 
 _known: dict[int, tuple[Any, Measure]] = {}
-"""Measures of the large values that were looked at last, by identity. The values are kept, so no other gets their ids.
+"""The measures of the large values measured last, by identity. The values are kept, so their ids are not reused.
 
-A program that adds to a large list in a loop would otherwise pay for the whole list each time.
+Otherwise a program that adds to a large list in a loop would measure the whole list each time.
 """
 
 
 def measure(value: object) -> Measure:
-    """Return the size of a value. Linear in its different lists and objects."""
+    """Return the size of a value, in time linear in the number of different lists and objects."""
     if not isinstance(value, (list, dict)):
         return _LEAF if type(value) in _PLAIN else _OTHER
     found: dict[int, Measure] = {}
@@ -70,7 +70,7 @@ def measure(value: object) -> Measure:
 
 
 def _measured(members: Collection[Any], kinds: set[type], inner: list[Measure]) -> Measure:
-    """The measure of a list or object from the types of its members and the measures of the lists and objects in it."""
+    """Return the measure of a list or object, from the types of its members and the measures of lists and objects."""
     characters = sum([len(item) for item in members if type(item) is str]) if str in kinds else 0
     plain = kinds <= _PLAIN
     if not inner:
@@ -80,12 +80,12 @@ def _measured(members: Collection[Any], kinds: set[type], inner: list[Measure]) 
 
 
 def levels(value: object) -> int:
-    """Levels of lists and objects in a value: 0 for a text, 1 for `[1]`."""
+    """Return the number of nested lists and objects: 0 for a text, 1 for `[1]`."""
     return measure(value).levels
 
 
 def joined(left: list[Any], right: list[Any]) -> list[Any]:
-    """Return the two lists as one, whose measure is known without looking through it again."""
+    """Return the concatenation of two lists, with its measure computed from theirs."""
     both = left + right
     if len(both) > _LARGE:
         levels, members, characters, plain = zip(measure(left), measure(right), strict=True)
@@ -101,7 +101,7 @@ def _keep(value: Any, size: Measure) -> None:
 
 
 class TooDeep(ValueError):
-    """A text is JSON of more than 500 levels."""
+    """JSON text with more than 500 levels."""
 
 
 def loads(
@@ -110,7 +110,7 @@ def loads(
     parse_constant: Callable[[str], object] | None = None,
     parse_float: Callable[[str], float] | None = None,
 ) -> Any:
-    """The data of a JSON text. Raises `ValueError`: `TooDeep`, or what `json.loads` raises."""
+    """Return the data of a JSON text. Raises `ValueError`: `TooDeep`, or the errors of `json.loads`."""
     try:
         found = json.loads(text, parse_constant=parse_constant, parse_float=parse_float)
     except RecursionError:
@@ -121,7 +121,7 @@ def loads(
 
 
 def is_deep_json(text: str) -> bool:
-    """Whether a whole text is JSON of more than 500 levels."""
+    """Return whether a complete text is JSON of more than 500 levels."""
     if not _may_be_deep(text):
         return False
     try:
@@ -132,5 +132,5 @@ def is_deep_json(text: str) -> bool:
 
 
 def _may_be_deep(text: str) -> bool:
-    """Few texts have enough brackets."""
+    """Return whether a text has enough brackets for more than 500 levels; few texts do."""
     return text.count("[") + text.count("{") > LEVELS

@@ -1,7 +1,8 @@
-"""Processes that commands have detached, and that may outlive their run: none of them decides a gate of a later run.
+"""Processes that commands have detached, and that may outlive their run. They must not decide gates of later runs.
 
-Each is a line `PID TICKS` (its number and its start, which name it for one boot) in a private file of this user's. That
-is a help and no wall: whatever has the user's rights can remove it (docs/explanation/threat-model.md). Linux only.
+Each is a line `PID TICKS` (process id and start time, together unique until reboot) in a private file of this user.
+This is a hurdle, not a security boundary: any process with the user's rights can delete it
+(docs/explanation/threat-model.md). Linux only.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from pathlib import Path
 from typing import Final
 
 _LONGEST: Final = 64 * 1024
-"""Bytes after which those that have ended are left out."""
+"""The file size in bytes above which ended processes are removed."""
 
 
 def note(pid: int) -> None:
-    """Write down that a command has detached this process. Never raises."""
+    """Record that a command has detached this process. Never raises."""
     try:
         place = _place()
         if place is None or (ticks := _ticks(pid)) is None:
@@ -37,14 +38,14 @@ def note(pid: int) -> None:
 
 
 def any_of(pids: Iterable[int]) -> bool:
-    """Whether one of these processes was detached by a command of a run."""
+    """Return whether a command of a run has detached one of these processes."""
     place = _place()
     noted = _noted(place) if place is not None else set()
     return bool(noted) and any((pid, _ticks(pid)) in noted for pid in pids)
 
 
 def _place() -> Path | None:
-    """The file; None where its directory is not private."""
+    """Return the path of the file; None if its directory is not private."""
     directory = Path(tempfile.gettempdir()) / f"prose_kernel-{os.getuid()}"
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
@@ -66,7 +67,7 @@ def _noted(place: Path) -> set[tuple[int, int]]:
 
 
 def _ticks(pid: int) -> int | None:
-    """When a process started, in ticks since boot; None when there is none, or no /proc."""
+    """Return the start of a process in ticks since boot; None if there is no such process, or no /proc."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
         return int(stat[stat.rfind(b")") + 2 :].split()[19])

@@ -1,14 +1,14 @@
 """The answers of an earlier run that a run of an edited program uses again (docs/how-to/edit-and-continue.md).
 
-An answer is used again if the program asks the same: the keys of the requests are equal (`runtime/keys.py`). Of several
-answers to equal requests, that of the same place in the program is used, else the next unused one in the order of the
-earlier run. Some kinds have a further condition:
+An answer is used again for an equal request: one with the same key (`runtime/keys.py`). Among several answers to equal
+requests, the one from the same place in the program is used, else the next unused one in the order of the earlier run.
+Some kinds have a further condition:
 
-- the files that a session's tools have read, and those that a command declares with `reads:` and `writes:`, must be as
-  they were;
-- a command that declares no files may depend on everything before it. It is kept until a command, a gate, or a session
-  that wrote files has been asked again;
-- a gate is kept until anything has been asked again: an approval is about what came before it.
+- The files that a session's tools have read, and the files that a command declares with `reads:` and `writes:`, must be
+  unchanged.
+- A command without declared files may depend on everything before it. Its answer is kept until a command, a gate, or a
+  session that wrote files has been asked again.
+- A gate is kept until anything has been asked again: an approval covers everything before it.
 
 Failures are never kept.
 """
@@ -46,7 +46,7 @@ Why = Literal["failed", "changed", "new"]
 
 T = TypeVar("T")
 OnUse = Callable[[Request, Mapping[str, object], bool], None]
-"""Called with a request that keeps an answer, and the notes on the answer."""
+"""Called with a request that keeps an answer, the notes on the answer, and whether the program received it (True)."""
 
 _WORDS: Final = {
     "changed": "it was asked before this run was resumed",
@@ -72,9 +72,9 @@ _PROBLEMS: Final[Mapping[type, str]] = {NotRecorded: "unrecorded", LookupError: 
 
 @dataclass(frozen=True, slots=True)
 class AskedAgain:
-    """A request that was asked although there is an earlier run: because its earlier answer was a failure, because it
-    has changed, or because it is new. `near` is the nearest earlier request. `reason` says in words why its answer was
-    not used, unless parts of the request differ: `differs`."""
+    """A request that was asked again, with the category (`why`): its earlier answer was a failure, it has changed, or
+    it is new. `near` is the most similar earlier request. `differs` names the parts that differ from it; if there are
+    none, `reason` explains in words why the earlier answer was not used."""
 
     asked: Asked
     why: Why
@@ -85,14 +85,15 @@ class AskedAgain:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How answers are kept, beyond their keys.
+    """The conditions for keeping answers, in addition to equal keys.
 
-    `is_confirmed` returns whether a person has confirmed the decision about a gate; with `ask_again`, persons are asked
-    their inputs again. `text_of` reads the file of an answer that a journal refers to by its digest. `on_use` is called
-    for each kept answer that has notes. `instead` replaces answers by the keys of their requests, whatever is asked
-    there; None: that one is asked. `cell`: a cell runs again, and others may have run since its last run. So it keeps
-    no gate, and no command that declares no files. `again` are the keys of answers that a person wants to have asked
-    again.
+    - `is_confirmed` returns whether a person has confirmed the decision about a gate
+    - `text_of` reads the file of an answer that a journal refers to by its digest
+    - `on_use` is called for each kept answer that has notes
+    - `instead` replaces answers by the keys of their requests, even if the request differs; None: ask again
+    - `ask_again`: inputs are asked again
+    - `cell`: a cell runs again, and other cells may have run since; keep no gate, and no command without declared files
+    - `again`: the keys of answers that a person wants to have asked again
     """
 
     is_confirmed: Callable[[Asked, Answered], bool] = lambda asked, answered: False
@@ -108,11 +109,11 @@ _NO_RULES: Final = Rules()
 
 
 class EarlierAnswers:
-    """The answers of the run `run`, from the `records` of its journal. `causes` are the keys of the answers that made
-    it fail.
+    """The answers of the run `run`, from the `records` of its journal. `causes` has the keys of the answers that made
+    the run fail.
 
-    Those of a cell that runs again are from its last run, and with `later` from several runs: the texts of a cell have
-    other numbers in each, so the beginning of each text has to be reported (`text_begins`).
+    For a cell that runs again they come from its last run, and with `later` from several runs. The texts of a cell have
+    different numbers in each of them, so the beginning of each text has to be reported (`text_begins`).
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class EarlierAnswers:
         self._effects = False
         self._reasons: dict[str, tuple[str, str]] = {}
         self._refused: dict[str, tuple[Asked, str, str]] = {}
-        """The requests that were asked, each with a reason of `_WORDS`, or with other words."""
+        """The requests that were asked, each with a key of `_WORDS`, and with words that replace its text."""
         self._equal: dict[str, Equal[EarlierAnswer]] = defaultdict(Equal)
         self._at: dict[str, Asked] = {}
         self._answers: dict[str, EarlierAnswer] = {}
@@ -138,8 +139,8 @@ class EarlierAnswers:
                 self._equal[one.asked.id].answers.append(one)
 
     def later(self, records: Iterable[tuple[int, Record]]) -> None:
-        """Add a later run of the same cell, which didn't come to its end. An answer that this run kept, or asked again,
-        replaces the earlier one."""
+        """Add a later run of the same cell that did not finish. An answer that this run kept, or asked again, replaces
+        the earlier one."""
         texts = [text for run in self._texts for text in run]
         new = [one for one in self._read(records) if one.asked.id]
         for one in new:
@@ -177,19 +178,19 @@ class EarlierAnswers:
         return list(found.values())
 
     def text_begins(self, number: int) -> None:
-        """The next text of a cell that runs again begins; `number` is that of its record."""
+        """Begin the next text of a cell that runs again; `number` is the number of its record."""
         at = len(self._then)
         self._then[f"c{number}"] = [texts[at] for texts in reversed(self._texts) if at < len(texts)]
 
     def _here(self, key: str) -> str:
-        """The key of the earlier request at the same place."""
+        """Return the key of the earlier request at the same place."""
         text, _, place = key.partition("/")
         there = [f"{then}/{place}" for then in self._then.get(text, ())]
         return next((one for known in (self._answers, self._at) for one in there if one in known), key)
 
     @property
     def keyless(self) -> bool:
-        """Whether an earlier version of prose_kernel has recorded all requests, without their keys."""
+        """Whether all requests were recorded without keys, by an earlier version of prose_kernel."""
         return bool(self._at) and not any(asked.id for asked in self._at.values())
 
     @property
@@ -208,8 +209,8 @@ class EarlierAnswers:
         reduced: Callable[[T], T] | None,
         keys: Keys,
     ) -> tuple[T, Answered] | None:
-        """Return the answer that the earlier run got to this request, and its record; None if it has to be asked.
-        `reduced` makes the part of an answer that is recorded, `keys` are those of the run."""
+        """Return the earlier run's answer to this request, and its record; None if it has to be asked. `reduced`
+        returns the part of an answer that is recorded; `keys` belong to the run."""
         one = self.find(asked, request)
         if one is None:
             return None
@@ -233,7 +234,7 @@ class EarlierAnswers:
         return value, Answered(asked.key, codec.encode(value), at_once=at_once, aside=aside, kept=then)
 
     def find(self, asked: Asked, request: Request) -> EarlierAnswer | None:
-        """Return the answer that a request may use if its files are unchanged; None: it has to be asked."""
+        """Return the answer that a request may use if its files are unchanged; None if it has to be asked."""
         if asked.kind not in KINDS:
             return None
         one, reason = self._candidate(asked)
@@ -247,7 +248,7 @@ class EarlierAnswers:
         return one
 
     def use(self, key: str, one: EarlierAnswer, request: Request | None = None) -> Mapping[str, object]:
-        """The request with this key has got this answer. Returns the notes that are kept with it: not its
+        """Use an answer for the request with this key. Returns the notes that are kept with it, which exclude its
         consumption."""
         one.used = True
         self.kept.append(key)
@@ -257,17 +258,17 @@ class EarlierAnswers:
         return notes
 
     def _refuse(self, asked: Asked, reason: str, detail: str = "") -> None:
-        """A request has to be asked, for a reason of `_WORDS`; `detail` replaces its words."""
+        """Note why a request has to be asked: a key of `_WORDS`, whose text `detail` replaces."""
         self._reasons[asked.key] = reason, detail
 
     def begins(self, asked: Asked) -> None:
-        """The outside is asked. Before that, a branch may lose its race to one with a kept answer."""
+        """Note that a request is really asked. Before that, its branch may lose a race to one with a kept answer."""
         if asked.kind in KINDS:
             self._refused[asked.key] = asked, *self._reasons.pop(asked.key, ("changed", ""))
             self._effects = self._effects or asked.kind in ("command", "gate")
 
     def answered(self, asked: Asked, answered: Answered) -> None:
-        """A request of this run has got an answer; in a replay, also one that it had kept."""
+        """Note that a request of this run has its answer; in a replay, possibly one that it had kept."""
         if answered.kept:
             if (one := self._answers.get(answered.kept)) is not None and not one.used:
                 self.use(asked.key, one)
@@ -277,8 +278,8 @@ class EarlierAnswers:
             self._effects = self._effects or (asked.kind == "session" and has_written(answered))
 
     def _candidate(self, asked: Asked) -> tuple[EarlierAnswer | None, str]:
-        """The answer to an equal request: that of the same place, else the next unused one; None, and why there is
-        none."""
+        """Return the answer to an equal request at the same place, else the next unused one. Without one, return None
+        and the reason."""
         here, equal = self._answers.get(self._here(asked.key)), self._equal[asked.id]
         if self._rules.instead.get(asked.key, NOTHING) is None:
             return None, "model"
@@ -291,7 +292,7 @@ class EarlierAnswers:
         return None, "older" if here is not None and not here.asked.id else "changed"
 
     def _refusal(self, asked: Asked, request: Request, one: EarlierAnswer) -> str:
-        """Why an answer to an equal request may not be used; "" if it may."""
+        """Return why an answer to an equal request may not be used; "" if it may."""
         declares = isinstance(request, CommandRequest) and request.declares_files
         if one.asked.key in self._rules.again:
             one.used = True
@@ -310,20 +311,20 @@ class EarlierAnswers:
         return ""
 
     def _is_left(self, order: int, path: str, then: str, now: str) -> bool:
-        """Whether an answer after the one with this `order` had left the file as it is now, and nothing that may write
+        """Return whether the answer at `order` or a later one left the file as it is now, and nothing that may write
         files has been asked again."""
         last, digest = self._written.get(path, (-1, ""))
         return not self._effects and last >= order and digest == now
 
     @cached_property
     def _written(self) -> dict[str, tuple[int, str]]:
-        """The last digest of each file that the earlier run is known to have written, after the order of the answer."""
+        """The last known digest of each file that the earlier run wrote, and the position of that answer."""
         return {path: (one.order, digest) for one in self._answers.values() for path, digest in one.written()}
 
-    # ------------------------------------------------------------ what was asked
+    # ------------------------------------------------------------ requests that were asked again
 
     def asked_again(self) -> Iterator[AskedAgain]:
-        """The requests that were asked, in their order, each with the reason."""
+        """Yield the requests that were asked, in their order, with their reasons."""
         for asked, reason, words in self._refused.values():
             near = self._near(asked)
             if near is None and reason == "changed":
@@ -336,8 +337,8 @@ class EarlierAnswers:
             yield AskedAgain(asked, why, words or _WORDS.get(reason, ""), near, differs)
 
     def _near(self, asked: Asked) -> Asked | None:
-        """The earlier request at the same place, else one that shares parts with this one, without those whose answers
-        were used."""
+        """Return the earlier request at the same place, else one that shares parts with this one. Only requests whose
+        answers were not used count."""
         there = self._here(asked.key)
         here, answer = self._at.get(there), self._answers.get(there)
         if here is not None and here.kind == asked.kind and not (answer is not None and answer.used):
@@ -358,5 +359,5 @@ def _next_attempt(key: str) -> str:
 
 
 def _telling(parts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The parts that few requests have in common."""
+    """Yield the parts that few requests have in common."""
     return ((name, part) for name, part in parts.items() if name not in COMMON)

@@ -1,8 +1,8 @@
-"""Everything that can happen in a run, in the language's words. One vocabulary, many listeners.
+"""The events of a run: everything that a listener can observe.
 
-An event says what happened, where (`place`), and with which request or result. It never holds anything formatted for a
-person. Listeners are called in order, synchronously, in the machine's loop; a listener never changes what happens.
-Durations and run ids in results are volatile: a listener that writes something down puts them into metadata only.
+An event has a kind, a place, and the request or result that it is about, but no text formatted for a person. Listeners
+are called in order, synchronously, in the machine's event loop, and must not affect the run. Durations and run ids in
+results are volatile: a listener that writes an event down puts them only into metadata.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from prose_kernel.runtime.values import Value
 
 
 class BranchStep(Struct, frozen=True):
-    """One level of concurrency around a statement: which parallel construct, which branch.
+    """One level of concurrency around a statement: the number of the `parallel` construct, and the branch in it.
 
     `parallel` numbers the constructs of a run in source order; `index` is the branch or iteration, from 0; `label` is
-    the branch name, or its letter-less position `_1` for unnamed branches, or `i0` for iterations.
+    the branch name, `_1` (its position) for an unnamed branch, or `i0` for an iteration.
     """
 
     parallel: int
@@ -49,8 +49,8 @@ class Place(NamedTuple):
 
     `ordinal` is the 1-based number of the top-level executable statement, counted over the run (7.3); `depth` the
     nesting of block frames; `program` the chain of import directories, empty for the root program. `kind` is the kind
-    of the statement or expression: `exec`, `session`, `parallel`, `let`; `at` the path of the branch there, to which
-    each request adds its own step.
+    of the statement or expression: `exec`, `session`, `parallel`, `let`; `at` the path of the branch, to which each
+    request adds its own step.
     """
 
     source: Source
@@ -86,17 +86,17 @@ class RunEnded(Event, frozen=True):
 
 
 class CellStarted(Event, frozen=True):
-    """A cell, or the one text of a file, begins to execute. `valued` is the kind of the statement that will give it its
-    value, "" without one."""
+    """A cell, or the text of a file, begins to run. `valued` is the kind of the statement that determines its value, ""
+    without one."""
 
     index: int
     valued: str = ""
 
 
 class Bound(Event, frozen=True):
-    """A statement bound a value to a name. `previous`: the name had a value before.
+    """A statement bound a value to a name. `previous` means that the name had a value before.
 
-    `spawned` says what made the value, when it came straight from a spawn; `looped` that a loop runs around it.
+    `spawned` is the kind of spawn whose result was bound directly; `looped` means that the statement is in a loop.
     """
 
     name: str
@@ -109,16 +109,16 @@ class Bound(Event, frozen=True):
 
 
 class StatementDone(Event, frozen=True):
-    """A top-level statement that bound nothing ended, with its value (None when it has none)."""
+    """A top-level statement that bound nothing ended, with its value (None if it has none)."""
 
     value: Value
 
 
 class CommandStarted(Event, frozen=True):
-    """`spawn` is unique in the run and ties the events of one command or session together.
+    """A command starts. `spawn` is a number, unique in the run, shared by all events of one command or session.
 
-    `bound_to` is the name that will take the value. `consumed`: the surrounding code uses the value, by a name or
-    otherwise; without it the exec is bare. `format` is what its output is declared to be.
+    `bound_to` is the name that will take the value. `consumed` means that the surrounding code uses the value, by a
+    name or otherwise; without it the exec is bare. `format` is the declared format of its output.
     """
 
     spawn: int
@@ -130,7 +130,7 @@ class CommandStarted(Event, frozen=True):
 
 
 class CommandOutput(Event, frozen=True):
-    """`omitted` came before `text` and isn't displayed."""
+    """A command printed `text`. `omitted` describes output before it that isn't displayed."""
 
     spawn: int
     stream: Stream
@@ -139,8 +139,8 @@ class CommandOutput(Event, frozen=True):
 
 
 class CommandFinished(Event, frozen=True):
-    """The last attempt of a command has ended; `Retried` reports earlier ones. `raised`: the outcome became an error of
-    the program (`on-fail: throw`)."""
+    """The last attempt of a command has ended; `Retried` reports earlier ones. `raised` means that the result became an
+    error of the program (`on-fail: throw`)."""
 
     spawn: int
     request: CommandRequest
@@ -154,7 +154,7 @@ class CommandFinished(Event, frozen=True):
 
 
 class FileShown(Event, frozen=True):
-    """A command has ended, and the file that it was to show (`display`) was read."""
+    """A command has ended, and the file named by its `display` property was read."""
 
     spawn: int
     file: ShownFile
@@ -167,7 +167,7 @@ class SessionStarted(Event, frozen=True):
 
 
 class SessionProgressed(Event, frozen=True):
-    """`tool` is a call that is over, after `seconds` (volatile)."""
+    """`tool` is a finished call of a tool, which took `seconds` (volatile)."""
 
     spawn: int
     kind: Literal["text", "note", "tool"]
@@ -177,8 +177,8 @@ class SessionProgressed(Event, frozen=True):
 
 
 class SessionFinished(Event, frozen=True):
-    """Success has `result`, `key` and the answer as a value; failure has `error`, and `final` when no retry follows.
-    `consumed`: the surrounding code uses the answer."""
+    """A successful session has `result`, `key` and the answer as `value`; a failed one has `error`, and `final` if no
+    retry follows. `consumed` means that the surrounding code uses the answer."""
 
     spawn: int
     request: SessionRequest
@@ -192,8 +192,8 @@ class SessionFinished(Event, frozen=True):
 
 
 class Retried(Event, frozen=True):
-    """Retry `attempt` of `maximum` is about to start, after `delay` seconds. `why` is the failure of a command, which
-    has no other event for it."""
+    """Retry `attempt` of `maximum` starts after `delay` seconds. `why` is the failure of a command, for which there is
+    no other event."""
 
     spawn: int
     attempt: int
@@ -203,7 +203,7 @@ class Retried(Event, frozen=True):
 
 
 class ParallelStarted(Event, frozen=True):
-    """`labels` are the branch names in source order (None for an unnamed one); iterations have `items` instead."""
+    """`labels` are the branch names in source order (None for unnamed branches); iterations have `items` instead."""
 
     parallel: int
     labels: tuple[str | None, ...]
@@ -214,8 +214,8 @@ class ParallelStarted(Event, frozen=True):
 
 
 class BranchFinished(Event, frozen=True):
-    """`place.branches` already ends with the branch itself. `command` is the result of the last command in it
-    that failed and raised nothing: such a branch is `done` for the program and shown as failed."""
+    """`place.branches` already ends with the branch itself. `command` is the result of the last command in it that
+    failed without an error: such a branch is `done` for the program but shown as failed."""
 
     parallel: int
     index: int
@@ -231,15 +231,15 @@ class ParallelJoined(Event, frozen=True):
 
 
 class LoopPass(Event, frozen=True):
-    """A pass begins; `index` from 0, `maximum` None when unbounded. Emitted before the condition is tested."""
+    """A pass begins, before its condition is tested. `index` counts from 0; `maximum` is None for an unbounded loop."""
 
     index: int
     maximum: int | None
 
 
 class LoopLeft(Event, frozen=True):
-    """`reason` is `max`, `break`, `no-progress`, or the condition's text with its markers; `end` for a fixed loop,
-    `raised` when an error, a `return` or an interrupt leaves it."""
+    """`reason` is `max`, `break`, `no-progress`, the condition's text with its markers, `end` for a loop with a fixed
+    number of passes, or `raised` if an error, a `return` or an interrupt left it."""
 
     index: int
     maximum: int | None
@@ -258,7 +258,7 @@ class BlockLeft(Event, frozen=True):
 
 
 class JudgeAsked(Event, frozen=True):
-    """A question is about to be answered; `Judged` follows if it is decided. `at` is the path of the question."""
+    """A question is about to be asked; `Judged` follows if it is decided. `at` is the path of the question."""
 
     question: str
     at: str = ""
@@ -266,7 +266,8 @@ class JudgeAsked(Event, frozen=True):
 
 class Judged(Event, frozen=True):
     """A question was answered. `answer` is a boolean, None for uncertain, a label, or extracted data; `details` is
-    volatile metadata. `at` is the path of the question, `about` the value that a criterion of VVM is about, as text."""
+    volatile metadata. `at` is the path of the question; `about` is the text of the value that a VVM criterion
+    judges."""
 
     question: str
     answer: Value
@@ -288,7 +289,7 @@ class OptionChosen(Event, frozen=True):
 
 
 class Constrained(Event, frozen=True):
-    """A value was held against requirements: how many there are, those that it violates, and the bounds as hints."""
+    """A value was checked against requirements: their number, the violated ones, and the bounds as hints."""
 
     name: str
     requirements: int
@@ -310,7 +311,7 @@ class FinallyEntered(Event, frozen=True):
 
 
 class PipeProgressed(Event, frozen=True):
-    """`index` items of `total` are about to be done: 1-based number of the item that begins."""
+    """An operation over `total` items begins with item number `index`, which counts from 1."""
 
     operation: Literal["map", "filter", "pmap", "reduce"]
     index: int
@@ -327,7 +328,7 @@ class GateResolved(Event, frozen=True):
 
 
 class ProgramCalled(Event, frozen=True):
-    """`path` is that of the import, as written; `inputs` are the inputs that a call must supply."""
+    """`path` is the path of the import, as written; `inputs` are the inputs that a call must supply."""
 
     alias: str
     directory: str
@@ -348,14 +349,14 @@ class Failed(Event, frozen=True):
 
 
 class Warned(Event, frozen=True):
-    """A run-time warning (W011, W118, E219 with fallback …)."""
+    """A warning at run time (W011, W118, E219 with fallback, and others)."""
 
     code: str
     message: str
 
 
 class StoreWaits(Event, frozen=True):
-    """The run waits for the store, at most so many seconds; `reason` None: no longer. It belongs to no statement."""
+    """The run waits for the store, for at most `seconds`; `reason` None ends the wait. It belongs to no statement."""
 
     store: str
     reason: str | None = None
@@ -363,9 +364,9 @@ class StoreWaits(Event, frozen=True):
 
 
 def handlers(methods: Mapping[str, Any]) -> dict[type[Event], Callable[..., Any]]:
-    """For each kind of event the method that is named after it: `on_command_started` for `CommandStarted`.
+    """Return the handler method for each kind of event, by its name: `on_command_started` for `CommandStarted`.
 
-    A listener's class calls it with its own names, `vars()`, below its methods. A name that fits no event is an error.
+    A listener's class calls it with `vars()` below its methods. A name that fits no event is an error.
     """
     return {_KINDS[name]: method for name, method in methods.items() if name.startswith("on_")}
 
@@ -374,14 +375,14 @@ _KINDS: Final = {"on_" + re.sub(r"\B[A-Z]", r"_\g<0>", kind.__name__).lower(): k
 
 
 Listener = Callable[[Event], None]
-"""Receives events; with an attribute `kinds`, a collection of event classes, only those."""
+"""Receives events: only those of the classes in its attribute `kinds`, if it has one."""
 
 
 class Audience(dict[type[Event], tuple[Listener, ...]]):
-    """Listeners by kind of event: `audience[LoopPass]` are those that hear it, found by one look-up of a dict.
+    """Listeners by kind of event: `audience[LoopPass]` are the listeners for it, found by one look-up in a dict.
 
-    Machines check for listeners before they create an event, because events of each pass of a loop are costly. An
-    audience may be a listener of others, which then know whom it adds and removes.
+    Machines check for listeners before they create an event, because an event for each pass of a loop is costly. An
+    audience may be a listener of other audiences, which follow its changes.
     """
 
     def __init__(self, listeners: Iterable[Listener] = ()) -> None:
@@ -427,7 +428,7 @@ class Audience(dict[type[Event], tuple[Listener, ...]]):
 
 
 class UnreportedBegins:
-    """The begin events of open activities that no listener received; listeners of later events need them."""
+    """The begin events of open activities that no listener has received, but that listeners of later events need."""
 
     def __init__(self) -> None:
         self._open: dict[object, list[Event]] = {}
@@ -452,10 +453,10 @@ class UnreportedBegins:
                 self._open[type(event)] = [event]
 
     def forget_activities(self) -> None:
-        """The text is over, and with it all that began in it: an interrupt reports no end of them."""
+        """Drop the activities of a text that has ended: after an interrupt, no events report their end."""
         self._open = {key: events for key, events in self._open.items() if key in (RunStarted, CellStarted)}
 
     def take(self) -> list[Event]:
-        """These events, in order; from then on there are none."""
+        """Return these events in order, and forget them."""
         found, self._open = [event for events in self._open.values() for event in events], {}
         return found

@@ -1,8 +1,8 @@
-"""What runs a program of any language: one `ExecutionContext` for each line of control in it. All programs of a machine
-share a host (`host.py`); each has a `Run` (`program_run.py`).
+"""The execution context of a program in any language: one for each line of control, the root or a branch. All programs
+of a machine share a host (`host.py`); each has a `Run` (`program_run.py`).
 
-An execution context holds what steers: whose turn it is, the race it takes part in, whether it has been cancelled, its
-deterministic path, its numbers. Names, scopes and caught errors belong to the language, whose context extends this one.
+An execution context holds the control state: turns, races, cancellation, the deterministic path, numbers. Names, scopes
+and caught errors belong to the language, whose context class extends this one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=RunError)
 
 _HEAD: Final = 200
-"""Characters of a statement's first line that an error carries."""
+"""The most characters of a statement's first line in an error."""
 
 
 class Node(Protocol):
@@ -51,8 +51,8 @@ class Node(Protocol):
 class CancellationState:
     """Whether a branch is cancelled.
 
-    `stopped`: it has been cancelled by its siblings; it may finish, but starts nothing new. `closed_by`: the run is
-    ending by this exception; each further request to the outside raises it again.
+    `stopped` means that its siblings have cancelled it: it may finish, but starts nothing new. `closed_by` is the error
+    that ends the run; each further request to the outside raises it again.
     """
 
     stopped: bool = False
@@ -60,7 +60,7 @@ class CancellationState:
 
 
 class RaceGate:
-    """A branch may not ask the outside for anything before it is let go: its turn in a recorded race has not come.
+    """Blocks the requests of a branch until its turn in a recorded race.
 
     `arrived` is called when the branch reaches its first request.
     """
@@ -100,10 +100,10 @@ class RaceGate:
 
 @dataclass(eq=False, repr=False)
 class ControlFlow(Exception):
-    """How a program leaves a body early. No error: no handler of the program sees it.
+    """Leaves a body of a program early. It isn't an error, and no handler of the program catches it.
 
-    `return` is `valued` when it gives a value, and so is an anonymous `output` of OpenProse. `fields`: the value is an
-    object literal, whose keys become the outputs of a program; without `outputs` a cell gives none.
+    `valued` is set for a `return` with a value and an anonymous `output` of OpenProse. `fields` means that the value is
+    an object literal, whose keys become the outputs of a program; without `outputs` a cell produces none.
     """
 
     how: Literal["return", "break", "continue"]
@@ -116,18 +116,19 @@ class ControlFlow(Exception):
         self._settled = self.valued
 
     def passed(self, value: Value) -> None:
-        """The value of what ran before in a body that is left, for a bare `return`; the innermost body counts."""
+        """Set the value of the statements before a bare `return` in the body that it leaves. The innermost body
+        counts."""
         if not self._settled:
             self.value, self._settled = value, True
 
 
 _ENDS: Final = 10
-"""Calls at both ends of a long stack that are shown."""
+"""The number of calls shown at each end of a long stack."""
 _F = TypeVar("_F")
 
 
 def shortened_stack(frames: Sequence[_F], line: Callable[[_F], str]) -> tuple[str, ...]:
-    """One line for each frame; a long recursion is shortened in the middle."""
+    """Return one line for each frame; a long recursion is shortened in the middle."""
     more = len(frames) - 2 * _ENDS
     if more <= 0:
         return tuple(map(line, frames))
@@ -138,12 +139,12 @@ def shortened_stack(frames: Sequence[_F], line: Callable[[_F], str]) -> tuple[st
 class ExecutionContext:
     """One line of control: the root of a run, or one branch.
 
-    `path` says deterministically where control is (`c2/3/b1/i0`: second cell, third statement, second branch, first
-    iteration). Each request to the outside has its own path below it, from `at`: the same in every run of the program,
-    and never given twice. `crossings` counts the calls from one language into another on the way here.
+    `path` is its deterministic position (`c2/3/b1/i0`: second cell, third statement, second branch, first iteration).
+    Each request to the outside gets its own path below it from `at`: the same in every run of the program, and unique.
 
-    `called_by` is the line of control that waits for this one, where that is another one: a program has called it, or
-    another language. `guarded` counts the handlers of errors around the running statement.
+    `called_by` is the line of control that waits for this one after a call of a program or of another language.
+    `crossings` counts the calls from one language into another that led here. `guarded` counts the handlers of errors
+    around the running statement.
     """
 
     language: ClassVar[str]
@@ -160,7 +161,7 @@ class ExecutionContext:
     statement: Any = None
     branches: tuple[BranchStep, ...] = ()
     budgets: tuple[Budget, ...] = ()
-    """The budgets of the calls on the way here, in addition to the run's."""
+    """The budgets of the calls that led here, in addition to the run's budget."""
     cancellation: CancellationState = field(default_factory=CancellationState)
     race_gate: RaceGate | None = None
     counts: dict[str, int] = field(default_factory=dict)
@@ -168,13 +169,13 @@ class ExecutionContext:
     called_by: ExecutionContext | None = None
     guarded: int = 0
     answered: tuple[str, Any] | None = None
-    """The request that was answered last, and the statement that it belongs to."""
+    """The key of the last answered request, and the statement that asked it."""
 
     def __post_init__(self) -> None:
         self.host, self.numbers, self.recent = self.run.host, self.run.numbers, self.run.recent
 
     def branch(self, step: BranchStep, iteration: int | None, repeat: int, split: ForkAllocation) -> Self:
-        """A context for one branch or iteration."""
+        """Return a context for one branch or iteration."""
         sign = "b" if iteration is None else "i"
         again = f"~{repeat}" if repeat else ""
         child = self._inner(iteration, f"{self.path}/{sign}{step.index}{again}")
@@ -190,8 +191,8 @@ class ExecutionContext:
         return child
 
     def go_on_from(self, caller: ExecutionContext) -> Self:
-        """Be the same line of control as a context of another language, which waits meanwhile: its turn, branch, path,
-        numbers and cancellation. Returns itself. Raises `UsageError` when the caller only evaluates something."""
+        """Continue the line of control of a context of another language, which waits meanwhile: with its branch, path,
+        numbers and cancellation. Returns itself. Raises `UsageError` if the caller belongs to a debugger evaluation."""
         if caller.host is not self.host:
             raise UsageError("no function of another language is called while the debugger evaluates")
         self.numbers, self.recent, self.statement = caller.numbers, caller.recent, caller.statement
@@ -200,25 +201,25 @@ class ExecutionContext:
         return self.called_from(caller)
 
     def called_from(self, caller: ExecutionContext) -> Self:
-        """The caller waits until this line of control has come to its end. Returns itself."""
+        """Record that `caller` waits for the end of this line of control. Returns itself."""
         self.branches, self.cancellation, self.race_gate = caller.branches, caller.cancellation, caller.race_gate
         self.called_by, self.guarded, self.budgets = caller, caller.guarded, caller.budgets
         return self
 
     def _inner(self, iteration: int | None, path: str) -> Self:
-        """A context with the names that a branch sees; the language's business."""
+        """Return a context with the names that a branch sees; implemented by each language."""
         raise NotImplementedError
 
     # ------------------------------------------------------------ paths
 
     def count(self, what: str) -> int:
-        """The next number of its kind in this context, from 0."""
+        """Return the next number for the counter `what` of this context, from 0."""
         number = self.counts.get(what, 0)
         self.counts[what] = number + 1
         return number
 
     def at(self, what: Literal["exec", "session", "judge", "input", "gate", "load", "program", "file", "store"]) -> str:
-        """The path of the next request of its kind: `c2/3/b1/s0`."""
+        """Return the path of the next request of this kind: `c2/3/b1/s0`."""
         return f"{self.path}/{_SIGNS[what]}{self.count(what)}"
 
     # ------------------------------------------------------------ events
@@ -246,7 +247,7 @@ class ExecutionContext:
     # ------------------------------------------------------------ errors
 
     def announce(self, error: RunError, node: Node) -> None:
-        """Note the first statement that an error leaves, and the stack, and notify the listeners."""
+        """Set the statement and the stack of a new error, and notify the listeners. Does nothing the second time."""
         if "statement" in error.details or isinstance(error, StoreFailed):
             return
         located(self, error, node)
@@ -259,7 +260,7 @@ class ExecutionContext:
             self.emit(Failed(self.place(node), error))
 
     async def failing(self, error: RunError, node: Node) -> None:
-        """The same for a statement that can wait: a hook may hold it."""
+        """Announce an error in a statement that can wait, and let a hook pause the program there."""
         if "statement" in error.details or isinstance(error, StoreFailed):
             return
         self.announce(error, node)
@@ -272,18 +273,18 @@ class ExecutionContext:
         return {}
 
     def stack_lines(self) -> tuple[str, ...]:
-        """One line for each call on the way here, innermost first."""
+        """Return one line for each call that led here, innermost first."""
         return ()
 
     def catches(self, error: RunError) -> bool:
-        """Whether a handler here catches an error. One about a budget of the program or its run is caught so often that
-        the program can end in good order, but not continue to ask for ever."""
+        """Return whether a handler here may catch an error. A spent budget of the program or its run may be caught so
+        often that the program can clean up, but not for ever."""
         if error.unanswered:
             return False
         if not isinstance(error, BudgetSpent) or error.of_one_session:
             return True
         key, caught, given = error.budget, self.host.caught_budgets, self.host.budget
-        from_outside = given is not None and key == given.key != budgets.RUN  # that of an evaluation, over many runs
+        from_outside = given is not None and key == given.key != budgets.RUN  # the budget of an evaluation of many runs
         if from_outside or caught[key] >= budgets.MOST_CAUGHT:
             return False
         caught[key] += 1
@@ -291,7 +292,7 @@ class ExecutionContext:
 
     @contextmanager
     def within(self, *more: Budget) -> Iterator[None]:
-        """A context whose requests count for these budgets, too."""
+        """Count the requests inside the block for these budgets, too."""
         outer, self.budgets = self.budgets, (*self.budgets, *more)
         try:
             with ExitStack() as times:
@@ -301,10 +302,11 @@ class ExecutionContext:
         finally:
             self.budgets = outer
 
-    # ------------------------------------------------------------ paused
+    # ------------------------------------------------------------ paused programs
 
     def frames(self, node: Node) -> tuple[StackFrame, ...]:
-        """The calls on the way here with the names that each sees, innermost first; `node` is the statement here."""
+        """Return the calls that led here with the names that each sees, innermost first; `node` is the statement
+        here."""
         return cast("tuple[StackFrame, ...]", self._paused_program.frames(self, node))
 
     @property
@@ -313,25 +315,26 @@ class ExecutionContext:
         return cast("int", self._paused_program.level(self))
 
     async def evaluate(self, frame: StackFrame, text: str) -> Value:
-        """The value of an expression, as one of these frames sees its names. It may call what the program defines, but
-        not ask the outside, and what it binds is forgotten. Raises `CompileError`, `RunError` and `UsageError`."""
+        """Return the value of an expression, with the names of one of these frames. It may call what the program
+        defines, but not ask the outside, and its bindings are dropped. Raises `CompileError`, `RunError` and
+        `UsageError`."""
         return cast("Value", await self._paused_program.evaluate(self, frame, text))
 
     @property
     def _paused_program(self) -> Any:
         return importlib.import_module(self.paused_program)
 
-    # ------------------------------------------------------------ keeping
+    # ------------------------------------------------------------ storing
 
     async def flush(self) -> None:
-        """Everything bound so far can be seen from outside afterwards. Raises `StateError`."""
+        """Store everything bound so far, so that other processes can see it. Raises `StateError`."""
         progress = self.run.progress
         if progress.unsaved or progress.dirty:
             await self.keep(self.run.flush)
         self.warn_lost()
 
     async def keep(self, flush: Callable[[], Awaitable[None]]) -> None:
-        """Call `flush`. Its failure is recorded, so that a resumed program fails here again, or called_from from here.
+        """Call `flush`. A failure is recorded, so that a resumed program fails here again or continues from here.
         Raises `StateError`."""
         journal, at = self.host.journal, self.at("store")
         if journal is not None:
@@ -344,7 +347,7 @@ class ExecutionContext:
             raise
 
     def warn_lost(self) -> None:
-        """Warn, once in a run, when the store has given up the disk (E219)."""
+        """Warn, once in a run, that the store no longer writes to the disk (E219)."""
         lost = self.run.store.lost
         if lost is not None and not self.host.lost_warned:
             self.host.lost_warned = True
@@ -353,17 +356,17 @@ class ExecutionContext:
     # ------------------------------------------------------------ waiting
 
     async def admitted(self) -> None:
-        """Wait until this branch may ask the outside: call before making what `outside` waits for."""
+        """Wait until this branch may ask the outside. Call it before creating the awaitable for `outside`."""
         if self.race_gate is not None and not self.race_gate.over:
             await self.race_gate.wait()
 
     def require_open(self) -> None:
-        """Raise what the run is ending by, if it is: nothing more is asked of the outside then."""
+        """Raise the error that is ending the run, if there is one, before another request is made."""
         if self.cancellation.closed_by is not None:
             raise self.cancellation.closed_by
 
     async def outside(self, waiting: Awaitable[T]) -> T:
-        """Wait for something outside of the program; the turn goes to other branches meanwhile."""
+        """Wait for something outside of the program; other branches get the turn meanwhile."""
         turns = self.host.scheduler
         wait = Suspension(waiting, turns.ends)
         try:
@@ -383,10 +386,10 @@ class ExecutionContext:
         kept: Callable[[T], T] | None = None,
         whole: Callable[[T], T] | None = None,
     ) -> T:
-        """Have the outside answer a request: the one way out of a program.
+        """Return the answer of the outside to a request: the only way out of a program.
 
-        `kind` is the type of the answer. `limited` requests share the places that the concurrency setting gives to
-        commands and sessions. `Journal.answer` describes the other parameters and what is recorded.
+        `kind` is the type of the answer. `limited` requests count for the concurrency limit of commands and sessions.
+        `Journal.answer` describes the other parameters and the records.
         """
         if not isinstance(request, Wait):
             self.require_open()
@@ -420,7 +423,7 @@ class ExecutionContext:
 
     @contextmanager
     def _counted(self, active: tuple[Budget, ...], request: Request) -> Iterator[None]:
-        """A context whose requests count for these budgets. A budget that is nearly spent gives notice."""
+        """Count the request inside the block for these budgets. Afterwards, emit the budgets' warnings."""
         try:
             with ExitStack() as times, budgets.counting(active, self._named):
                 for budget in active:
@@ -440,12 +443,12 @@ class ExecutionContext:
         return f"line {line}, `{head(self.source, statement)}`"
 
     def note(self, key: str, kind: type[T], look: Callable[[], T]) -> T:
-        """Look something up outside without waiting; a resumed run gets the same."""
+        """Return the result of a lookup outside that doesn't wait; a resumed run gets the recorded result."""
         journal = self.host.journal
         return look() if journal is None else journal.note(key, kind, look)
 
     async def breathe(self) -> None:
-        """Let the front end be served, when this context has computed for a while. Call where `scheduler.due()`."""
+        """Let the event loop run after a long computation. Call it when `scheduler.due()`."""
         turns, journal = self.host.scheduler, self.host.journal
         if journal is not None and journal.interrupts_here():
             await journal.stand_still()
@@ -482,14 +485,14 @@ _SIGNS: Final = {
 
 
 def located(s: ExecutionContext, error: E, node: Node) -> E:
-    """The error, with its place set to the start of `node` unless it has one already."""
+    """Return the error, with its location set to the start of `node` unless it has one."""
     if error.location is None:
         error.location = s.location(node.span)
     return error
 
 
 def budget_of(s: ExecutionContext, key: str, title: str, limits: str) -> Budget:
-    """A budget as a program states it. `key` is unique in the program."""
+    """Return a budget that a program declares. `key` is unique in the program."""
     return Budget("/".join((key, *s.run.program)), title, parse(limits), s.host.ports.clock)
 
 
@@ -504,14 +507,14 @@ def agent_budget(s: ExecutionContext, name: str, limits: str) -> Budget:
 
 
 def head(source: Source, node: Node) -> str:
-    """The first line of a statement's text."""
+    """Return the first line of a statement's text."""
     start = node.span.start
     end = source.text.find("\n", start, start + _HEAD)
     return source.text[start : end if end >= 0 else start + _HEAD].strip()
 
 
 def forget_trace(error: BaseException) -> None:
-    """Drop what Python remembers about the way of an error, so that a kept error keeps nothing else alive."""
+    """Drop the traceback and causes of an error, so that a kept error keeps nothing else alive."""
     error.__traceback__ = None
     error.__context__ = None
     error.__cause__ = None

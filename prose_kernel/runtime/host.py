@@ -1,4 +1,4 @@
-"""What a root program shares with all programs that it imports: ports, listeners, scheduler, budgets."""
+"""The objects that a root program shares with all programs that it imports: ports, listeners, scheduler, budgets."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ from prose_kernel.runtime.statement_hook import StatementHook
 
 @dataclass(eq=False, repr=False)
 class Host:
-    """Shared by a root program and all that it imports: the ports, the listeners, the scheduler, the spawn numbers.
+    """The objects shared by a root program and its imports.
 
-    `preview` is None when a program runs. A language may have a mode in which it only lists the requests that it would
-    make; its constructs then ask this object where to continue. `hook` is called with each statement before it runs;
-    None if there is no hook. `concurrency` limits how many commands and sessions run at the same time (None: no limit);
-    it never changes results. `load` resolves imports. `supplied` holds input values given so far; the running text has
-    those in `supplied_to_text`: if it continues after a restore, later values only answer its questions. `find_run`
-    finds a completed run by its id or path, and raises `UsageError`. `contracts` is the way to decide whether a node of
-    a contract file keeps its promises, `needs_checked` whether the tools and environment variables that it names must
-    be on this machine. With `pipefail` commands run so where the program does not say.
+    - `hook` is called with each statement before it runs
+    - `concurrency` limits how many commands and sessions run at the same time, and never changes results
+    - `load` resolves imports
+    - `supplied` has the input values given so far, `supplied_to_text` those given to the running text: if the text
+      continues after a restore, later values only answer its questions
+    - `find_run` finds a completed run by its id or path, and raises `UsageError`
+    - `contracts` is how the promises of a contract file's node are checked; `needs_checked`: whether the tools and
+      environment variables that it names must be on this machine
+    - `pipefail` is the default of commands that do not set it
+    - `preview` is None while a program runs. In a language's preview mode, which only lists the requests that would be
+      made, the constructs ask this object where to continue
     """
 
     ports: Ports
@@ -47,9 +50,9 @@ class Host:
         self.listeners = tuple(self.listeners)
         self.supplied_to_text: Mapping[str, str] = self.supplied
         self.heard = Audience(self.listeners)
-        """The listeners of each kind of event. Hot loops check here before they create an event."""
+        """The listeners for each kind of event. Frequent code checks here before it creates an event."""
         self.loops: dict[OpenLoop, None] = {}
-        """The loops that run now, outer ones first."""
+        """The running loops, outer ones first."""
         self.permits = asyncio.Semaphore(self.concurrency) if self.concurrency is not None else None
         self.scheduler = Scheduler()
         self.names = SharedNames()
@@ -58,13 +61,13 @@ class Host:
         self.renderer: Any = None
         """Renders the targets of calls, in a language that has calls of contracts."""
         self.budget: Budget | None = None
-        """That of the run."""
+        """The budget of the run."""
         self.agent_budgets: dict[str, Budget] = {}
         self.caught_budgets: Counter[str] = Counter()
-        """How often programs have caught that a budget is spent, by its key."""
+        """How often programs have caught a spent budget, by the key of the budget."""
         self.lost_warned = False
         self.failed_commands: dict[tuple[BranchStep, ...], CommandResult] = {}
-        """By running branch: the last command in it that failed and raised nothing."""
+        """For each running branch, its last command that failed without an error."""
         self._spawns = 0
 
     def next_spawn(self) -> int:

@@ -1,6 +1,6 @@
-"""Recognize PNG, JPEG, GIF, WebP and PDF by their first bytes, with the size of the picture.
+"""Recognizes PNG, JPEG, GIF, WebP and PDF by their first bytes, and finds the size of the picture.
 
-A command that prints such bytes prints no text. They are kept unchanged, and the value has one line in their place
+If a command prints such bytes, they are kept unchanged, and the text of the value is one line that describes them
 (docs/reference/openprose.md 5.4).
 """
 
@@ -12,10 +12,10 @@ from hashlib import sha256
 from typing import Final
 
 LARGEST: Final = 10_000_000
-"""Bytes of one image that are kept and shown."""
+"""The largest image, in bytes, that is kept and shown."""
 
 PIXELS: Final = 100_000_000
-"""Of one image that is shown: a small file may unfold to more than a browser has room for."""
+"""The most pixels of an image that is shown: a small file may decompress to more than a browser can hold."""
 
 PNG: Final = b"\x89PNG\r\n\x1a\n"
 _JPEG: Final = b"\xff\xd8\xff"
@@ -30,9 +30,9 @@ _TITLES: Final = {
 }
 _SUFFIXES: Final = {"image/jpeg": "jpg", "application/pdf": "pdf"}
 _SEGMENTS: Final = 100_000
-"""Parts of a JPEG, or bytes that fill, up to which its size is looked for."""
+"""How many segments or fill bytes of a JPEG are searched for its size."""
 _FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
-"""Markers of JPEG that its size follows."""
+"""The JPEG markers that its size follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Picture:
 
     @property
     def suffix(self) -> str:
-        """That of a file of this kind, without the point."""
+        """The suffix of such a file, without the dot."""
         return _SUFFIXES.get(self.media, self.media.rpartition("/")[2])
 
     @property
@@ -64,12 +64,12 @@ class Picture:
 
 
 def file_name(drawn: Picture, data: bytes) -> str:
-    """A name for a file of these bytes, the same for the same bytes."""
+    """Return a name for a file of these bytes, the same for the same bytes."""
     return f"{sha256(data).hexdigest()[:16]}.{drawn.suffix}"
 
 
 def media_type(data: bytes) -> str:
-    """The type of what begins with `data`, by its first 12 bytes; "" for everything else."""
+    """Return the media type of `data`, by its first 12 bytes; "" if it is none of these."""
     if data.startswith(PNG):
         return "image/png"
     if data.startswith(_JPEG):
@@ -82,16 +82,16 @@ def media_type(data: bytes) -> str:
 
 
 def may_become_one(data: bytes) -> bool:
-    """Whether a stream of which so little has come may turn out to be a picture."""
+    """Return whether a stream with these first bytes may become a picture."""
     if data.startswith(b"RIFF"):
         return len(data) < 12 and b"WEBP".startswith(data[8:])
     return any(one.startswith(data) for one in (PNG, _JPEG, *_GIFS, _PDF, b"RIFF"))
 
 
 def begins_inside(data: bytes, at: int, final: bool) -> int:
-    """Return where a picture begins, or may begin, after text that stops being UTF-8 at `at`; -1: nowhere.
+    """Return where a picture begins, or may begin, after text that stops being UTF-8 at `at`; -1 if nowhere.
 
-    Only what cannot be mistaken counts there: PNG, and JPEG at that very place.
+    Only unmistakable formats count there: PNG, and JPEG exactly at `at`.
     """
     if data.startswith(_JPEG, at):
         return at
@@ -131,7 +131,7 @@ def _broken(media: str, data: bytes, width: int, height: int) -> str:
 
 
 def _png_problem(data: bytes) -> str:
-    """Walk its chunks: none of them may be cut, damaged or missing."""
+    """Return what is wrong with the chunks of a PNG: one is cut, damaged or missing; "" if nothing is."""
     from zlib import crc32
 
     at, drawn = len(PNG), False

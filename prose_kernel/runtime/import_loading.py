@@ -1,4 +1,4 @@
-"""Loading an import, the same for every language: a resumed run has the texts that it had then."""
+"""Loads imports for all languages. A resumed run gets the recorded texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 
 
 async def load(s: ExecutionContext, request: LoadRequest) -> LoadedProgram:
-    """The program that an import leads to. Raises what `LoadProgram` raises."""
+    """Return the imported program. Raises the errors of `LoadProgram`."""
     find = s.host.load
     assert find is not None
     found: list[LoadedProgram] = []

@@ -42,9 +42,9 @@ NO_KEYS: Final = Keys()
 class Journal:
     """Writes the records of a run, after replaying the `known` ones.
 
-    `keys` makes the keys of requests; it has the ids of the run and of those that it comes from. `clock` gives records
-    their time. `earlier` are the answers of a run of an earlier text, which requests use as far as they may.
-    `approved` are the approvals of gates that count (`Approvals`).
+    `keys` makes the keys of requests; it has the ids of the run and of the runs that it continues. `clock` provides the
+    times of records. `earlier` has the answers of a run of an earlier text, for requests that may use them.
+    `approved` has the approvals of gates that count (`Approvals`).
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Journal:
         self.answered_files = AnsweredFiles(keys)
         self.usable = earlier
         """The answers that the requests of the running text may use."""
-        self._hasty = False  # the text was interrupted so that it asks nothing more
+        self._hasty = False  # the text was interrupted and makes no more requests
         self.rewound = False
         self.now = self._recorder.now
         self.task: asyncio.Task[object] | None = None
@@ -84,7 +84,7 @@ class Journal:
 
     @property
     def abandoned(self) -> bool:
-        """Whether the person has interrupted the replay: no more requests are made, and the journal stays as it is."""
+        """Whether the person has interrupted the replay: no more requests are made, no more records are written."""
         return self._recorder.abandoned
 
     # ------------------------------------------------------------ asking
@@ -102,8 +102,8 @@ class Journal:
     ) -> T:
         """Return the answer to a request: the recorded one, or the result of `ask`.
 
-        `kept` reduces an answer to the part that is recorded, when the program gets it; it may write files. A record
-        that is written earlier holds what `whole` gives, which changes nothing. Raises the errors of `ask`.
+        `kept` reduces an answer to the part that is recorded when the program gets it; it may write files. If a record
+        is written before that, `whole` reduces the answer for it, without side effects. Raises the errors of `ask`.
         """
         if self._recorder.abandoned or self._hasty:
             raise asyncio.CancelledError
@@ -114,7 +114,7 @@ class Journal:
             await self.stand_still()
         s.answered = described.key, s.statement
         asked, parked = replay.asked(described), None
-        if self._recorder.abandoned:  # the records were at their end, and whoever replays them asks nothing
+        if self._recorder.abandoned:  # the records have ended, and this replay makes no requests
             raise asyncio.CancelledError
         if asked is None:
             asked = self._new(described, request, also)
@@ -157,8 +157,7 @@ class Journal:
     async def _keep(
         self, s: ExecutionContext, request: Request, asked: Asked, kind: type[T], kept: Callable[[T], T] | None
     ) -> tuple[T] | None:
-        """Return the answer that an earlier run got to this request, in a tuple, and record it; None if it has to be
-        asked."""
+        """Return an earlier run's answer to this request, in a tuple, and record it; None if it has to be asked."""
         if self.usable is None:
             return None
         try:
@@ -174,8 +173,8 @@ class Journal:
         return (self._got(s, request, value),)
 
     def _with_files(self, s: ExecutionContext, request: Request, ask: Callable[[], Awaitable[T]]) -> tuple[Any, bool]:
-        """Return `ask` so that it also notes the files that the answer depends on, and those that it changes; and
-        whether it looks at files after the work."""
+        """Return `ask` extended so that it notes the files that the answer depends on and changes, and whether it reads
+        files after the work."""
         files, tree, delayed = s.host.ports.files, s.host.ports.tree, False
         if files is not None and isinstance(request, CommandRequest) and (request.declares_files or request.writes):
             ask = partial(with_files, files, request, self._keys.directory, cast("Any", ask))
@@ -199,7 +198,7 @@ class Journal:
         return value
 
     def _note(self, asked: Asked, answered: Answered) -> None:
-        """A request has its answer: a recorded one, a new one, or that of an earlier run."""
+        """Register the answer to a request: a recorded one, a new one, or one of an earlier run."""
         self.answered_files.add(asked, answered)
         if self.usable is not None:
             self.usable.answered(asked, answered)
@@ -233,7 +232,7 @@ class Journal:
         return self._got(s, request, how.moved.answer(value) if how.moved is not None else value)
 
     def _got(self, s: ExecutionContext, request: Request, value: T) -> T:
-        """A request gets an answer that is recorded."""
+        """Return a recorded answer to its request; the gates port is notified of decisions."""
         if isinstance(value, GateDecision) and isinstance(request, GateRequest):
             s.host.ports.gates.replayed(request, value)
         return value
@@ -253,7 +252,7 @@ class Journal:
         return found
 
     def noted(self, key: str) -> Noted | None:
-        """The result of this lookup, if it is the next record to replay."""
+        """Return the record of this lookup, if it is the next record to replay, else None."""
         coming = self._replay.coming
         return coming if isinstance(coming, Noted) and coming.key == key else None
 
@@ -273,7 +272,7 @@ class Journal:
             self._replay.go_live()
         self._recorder.write(Noted(key, codec.encode_error(error)))
 
-    # ------------------------------------------------------------ computing for long
+    # ------------------------------------------------------------ long computations
 
     def lets_others_go_first(self) -> bool:
         """Whether a branch that has computed for a long time has to wait for its turn; called at its yield points."""
@@ -299,11 +298,11 @@ class Journal:
         elif turns.is_running:
             turns.interrupted = partial(self._interrupt, 0)
             turns.stop_at = turns.looks + 1
-        elif not isinstance(self._recorder.last, Interrupted):  # else it is on its way: nothing has happened since
+        elif not isinstance(self._recorder.last, Interrupted):  # otherwise an interrupt is already on its way
             self._interrupt(0)
 
     def end_replay(self) -> None:
-        """End a replay of which nothing is left: what happens now comes after its last record."""
+        """End a replay that has no records left, so that new records follow its last one."""
         replay = self._replay
         if replay.active and replay.coming is None and not replay.parked:
             replay.go_live()
@@ -317,10 +316,10 @@ class Journal:
             self._replay.wake(one, Answered(one.asked.key, cancelled=True))
 
     def note_stop(self) -> None:
-        """Record that an exception ends the statement that runs in the current task, and computes without a wait.
+        """Record that an exception ends the statement of the current task while it computes without a wait.
 
-        A replay ends it at its beginning, which is the last position, or where it got the last answer. In a branch the
-        exception is an interrupt that does not wait: a replay ends the text, not the branch, at that position.
+        A replay ends it at the same position: at the beginning of the text, or after its last answer. In a branch the
+        exception is recorded as a hasty interrupt: a replay ends the text, not the branch, at that position.
         """
         self.end_replay()
         if self._replay.active:
@@ -358,7 +357,7 @@ class Journal:
         self._cancel()
 
     def interrupts_here(self) -> bool:
-        """Whether the text is interrupted at this yield point; if so, it is cancelled."""
+        """Return whether the text is interrupted at this yield point; if so, it is cancelled."""
         if self._replay.active:
             if self._turns.looks != self._turns.stop_at or not isinstance(self._replay.coming, Interrupted):
                 return False
@@ -372,14 +371,14 @@ class Journal:
     async def stand_still(self) -> None:
         """Wait until the interrupt reaches this branch."""
         if asyncio.current_task() is self.task:
-            await asyncio.sleep(0)  # it has, where the branch is the text itself
+            await asyncio.sleep(0)  # if the branch is the text itself, it is cancelled already
         await self._turns.park()
 
     # ------------------------------------------------------------ texts
 
     def begins(self, text: Text) -> None:
-        """Record or replay the beginning of a text. If a resumed run recorded another text here, that one and all
-        later records are invalidated."""
+        """Record or replay the beginning of a text. If the journal has another text here, that text and all later
+        records are invalidated."""
         self._hasty = self._turns.completed = False
         if self._replay.active:
             coming = self._replay.coming
@@ -405,7 +404,7 @@ class Journal:
         """Record or replay the end of a text. Raises `ResumeMismatch` if it ended differently before."""
         if self._replay.active:
             stopped = isinstance(self._replay.coming, Interrupted)
-            if stopped:  # it came after the last position of the text
+            if stopped:  # the interrupt came after the last position of the text
                 self._replay.advance()
             coming, status = self._replay.coming, "interrupted" if stopped else record.status
             if isinstance(coming, Ended) and (coming.number, coming.status) == (record.number, status):
@@ -416,6 +415,6 @@ class Journal:
 
 
 def is_same(then: Text, now: Text) -> bool:
-    """Whether a text that begins is the recorded one."""
+    """Return whether a new text is the recorded one."""
     same = (then.language, then.text, then.inputs, then.supplied) == (now.language, now.text, now.inputs, now.supplied)
     return same and then.directory == now.directory

@@ -1,4 +1,4 @@
-"""Approvals of gates in a journal: each counts only if a person has given or confirmed it."""
+"""Approvals of gates in a journal. An approval counts only if a person has given or confirmed it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from prose_kernel.runtime.journal_records import Answered, Asked
 from prose_kernel.runtime.requests import Described
 
 Approved = tuple[str, str, str, bytes]
-"""An approval in a journal: the key of its request, the name of the gate ("" in journals of earlier versions), what was
-asked, and the decision as it is written there. Ids of the run are left out."""
+"""An approval in a journal: the key of its request, the name of the gate ("" in journals of earlier versions), the text
+of the question, and the decision as it is written there. Ids of the run are left out."""
 
 _HINT: Final = "resume the run once more: it lists the approvals, and asks"
 
 
 class Approvals:
-    """The approvals that count in a replay, because a person gave or confirmed them in this process; later ones are
-    added to `confirmed`. None: all recorded approvals count, for records that were never in a file. A `complete` run
-    has ended: if one of its approvals isn't confirmed, nothing more is asked."""
+    """The approvals that count in a replay, because a person gave or confirmed them in this process. Later ones are
+    added to `confirmed`. If it is None all recorded approvals count, for records that were never in a file. A
+    `complete` run has ended: if one of its approvals isn't confirmed, no live request is made."""
 
     def __init__(self, confirmed: set[Approved] | None, run_ids: Sequence[bytes], *, complete: bool) -> None:
         self._confirmed = confirmed
@@ -30,7 +30,7 @@ class Approvals:
         self._unconfirmed = False
 
     def add(self, described: Described, value: Raw) -> None:
-        """A person has approved in this process."""
+        """Add an approval that a person gave in this process."""
         if self._confirmed is not None:
             self._confirmed.add(approved(described, value, self._run_ids))
 

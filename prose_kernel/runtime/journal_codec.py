@@ -1,4 +1,4 @@
-"""Answers and errors as a journal and a recording hold them."""
+"""Encodes answers and errors for journals and recordings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def encode(value: object) -> Raw:
 
 
 def dumps(value: object) -> bytes:
-    """JSON of anything. A lone surrogate, as names of files have them, is escaped."""
+    """Return any value as JSON. A lone surrogate, which file names can contain, is escaped."""
     try:
         return _ENCODER.encode(value)
     except UnicodeEncodeError:
@@ -31,7 +31,7 @@ def dumps(value: object) -> bytes:
 
 
 def loads(data: bytes | Raw, kind: type[T]) -> T:
-    """Return the value that `dumps` was given. Raises `msgspec.MsgspecError` for other bytes."""
+    """Return the value that was passed to `dumps`. Raises `msgspec.MsgspecError` for other bytes."""
     decoder = _DECODERS.get(kind)
     if decoder is None:
         decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
@@ -46,7 +46,7 @@ def loads(data: bytes | Raw, kind: type[T]) -> T:
 
 
 def decode(raw: Raw, kind: type[T]) -> T:
-    """The answer as it was. Raises `msgspec.MsgspecError` for what is none."""
+    """Return the decoded answer. Raises `msgspec.MsgspecError` if it isn't one."""
     if kind is Finding:
         return Finding(**loads(raw, dict))  # type: ignore[return-value]  # its value may be anything
     return loads(raw, kind)
@@ -69,7 +69,7 @@ def notes(aside: Raw) -> dict[str, Any]:
 
 
 _WRITTEN: Final = {"NoPerson": "NobodyToAsk", "no_answer": "nobody"}
-"""Classes and attributes whose names in journals and recordings are those of earlier versions."""
+"""Classes and attributes that have the names of earlier versions in journals and recordings."""
 _READ: Final = {written: name for name, written in _WRITTEN.items()}
 
 
@@ -80,7 +80,7 @@ class _Error(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def may_be_kept(error: BaseException) -> bool:
-    """Whether an error is an answer of the outside, and not a fault of this program."""
+    """Return whether an error is an answer from outside, and not a bug in this program."""
     return isinstance(error, (errors.ProseError, *_BUILTINS.values()))
 
 
@@ -95,7 +95,7 @@ def encode_error(error: BaseException) -> Raw:
 
 
 def is_store_failure(raw: Raw) -> bool:
-    """Whether this is an encoded `StoreFailed`."""
+    """Return whether this is an encoded `StoreFailed`."""
     found = readable(raw, _Error)
     return found is not None and found.type == errors.StoreFailed.__name__
 
@@ -105,7 +105,7 @@ def decode_error(raw: Raw) -> Exception:
     kind: Any = _BUILTINS.get(found.type) or getattr(errors, _READ.get(found.type, found.type), errors.ProviderError)
     error: Exception = kind.__new__(kind, *found.args)
     error.args = tuple(found.args)
-    if isinstance(error, errors.ProviderError):  # what the version that wrote it did not know yet
+    if isinstance(error, errors.ProviderError):  # attributes unknown to the version that wrote the error
         vars(error).update(vars(type(error)("")))
     state = {_READ.get(name, name): tuple(v) if isinstance(v, list) else v for name, v in found.state.items()}
     vars(error).update(state)

@@ -1,8 +1,8 @@
 """The records of a journal, in the order in which they are written (docs/how-to/durability.md).
 
 Each record is one JSON object on one line; `k` is its type. A key is the path of a request, followed by the number of
-the attempt if there is more than one. `t` is the time of a record in milliseconds since 1970 (0: unknown). Only reports
-use it.
+the attempt if there are several. `t` is the time of a record in milliseconds since 1970 (0: unknown), used only by
+reports.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
 
     `directory` is its working directory, `program` its file or the notebook's name, `settings` the settings that affect
     the program, `database` the place of a database that keeps many runs. `origin` is the address of a fetched program.
-    `branch_of` lists the runs that a branch comes from, the nearest last. It begins with the first `branch_at` records
-    of that one, except failures that nothing received; `changed`: it runs a changed text.
+    `branch_of` lists the runs that a branch continues, the nearest last. The branch begins with the first `branch_at`
+    records of the nearest run, except failures that were not delivered; `changed` means that its text differs.
     """
 
     run: str
@@ -48,14 +48,14 @@ class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
 
     @property
     def interactive(self) -> bool:
-        """Whether a person ran it cell by cell: the program of a notebook that was run as a file is that file."""
+        """Whether a person ran it cell by cell. A notebook that was run as a file has the file as its program."""
         return self.notebook and not self.program.endswith(".ipynb")
 
 
 class Text(Struct, frozen=True, tag="text", tag_field="k", omit_defaults=True):
     """A file or a cell begins to run, with its text and the inputs that a person set. `prompt` is the number that the
-    notebook shows next to the cell (0: none); `number` is its number in the run, as in addresses (`c3/1`).
-    `profile` is the one that the text itself asks for, "" where the settings decide."""
+    notebook shows next to the cell (0: none); `number` is the text's number in the run, as in paths (`c3/1`).
+    `profile` is set by the text itself, or "" if the settings decide."""
 
     number: int
     language: str
@@ -71,8 +71,8 @@ class Text(Struct, frozen=True, tag="text", tag_field="k", omit_defaults=True):
 
 class Asked(Struct, frozen=True, tag="asked", tag_field="k", omit_defaults=True):
     """A request. `text` is its shortened text for people, `digest` a hash of all its parts. `gate` and `record` are the
-    name of a gate and the id of its record. `id` and `parts` are its key (`runtime/keys.py`), which is the same
-    wherever the program asks this; "" for kinds without one, and in journals of earlier versions."""
+    name of a gate and the id of its record. `id` and `parts` are its key (`runtime/keys.py`), which is equal for equal
+    requests anywhere in the program; "" for kinds without a key, and in journals of earlier versions."""
 
     key: str
     kind: str
@@ -89,10 +89,10 @@ class Asked(Struct, frozen=True, tag="asked", tag_field="k", omit_defaults=True)
 class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults=True):
     """The program received an answer: a value or an error, or the branch was cancelled.
 
-    `at_once`: the branch didn't have to wait; other answers are delivered when all branches are waiting. `aside` holds
-    the notes of the ports' implementations (`runtime/open_request.py`). `again` is the time of the second request, in
-    journals of earlier versions; now there is a `Repeated`. `kept` is the key of the request of the earlier run whose
-    answer this is; "" for a new answer.
+    `at_once` means that the branch didn't have to wait; other answers are delivered when all branches are waiting.
+    `aside` holds the notes of the ports' implementations (`runtime/open_request.py`). `again` is the time of the second
+    request, in journals of earlier versions; now there is a `Repeated`. `kept` is the key of the earlier run's request
+    that got this answer; "" for a new answer.
     """
 
     key: str
@@ -107,10 +107,10 @@ class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults
 
 
 class Completed(Struct, frozen=True, tag="completed", tag_field="k", omit_defaults=True):
-    """The work for a request has ended, but its branch has to wait for its turn: `Answered` follows when it gets it.
+    """The work for a request has ended, but its branch waits for its turn: `Answered` follows when it gets the turn.
 
-    A resumed run without that record answers the request with this one. A replay passes over it. Fields as in
-    `Answered`.
+    If that record is missing, a resumed run answers the request with this one. A replay skips it. The fields are those
+    of `Answered`.
     """
 
     key: str
@@ -120,14 +120,14 @@ class Completed(Struct, frozen=True, tag="completed", tag_field="k", omit_defaul
     t: int = 0
 
     def answered(self) -> Answered:
-        """Return the answer as the program gets it."""
+        """Return the answer in the form in which the program gets it."""
         return Answered(self.key, self.value, self.error, aside=self.aside, t=self.t)
 
 
 class Repeated(Struct, frozen=True, tag="repeated", tag_field="k", omit_defaults=True):
-    """A request is made again by a resumed run: it had no answer when the run was killed, or its failure had ended the
-    run. A replay passes over it. A `Completed` before it doesn't count any more; `afresh`: nor do the answers of
-    its steps."""
+    """A resumed run makes a request again: it had no answer when the run was killed, or its failure had ended the run.
+    A replay skips it. An earlier `Completed` for the request no longer counts, and with `afresh` neither do the answers
+    of its steps."""
 
     key: str
     t: int = 0
@@ -135,11 +135,11 @@ class Repeated(Struct, frozen=True, tag="repeated", tag_field="k", omit_defaults
 
 
 class Step(Struct, frozen=True, tag="step", tag_field="k", omit_defaults=True):
-    """A step of a request begins (`runtime/request_steps.py`): a request to a model or a call of a tool. A replay
-    passes over it, and over its end.
+    """A step of a request begins (`runtime/request_steps.py`): a request to a model or a call of a tool. A replay skips
+    it and its end.
 
-    `number` counts the steps of the request `key`; a step that is made again has the same number. `text` is its text
-    for people, `digest` a hash of what decides its answer, `by` the provider and the model.
+    `number` counts the steps of the request `key`; a repeated step keeps its number. `text` is its text for people,
+    `digest` a hash of everything that determines its answer, `by` the provider and the model.
     """
 
     key: str
@@ -152,8 +152,8 @@ class Step(Struct, frozen=True, tag="step", tag_field="k", omit_defaults=True):
 
 
 class StepEnded(Struct, frozen=True, tag="step-ended", tag_field="k", omit_defaults=True):
-    """The end of a step: its answer, and what it has consumed (provider, model, usage). Without a `value` it failed, or
-    its answer is that of the request."""
+    """The end of a step: its answer, and its consumption (provider, model, usage). Without a `value` it failed, or its
+    answer is the answer of the request."""
 
     key: str
     number: int
@@ -170,9 +170,9 @@ class Noted(Struct, frozen=True, tag="noted", tag_field="k", omit_defaults=True)
 
 
 class Interrupted(Struct, frozen=True, tag="interrupted", tag_field="k", omit_defaults=True):
-    """The person interrupted the text. `looks` is the position of a computing program. `hasty`: the interrupt did not
-    wait for a point that a replay finds again, and the text makes no more requests. `stopped`: an exception ended the
-    statement that got the last answer, and computed without a wait."""
+    """The person interrupted the text. `looks` is the position of a computing program. `hasty` means that the interrupt
+    did not wait for a point that a replay finds again, and that the text makes no more requests. `stopped` means that
+    an exception ended the statement that got the last answer, while it computed without a wait."""
 
     looks: int = 0
     hasty: bool = False
@@ -180,7 +180,7 @@ class Interrupted(Struct, frozen=True, tag="interrupted", tag_field="k", omit_de
 
 
 class Ended(Struct, frozen=True, tag="ended", tag_field="k", omit_defaults=True):
-    """The text has ended; `cause` is the key of the answer that made it fail, if there is one."""
+    """A text has ended; `cause` is the key of the answer that made it fail, if there is one."""
 
     number: int
     status: Literal["done", "failed", "interrupted"] = "done"
@@ -196,7 +196,7 @@ class Finished(Struct, frozen=True, tag="finished", tag_field="k", omit_defaults
 
 
 class Rewound(Struct, frozen=True, tag="rewound", tag_field="k", omit_defaults=True):
-    """The run continues after the record with this number; later ones no longer count."""
+    """The run continues after the record number `to`; later records no longer count."""
 
     to: int
 
@@ -219,15 +219,15 @@ Record = (
 
 
 def answer_in(record: Record) -> Answered | None:
-    """The answer in a record, if it has one. Of several with the same key the last one counts."""
+    """Return the answer in a record, or None. If several have the same key, the last one counts."""
     return record.answered() if isinstance(record, Completed) else record if isinstance(record, Answered) else None
 
 
 def answers_of(records: Iterable[tuple[int, Record]], *kinds: str) -> Iterator[tuple[int, Asked, Answered]]:
-    """The answers in these records, each with the number of its record and its request; of these kinds, or of all.
+    """Yield the answers in these records, each with its record's number and its request; only of `kinds`, if given.
 
-    Those that the program received, in that order, then those that waited for their branch's turn. An answer whose
-    request is lost is left out.
+    First come the answers that the program received, in that order, then those still waiting for their branch's turn.
+    An answer without its request is skipped.
     """
     asked: dict[str, Asked] = {}
     waiting: dict[str, tuple[int, Asked, Answered]] = {}

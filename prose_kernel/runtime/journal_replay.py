@@ -1,7 +1,7 @@
-"""Replaying the records of a journal, one by one.
+"""Replays the records of a journal, one by one.
 
 Each request must be the next recorded one. When all branches are waiting, the next recorded answer goes to the branch
-that received it before. A program that does something else stops with E222, which shows both.
+that received it before. A program that does something else is stopped with E222, which shows both.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from prose_kernel.runtime.scheduler import Scheduler, Turn
 
 T = TypeVar("T")
 OnReplayed = Callable[[Request, Mapping[str, Any], bool], None]
-"""Called for each replayed answer with notes: the request, the notes, whether the program received it."""
+"""Called for each replayed answer with notes: the request, the notes, and whether the program received it."""
 
 UnderWay = Literal["rerun", "fail"]
-"""The treatment of a command or session that had no answer when the run was killed."""
+"""How to treat commands and sessions that had no answer when the run was killed."""
 
 _PASSED_OVER: Final = frozenset({Repeated, Completed, Step, StepEnded})
 _NO_MORE: Final = (0, None)
@@ -47,17 +47,17 @@ _NO_MORE: Final = (0, None)
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A run that continues in another directory: its records have the paths of the directory in which it was begun."""
+    """Converts paths for a run that continues in another directory, while its records contain the original one."""
 
     then: str
     now: str
 
     def before(self, path: str) -> str:
-        """Return a path as it was in the first directory."""
+        """Return a path in the original directory."""
         return _below(path, self.now, self.then)
 
     def request(self, request: Request) -> Request:
-        """Return a request as it was in the first directory."""
+        """Return a request with paths in the original directory."""
         match request:
             case CommandRequest():
                 return structs.replace(request, cwd=self.before(request.cwd))
@@ -67,11 +67,11 @@ class Moved:
                 return request
 
     def recorded(self, answer: T) -> T:
-        """Return an answer as a record has it."""
+        """Return an answer in its recorded form."""
         return _with_directory(answer, self.now, self.then)
 
     def answer(self, answer: T) -> T:
-        """Return a recorded answer as it is in this directory."""
+        """Return a recorded answer with paths in the current directory."""
         return _with_directory(answer, self.then, self.now)
 
 
@@ -90,9 +90,9 @@ class KnownRecords:
     """The records of an earlier process, and how a journal replays them.
 
     With `keeps_texts`, a text that differs from its record is an error; otherwise the new text is recorded instead.
-    `under_way` decides about requests without an answer; the requests with the keys `again` had failed and are made
-    again in any case, which is recorded. A `complete` run has ended: if one of its approvals isn't confirmed, nothing
-    more is asked. `moved` is set for a run that continues in another directory.
+    `under_way` applies to requests without an answer. The requests with the keys `again` had failed and are repeated in
+    any case, which is recorded. A `complete` run has ended: if one of its approvals isn't confirmed, no live request is
+    made. `moved` is set for a run that continues in another directory.
 
     `on_live` is called when all records are replayed, with the requests without an answer; `on_replayed` is called for
     each replayed answer that has notes (`runtime/open_request.py`).
@@ -110,8 +110,8 @@ class KnownRecords:
 
 @dataclass(slots=True, eq=False)
 class Parked:
-    """A request of a replayed program that waits for its answer: the recorded one, or None for a live request.
-    `known`: the request itself was recorded."""
+    """A request of a replayed program that waits for its answer: the recorded one, or None to make it live. `known`
+    means that the request was recorded."""
 
     asked: Asked
     known: bool
@@ -122,8 +122,8 @@ class Parked:
 class Replay:
     """The position in the known records, and the requests that wait for their turn.
 
-    `coming` is the next record (None: there is none), `number` its number. The replay is `active` until something
-    happens after the last record. `interrupted` is called with a recorded interrupt when it is its turn.
+    `coming` is the next record, or None; `number` is its number. The replay is `active` until something happens after
+    the last record. `interrupted` is called with a recorded interrupt when its turn comes.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Replay:
         self.active = known is not None
         self.coming: Record | None = None
         self.number = 0
-        # Without the records: their file is closed when the replay ends, which may be before their end.
+        # Without the records: their file is closed when the replay ends, possibly before the last one.
         self.how = replace(known or KnownRecords(iter(())), records=iter(()))
         self.parked: dict[str, Parked] = {}
         self.repeated: Counter[str] = Counter()
@@ -186,7 +186,7 @@ class Replay:
             self._completed[record.key] = record
 
     def completed(self, key: str) -> Completed | None:
-        """Take the result of a request whose work had ended when the run was killed."""
+        """Take the result of a request whose work had ended when the run was killed, or None."""
         return self._completed.pop(key, None)
 
     def steps(self, key: str) -> Sequence[Step | StepEnded]:
@@ -194,8 +194,8 @@ class Replay:
         return self._steps.pop(key, ())
 
     def consumed(self, key: str, *, begun: bool = False, session: bool = False) -> Raw:
-        """Take the notes on what a request has consumed that gets no answer. A `session` that has steps, or is known to
-        have `begun`, also counts as one."""
+        """Take the notes on the consumption of a request that will not be answered. A `session` with steps, or known to
+        have `begun`, also counts as one session."""
         if (done := self.completed(key)) is not None:
             return done.aside
         spent = [note for one in folded(self.steps(key)) for note in one.notes()]
@@ -204,15 +204,15 @@ class Replay:
         return codec.encode({"usage": spent}) if spent else NOTHING
 
     def leave(self, now: str) -> None:
-        """End the replay, because there are no more records. Raises `ResumeMismatch` if there is one, which the program
-        doesn't follow."""
+        """End the replay because no records are left. Raises `ResumeMismatch` if there is one: the program does not
+        follow it."""
         if self.coming is not None:
             raise mismatch(_next_words(self.coming), now)
         self.go_live()
 
     def go_live(self) -> None:
-        """Leave the replay after the last record. Requests without an answer are repeated first, then new ones: one
-        whenever all branches are waiting, so that the next resumed run finds the same order."""
+        """End the replay after the last record. Requests without an answer are repeated first, then come new ones. One
+        is started whenever all branches are waiting, so that the next resumed run finds the same order."""
         self.active, self._turns.stop_at = False, 0
         self._recorder.require_flush()
         waiting = [one.asked for one in self.parked.values() if one.asked.kind != "wait"]
@@ -222,7 +222,7 @@ class Replay:
             self.how.on_live(under_way)
 
     def abandon(self) -> None:
-        """Give up the running text."""
+        """Abandon the running text."""
         self._recorder.abandoned = True
         self.active, self.coming, self.parked = False, None, {}
         self._turns.idle, self._turns.cancelling, self._turns.stop_at = None, None, 0
@@ -230,7 +230,7 @@ class Replay:
     # ------------------------------------------------------------ requests
 
     def asked(self, described: Described) -> Asked | None:
-        """Replay a request; None if it is a new one. Raises `ResumeMismatch`."""
+        """Replay a request. Returns its record, or None if the request is new. Raises `ResumeMismatch`."""
         if not self.active:
             return None
         coming = self.coming
@@ -242,7 +242,7 @@ class Replay:
         return None
 
     def immediate(self, key: str) -> Answered | None:
-        """Return the recorded answer if it is the next record, and no other branch would run before it is used."""
+        """Take the recorded answer if it is the next record and no other branch would run before it is used."""
         coming = self.coming
         if isinstance(coming, Answered) and coming.key == key and (coming.at_once or self._turns.keeps_turn()):
             self.advance()
@@ -250,16 +250,16 @@ class Replay:
         return None
 
     def park(self, asked: Asked, *, known: bool) -> Parked:
-        """Let a request wait until it is its turn."""
+        """Make a request wait for its turn."""
         parked = self.parked[asked.key] = Parked(asked, known)
         self._listen()
         return parked
 
     async def answer(self, described: Described, parked: Parked) -> Answered | None:
-        """The recorded answer, when it is its turn; None when there is none, and the outside is to be asked.
+        """Return the recorded answer when its turn comes; None if there is none and the request has to be made live.
 
         A cancelled branch continues at the recorded point, because the order of later events depends on that. If it was
-        not cancelled then, its record keeps what the request had consumed.
+        not cancelled in the recording, a record with the consumption of the request is written.
         """
         self._turns.ends()
         try:
@@ -273,13 +273,13 @@ class Replay:
         return parked.answer
 
     def _idle(self) -> None:
-        """All branches wait: give the next one its answer."""
+        """Give the next branch its answer. Called when all branches are waiting."""
         if not self._turns.active:
             return
         if not self.active:
             self._ask_next()
             return
-        while isinstance(self.coming, Interrupted):  # twice, if the person repeated it or the kernel was restarted
+        while isinstance(self.coming, Interrupted):  # two records if the interrupt was repeated or the kernel restarted
             self._interrupted(self.coming)
             if self._turns.is_running:
                 return
@@ -339,7 +339,7 @@ def _next_words(record: Record) -> str:
 
 
 def mismatch(then: str, now: str) -> ResumeMismatch:
-    """Return the error of a program that does something else than it did."""
+    """Return the error of a program that does something different from its recording."""
     return ResumeMismatch(
         "the program does not do what it did when it was recorded",
         details={"then": then, "now": now},

@@ -1,4 +1,4 @@
-"""Live requests of a run with a journal: what is recorded before, while and after the outside works."""
+"""Makes the live requests of a run with a journal, and writes their records."""
 
 from __future__ import annotations
 
@@ -26,14 +26,18 @@ T = TypeVar("T")
 A = TypeVar("A", Answered, Answered | None)
 
 _WORK: Final = ("command", "session", "judge")
-"""Requests that have effects or a cost: their answers are recorded as soon as the work has ended."""
+"""Requests with effects or costs: their answers are recorded as soon as the work has ended."""
 
 
 class LiveRequest(Struct, Generic[T], frozen=True):
-    """A request that is made now. `ask` makes it. `kept` and `whole` convert its answer to the recorded value: when the
-    program gets it, and before that; with only `kept` nothing is recorded before. `at_once`: the branch has not waited
-    for it. `repeated`: it was made before, and had no answer. `delayed`: files are looked at between the end of its
-    work and its answer."""
+    """A request that is made now, by calling `ask`.
+
+    - `kept` converts the answer to the recorded value when the program gets it, `whole` before that; if there is only
+      `kept`, nothing is recorded before
+    - `at_once`: the branch has not waited before the request
+    - `repeated`: it was made before, and had no answer
+    - `delayed`: files are read between the end of its work and its answer
+    """
 
     asked: Asked
     kind: type[T]
@@ -46,7 +50,7 @@ class LiveRequest(Struct, Generic[T], frozen=True):
 
 
 class LiveRequests:
-    """Makes the live requests of a run, and records their answers. `run_ids` has the id of the run first."""
+    """Makes the live requests of a run, and records their answers. The first of `run_ids` is the id of the run."""
 
     def __init__(self, recorder: Recorder, replay: Replay, turns: Scheduler, run_ids: Sequence[bytes]) -> None:
         self._recorder = recorder
@@ -59,13 +63,13 @@ class LiveRequests:
         self._ending = threading.Lock()  # the result of a command is recorded before its answer, in other threads
 
     async def make(self, request: LiveRequest[T]) -> tuple[T, Answered]:
-        """Return the answer, and its record. Raises what `ask` raises."""
+        """Return the answer and its record. Raises the errors of `ask`."""
         turns, key = self._turns, request.asked.key
         wait = Suspension(request.ask(), turns.ends)
         known: Sequence[Recorded] = ()
         if request.repeated:
             known = folded(self._replay.steps(key))
-            if key not in self._replay.how.again:  # else that is recorded
+            if key not in self._replay.how.again:  # otherwise it is recorded already
                 self._repeated[key] += 1
                 self._recorder.write_passed_over(Repeated(key, self._recorder.now()))
         opened = self._opened(request.asked, known, delayed=request.delayed)
@@ -88,7 +92,7 @@ class LiveRequests:
             self._write_answer(Answered(key, cancelled=True), opened)
             raise
         except Exception as error:
-            if isinstance(error, StoreFailed):  # that of a gate's records: a resumed run continues before it
+            if isinstance(error, StoreFailed):  # of a gate's records: a resumed run continues before the gate
                 error.answer = key
             self._write_answer(self._record_of(key, error), opened, at_once=request.at_once and not wait.happened)
             raise
@@ -97,11 +101,11 @@ class LiveRequests:
     def _given(
         self, request: LiveRequest[T], value: T, whole: T, opened: OpenRequest, at_once: bool
     ) -> tuple[T, Answered]:
-        """Record an answer. Raises the error of one that is nested too deeply."""
+        """Record an answer, and return it with its record. Raises an error if it is nested too deeply."""
         key = request.asked.key
         try:
             raw = codec.encode(self.as_recorded(whole))
-            if request.kind is Finding and request.kept is None:  # as a resumed program will get it: JSON holds less
+            if request.kind is Finding and request.kept is None:  # use the value of a replay: JSON holds less
                 value = codec.decode(raw, request.kind)
         except RecursionError:
             too_deep = "the answer is nested too deeply"
@@ -111,7 +115,7 @@ class LiveRequests:
         return value, self._write_answer(Answered(key, raw), opened, at_once=at_once)
 
     def _opened(self, asked: Asked, known: Sequence[Recorded], *, delayed: bool) -> OpenRequest:
-        """Return the notes of a request. All attempts of a command have one place, and are counted together."""
+        """Return the open request of a record. The attempts of a command share one path, and are counted together."""
         recorder, key = self._recorder, asked.key
         if asked.kind != "command":
             steps = Steps(key, recorder.write_passed_over, known, without=self._run_ids, now=recorder.now)
@@ -124,8 +128,8 @@ class LiveRequests:
         return OpenRequest(place, recorder.log.place, self._run, attempt, on_result=completes)
 
     def _completes(self, key: str, delayed: bool, opened: OpenRequest, result: object) -> None:
-        """Record the result of a command in the thread that sees it end, because the program may be computing in a
-        single step. It isn't recorded if it was cancelled, nor if nothing can delay its answer."""
+        """Record the result of a command in the thread that sees it end, because the program may be computing. A
+        cancelled command isn't recorded here, nor one whose answer nothing can delay."""
         ended = isinstance(result, CommandResult) and result.outcome not in ("interrupted", "cancelled")
         others = self._turns.is_running or self._open > 1
         if not ended or self._recorder.abandoned or not (delayed or others):
@@ -149,20 +153,20 @@ class LiveRequests:
         """Record that the work for a request has ended, if its branch has to wait for its turn."""
         if not wait.happened or not self._turns.is_running or asked.kind not in _WORK or opened.is_completed:
             return
-        with suppress(RecursionError, StateError):  # then it is recorded when the program gets it
+        with suppress(RecursionError, StateError):  # then the answer is recorded when the program gets it
             outcome = outcome if whole is None else whole(outcome)
             if (found := self._record_of(asked.key, outcome)) is not None:
                 now, notes = self._recorder.now(), _notes(opened)
                 self._recorder.write_passed_over(Completed(asked.key, found.value, found.error, notes, now))
 
     def _record_of(self, key: str, outcome: object) -> Answered | None:
-        """The record of an answer or an error; None for an error that is a fault of this program."""
+        """Return the record of an answer or an error; None for an error that is a bug in this program."""
         if not isinstance(outcome, Exception):
             return Answered(key, codec.encode(self.as_recorded(outcome)))
         return Answered(key, error=codec.encode_error(outcome)) if codec.may_be_kept(outcome) else None
 
     def _write_answer(self, answered: A, opened: OpenRequest, *, at_once: bool = False) -> A:
-        """Write the end of a request with its notes, and return it; None: it has no record."""
+        """Write the end of a request with its notes, and return it; None writes no record."""
         with self._ending:
             opened.is_completed = False
         if answered is not None:
@@ -173,11 +177,11 @@ class LiveRequests:
         return answered
 
     def as_recorded(self, value: T) -> T:
-        """Return an answer as a record has it."""
+        """Return an answer in its recorded form."""
         moved = self._replay.how.moved
         return moved.recorded(value) if moved is not None else value
 
-    # ------------------------------------------------------------ requests under way
+    # ------------------------------------------------------------ unanswered requests
 
     def completed(self, key: str) -> Answered | None:
         """Return the answer to a request whose work had ended when the run was killed, and record it."""
@@ -189,8 +193,8 @@ class LiveRequests:
         return answered
 
     def give_up(self, key: str, kind: type[T]) -> Answered | None:
-        """Record the outcome of an unanswered request that must not be repeated; None for a question, which is
-        repeated."""
+        """Record the outcome of an unanswered request that must not be repeated. Returns None for a question, which is
+        always repeated."""
         if kind is CommandResult:
             answered = Answered(key, codec.encode(CommandResult("lost", 255, kind="lost")), t=self._recorder.now())
         elif kind is SessionResult:

@@ -1,4 +1,4 @@
-"""Writing the records of a journal: where they go, and the position of a computing program that they keep."""
+"""Writes the records of a journal, with the position of a computing program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Log(Protocol):
 
     def append(self, record: Record) -> None:
         """Write a record, so that it survives the end of the process. May be called from any thread. Never raises: the
-        owner reports to the person what can't be written."""
+        owner reports write errors to the person."""
 
     def rewind(self, to: int) -> None:
         """Invalidate the record with this number and all later ones."""
@@ -36,21 +36,21 @@ class Log(Protocol):
 
 
 class Recorder:
-    """Writes the records of one run. `clock` gives them their time."""
+    """Writes the records of one run, with times from `clock`."""
 
     def __init__(self, log: Log, turns: Scheduler, clock: Clock | None) -> None:
         self.log = log
         self.last: Record | None = None
-        """The record that was written or replayed last."""
+        """The last record that was written or replayed."""
         self.abandoned = False
-        """Whether the person has interrupted the replay: no more requests are made, and the journal stays as it is."""
+        """Whether the person has interrupted the replay: no more requests are made, no more records are written."""
         self._flush_first = False
         self._turns = turns
         self._clock = clock
         self._mark = turns.looks
 
     def now(self) -> int:
-        """The current time for a record, in milliseconds since 1970; 0 without a clock."""
+        """Return the current time for a record, in milliseconds since 1970; 0 without a clock."""
         return milliseconds(self._clock.now()) if self._clock is not None else 0
 
     def write(self, record: Record) -> None:
@@ -60,22 +60,22 @@ class Recorder:
             self.last = record
 
     def write_passed_over(self, record: Record) -> None:
-        """Write a record that a replay passes over: it leaves the position of computing programs as it is."""
+        """Write a record that a replay skips. It does not affect the position of a computing program."""
         if not self.abandoned:
             self.log.append(record)
 
     def passes(self, record: Record | None) -> int:
-        """A replay has passed this record, as if it had been written; returns the position of its place."""
+        """Mark a replayed record, as if it had been written. Returns its position."""
         self.last = record
         return self.mark()
 
     def require_flush(self) -> None:
-        """The store has to be flushed before the next live request: the outside may look at it."""
+        """Flush the store before the next live request, which may read it."""
         self._flush_first = True
 
     async def flush(self, store: Store, key: str) -> None:
-        """Flush the store where that is required, before the request `key`. Raises `StoreFailed`, which is then the
-        answer to the request."""
+        """Flush the store if required, before the request `key`. A `StoreFailed` is recorded as the answer to the
+        request, and raised."""
         if not self._flush_first:
             return
         self._flush_first = False
@@ -86,8 +86,8 @@ class Recorder:
             self._fails(key, error)
 
     def require_room(self, key: str) -> None:
-        """Raise `StoreFailed` before a request if records cannot be written. If there is room again, the journal has it
-        too: a resumed run continues before it."""
+        """Raise `StoreFailed` before a request if records cannot be written. If there is room again, it is recorded, so
+        that a resumed run continues before the request."""
         if problem := self.log.problem:
             hint = 'make room, then resume the run; journal = "on" lets a run continue without its journal'
             message = f"the journal cannot be written ({problem}), and the setting journal is durable"
@@ -100,11 +100,11 @@ class Recorder:
         raise error
 
     def mark(self) -> int:
-        """Count the position of a computing program from here, the place of a record; returns it in the whole run."""
+        """Set the start of the position count, which is the place of a record. Returns it."""
         self._mark = self._turns.looks
         return self._mark
 
     @property
     def looks(self) -> int:
-        """The position of a computing program since the last record."""
+        """The position of a computing program, counted from the last record."""
         return self._turns.looks - self._mark

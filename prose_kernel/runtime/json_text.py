@@ -1,8 +1,8 @@
-"""JSON of values with numbers of any size.
+"""Writes values as JSON, including numbers of any size.
 
-Python's own writer refuses whole numbers of more than 4,300 digits. A program can make them; so use `json_text` to
-write, store or show a value, and `mapped` to look into one. Values nest 500 levels at most (`runtime.data_size`): all
-functions here recurse, with one Python frame a level.
+Python's encoder refuses integers of more than 4,300 digits, which a program can compute. So use `json_text` to write,
+store or show a value, and `mapped` to convert one. Values nest at most 500 levels (`runtime.data_size`), so the
+functions here may recurse, with one Python frame for each level.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, Final
 from prose_kernel.runtime.data_size import measure
 
 MOST: Final = 10_000_000
-"""Members of a value, and of those in it, that are written out."""
+"""The most members, including nested ones, of a value that is written out."""
 
 LONGEST_TEXT: Final = 100_000_000
-"""Characters of a text that a program makes (amendment A32)."""
+"""The most characters of a text that a program may build (amendment A32)."""
 
 
 def json_text(
@@ -29,7 +29,7 @@ def json_text(
     ascii_only: bool = False,
     other: Callable[[Any], object] = str,
 ) -> str:
-    """Data as JSON on one line; `other` makes plain data of what JSON does not know."""
+    """Return data as JSON on one line; `other` converts values that JSON does not have."""
     if type(data) is int:
         return int_text(data)
     encoder = _encoder(separators, sort, ascii_only, other)
@@ -64,8 +64,8 @@ def _written(data: Any, encoder: json.JSONEncoder) -> str:
 
 
 def indented(compact: str) -> str:
-    """JSON of `json_text`, with a line for each member, as `json.dumps(indent=2)` writes it."""
-    import msgspec  # the language's own commands start without it
+    """Return JSON from `json_text` with one line for each member, as `json.dumps(indent=2)` does."""
+    import msgspec  # not loaded by the commands that only read a program
 
     text = compact.encode("utf-8", "surrogatepass")
     try:
@@ -75,7 +75,7 @@ def indented(compact: str) -> str:
 
 
 def int_text(number: int) -> str:
-    """A whole number of any size in decimal digits."""
+    """Return a whole number of any size in decimal digits."""
     try:
         return str(number)
     except ValueError:
@@ -88,9 +88,9 @@ def int_text(number: int) -> str:
 
 
 def too_large(value: object) -> str:
-    """The note that replaces a value whose text would not fit into memory, "" for one whose text does.
+    """Return the note that replaces a value whose text would not fit into memory; "" if it fits.
 
-    Sixty assignments `x = [x, x]` are more text than there is room for.
+    Sixty assignments `x = [x, x]` make a text that no memory can hold.
     """
     size = measure(value)
     if size.members > MOST:
@@ -101,9 +101,10 @@ def too_large(value: object) -> str:
 
 
 def mapped(value: object, leaf: Callable[[Any], object], same: frozenset[type] = frozenset()) -> Any:
-    """A copy of lists and objects with `leaf` of all that is neither. What is one stays one.
+    """Return a copy of nested lists and objects with `leaf` applied to all other values. A list or object that occurs
+    several times is copied once.
 
-    `leaf` returns values of the types `same` as they are, so it isn't called for lists of nothing else.
+    `leaf` must return values of the types `same` unchanged, so lists of only such values are copied without it.
     """
     return _mapped(value, leaf, same, {}) if isinstance(value, (list, dict)) else leaf(value)
 

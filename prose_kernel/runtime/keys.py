@@ -1,12 +1,12 @@
 """The key of a request: a digest of everything that its answer depends on, and of nothing else.
 
-Two requests with equal keys ask the same, wherever they are in a program: the key is made of the request's parts
-(`runtime/requests.py`), values and contexts by their contents. It holds no position, time, run id, name of a variable
-or option of a model. So an answer can be used again after the program's text has changed
+Requests with equal keys ask the same, anywhere in a program. A key is computed from the request's parts
+(`runtime/requests.py`), with values and contexts by their contents. It contains no position, time, run id, variable
+name or model option. So an answer can be used again after the program's text has changed
 (`runtime/earlier_answers.py`).
 
-A journal keeps the digests of the parts next to the key, to name the part that differs. A recording keeps the parts
-themselves, without secrets and places (`cassettes/keys.py`): its key is the same on every machine.
+A journal keeps digests of the parts next to the key, to name the part that differs. A recording keeps the parts
+themselves, without secrets and machine paths (`cassettes/keys.py`), so its key is the same on every machine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WHOLE: Final = 12
 
 
 class Answer(Protocol):
-    """An earlier answer. `is_free`: no request has used it, and it may be used."""
+    """An earlier answer. `is_free` means that it may be used, and no request has used it yet."""
 
     @property
     def is_free(self) -> bool: ...
@@ -43,8 +43,8 @@ A = TypeVar("A", bound=Answer)
 
 
 class Equal(Generic[A]):
-    """Earlier answers to requests with equal keys, in their order. The next free one costs nothing to find, however
-    many are used."""
+    """Earlier answers to requests with equal keys, in their order. Finding the next free one takes constant time on
+    average."""
 
     __slots__ = ("_next", "answers")
 
@@ -53,7 +53,7 @@ class Equal(Generic[A]):
         self._next = 0
 
     def free(self, here: A | None = None) -> A | None:
-        """Return the answer of the same place, `here`, if it is free, else the next free one; None: there is none."""
+        """Return the answer at the same place, `here`, if it is free, else the next free one, or None."""
         if here is not None and here.is_free:
             return here
         while self._next < len(self.answers) and not self.answers[self._next].is_free:
@@ -67,14 +67,14 @@ def _named(part: str) -> bytes:
 
 
 class Key(Struct, frozen=True):
-    """`digest` is "" for a request without a key; `parts` are shorter digests of its parts, by their names."""
+    """`digest` is "" for a request without a key; `parts` maps names of parts to shorter digests."""
 
     digest: str = ""
     parts: dict[str, str] = {}
 
 
 def key_of(kind: str, encoded: Iterable[tuple[str, bytes]]) -> Key:
-    """The key of a request of this kind with these parts, by their names; one without parts has no key."""
+    """Return the key of a request of this kind from its encoded parts; an empty key if it has none."""
     whole, short = blake2b(kind.encode(), digest_size=_WHOLE), {}
     for name, data in encoded:
         digest = blake2b(data, digest_size=_WHOLE).digest()
@@ -86,9 +86,12 @@ def key_of(kind: str, encoded: Iterable[tuple[str, bytes]]) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Makes the keys of a run's requests. `directory` is its working directory, `project` the directory of its
-    sessions, `run_ids` its id and those of the runs that it comes from, `shell` the shell of its commands. Only the
-    shell is part of a key. `answers` are the files of agents' answers."""
+    """Makes the keys of a run's requests.
+
+    `shell`, the shell of its commands, is part of a key. The others serve to leave machine-specific text out of it:
+    `directory` is the run's working directory, `project` the directory of its sessions, `run_ids` the ids of the run
+    and of the runs that it continues. `answers` has the files of agents' answers.
+    """
 
     directory: str = ""
     project: str = ""
@@ -97,7 +100,7 @@ class Keys:
     answers: Answers | None = None
 
     def of(self, request: Request, also: Sequence[str] = ()) -> Key:
-        """Return the key; `also` belongs to the question (labels, the text to read)."""
+        """Return the key. `also` has further parts of a question (labels, the text to read)."""
         return key_of(type(request).__name__, self._encoded(request, also))
 
     def _encoded(self, request: Request, also: Sequence[str]) -> Iterator[tuple[str, bytes]]:
@@ -127,7 +130,7 @@ class Keys:
         return os.path.relpath(cwd, self.directory) if self.directory else cwd
 
     def _content_of(self, found: re.Match[bytes]) -> bytes:
-        """The digest of an answer, in the place of its file's path."""
+        """Return the digest of an answer's text, which replaces the path of its file."""
         answers = self.answers
         try:
             text = answers.read(answers.target(int(found[1][1:]))) if answers is not None else None
@@ -151,11 +154,11 @@ _FORMS: Final[Mapping[str, Callable[[Keys, Any], object]]] = {
     "permissions": lambda keys, rules: dict(sorted(rules.items())),
     "values": lambda keys, request: _judged(request),
 }
-"""The forms of some parts in a key; others are as they are."""
+"""How to convert some parts for a key; other parts are used unchanged."""
 
 
 def _content(item: ContextItem) -> object:
-    """All that a session can learn from a context."""
+    """Return everything that a session can learn from a context item."""
     if item.missing or (item.content is None and item.text is None):
         return (item.missing, item.location)
     if item.content is None:

@@ -1,4 +1,4 @@
-"""The life of a machine, whatever language it runs: texts are run one after the other in one run, until it ends."""
+"""The life cycle of a machine in any language: it runs texts one after the other in one run, until the run ends."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from prose_kernel.runtime.values import Value
 
 @dataclass(frozen=True, slots=True)
 class BindingInfo:
-    """A name of the root and its value: kind, where it is kept, and the statement that made it, at `span` of `source`.
+    """A name of the root with its value: kind, key in the store, and the statement that bound it, at `span` of
+    `source`.
 
-    `spawned`: the value came directly from a spawn. `adopted`: another language has bound the name.
+    `spawned` means that the value came directly from a spawn, `adopted` that another language has bound the name.
     """
 
     kind: Literal["input", "output", "let", "const"]
@@ -46,11 +47,10 @@ class BindingInfo:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A definition that isn't a value: its kind, its text, and facts of a few words each.
+    """A definition that isn't a value: its kind, its text, and short facts about it.
 
-    Of an agent `facts` are `model`, `persist` and `prompt` as far as it has them, and `memory` when it keeps one; of a
-    block or function `parameters` and `statements`. The text of an imported program is how it is called and what it
-    gives.
+    An agent has the facts `model`, `persist` and `prompt`, if set, and `memory` if it keeps one; a block or function
+    has `parameters` and `statements`. The text of an imported program shows how to call it and what it returns.
     """
 
     kind: Literal["agent", "block", "function", "program"]
@@ -64,11 +64,10 @@ PreviewKind = Literal["session", "command", "gate"]
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """One session, command or gate that a text would reach: its place, its first request, and the parts of it that are
-    not known before the text runs.
+    """One session, command or gate that a text would reach: its place, its first request, and the unknown parts of it.
 
-    `problem` is the error that it would raise instead, `note` the reason why its request is unknown; then the request
-    is None. A session has `request`, a command `command`, a gate `gate`.
+    The request is in `request` for a session, in `command` or `gate` for the others. It is None if `problem` is set,
+    the error that would be raised instead, or `note`, the reason why the request cannot be known.
     """
 
     source: Source
@@ -100,12 +99,11 @@ class Machine:
     """One run, or the part of one language in a run of several (`sharing`).
 
     `cwd` is the directory of the first command, `program_file` the name shown in the trace. `at` is a prefix of all
-    paths, for runs that share a recording.
+    paths, for runs that share a recording. `host` has the objects shared in this run: its ports may be set between two
+    texts, its hook at any time.
 
-    `host` is what everything in this run shares: its ports may be set between two texts, its hook at any time.
-
-    Everything is called in one event loop, one `run` at a time. A language brings its kind of `Run`, the context of a
-    text, what running one means, and what can be looked at from outside.
+    All methods are called in one event loop, one `run` at a time. A language's subclass provides its kind of `Run`, the
+    context of a text, how to run a text, and views of its names.
     """
 
     new_run: ClassVar[type[Run]]
@@ -116,7 +114,7 @@ class Machine:
 
     @classmethod
     def sharing(cls, other: Machine) -> Self:
-        """A machine in the same run as one of another language: the same ports, numbers, names and directory."""
+        """Return a machine in the same run as a machine of another language, with the same ports, numbers and names."""
         machine = cls.__new__(cls)
         machine._shared = other._shared
         machine._begin_run(other._run)
@@ -130,7 +128,7 @@ class Machine:
         self._run.member = self
         host.names.join(self)
 
-    # ------------------------------------------------------------ what a language brings
+    # ------------------------------------------------------------ provided by each language
 
     def _context(self, source: Source, path: str) -> ExecutionContext:
         """Return the context in which a text begins to run."""
@@ -141,11 +139,11 @@ class Machine:
         raise NotImplementedError
 
     def _valued(self, program: Any) -> str:
-        """The kind of the statement that gives a text its value, "" without one."""
+        """Return the kind of the statement that determines a text's value, "" without one."""
         raise NotImplementedError
 
     def _result(self, value: Value) -> Value:
-        """The value of a file, whose last statement had this value."""
+        """Return the value of a file, from the value of its last statement."""
         return value
 
     def known(self) -> Any:
@@ -153,15 +151,15 @@ class Machine:
         raise NotImplementedError
 
     def bindings(self) -> dict[str, BindingInfo]:
-        """The names of the root with their values, in the order in which they were first bound."""
+        """Return the names of the root with their values, in the order in which they were first bound."""
         raise NotImplementedError
 
     def outputs(self) -> dict[str, Value]:
-        """The program's outputs with their values by now."""
+        """Return the program's outputs with their current values."""
         raise NotImplementedError
 
     def definitions(self) -> Iterable[Definition]:
-        """The agents, the callables and the imported programs that the next cell may use."""
+        """Return the agents, the callables and the imported programs that the next cell may use."""
         raise NotImplementedError
 
     async def preview(self, program: Any, source: Source) -> tuple[Preview, ...]:
@@ -170,7 +168,7 @@ class Machine:
         raise NotImplementedError
 
     def adopt(self, name: str, value: Value) -> None:
-        """Another language of the run has bound the name at its root: here it means the same from now on."""
+        """Bind a name that another language of the run has bound at its root."""
         raise NotImplementedError
 
     def shared(self) -> Mapping[str, Value]:
@@ -197,8 +195,8 @@ class Machine:
     ) -> Value:
         """Run a file, or one cell, in the root.
 
-        A file gives its outputs, a cell the value of its last statement. Raises `RunError` with place and call stack,
-        and `CancelledError` when interrupted; what was bound stays. `UsageError` when a program is running already.
+        Returns the outputs of a file, or the value of a cell's last statement. Raises `RunError` with place and call
+        stack, `CancelledError` if interrupted, and `UsageError` if a program is running already. Bindings are kept.
         """
         if self._shared.busy:
             raise UsageError("a program is running here already; wait until it has ended")
@@ -215,7 +213,7 @@ class Machine:
         return value if cell else self._result(value)
 
     async def _drive(self, context: ExecutionContext, program: Any) -> Value:
-        """Run the text; what it has left is kept also when it fails."""
+        """Run the text, and store its bindings even if it fails."""
         turns, budget = self.host.scheduler, self.host.budget
         turns.text_begins()
         try:
@@ -240,7 +238,7 @@ class Machine:
         self.host.heard(CellStarted(place, index, self._valued(program)))
 
     async def _keep(self, context: ExecutionContext) -> None:
-        """Everything is on disk afterwards, the trace too. Raises `StateError`."""
+        """Flush everything to the disk, including the trace. Raises `StateError`."""
         await context.keep(context.run.flush)
         await context.keep(context.run.store.flush)
         context.warn_lost()
@@ -252,7 +250,7 @@ class Machine:
         return await context.evaluate(context.frames(Node())[-1], text)
 
     async def end(self, error: RunError | None = None) -> None:
-        """The run is over, with the error that ended it, if any. A second call, or one before any run, does nothing."""
+        """End the run, with the error that ended it, if any. A second call, or one before any text, does nothing."""
         if not self._shared.started or self._shared.ended:
             return
         self._shared.ended = True

@@ -1,11 +1,10 @@
-"""Numbers that do not depend on what finishes first.
+"""Numbers that do not depend on which branch finishes first.
 
-A program run counts each kind of thing from 1: calls, values without a name, constructs that run at the same time.
-Where control forks, the branches share the remaining numbers in turns: of three branches the first takes 1, 4, 7, the
-second 2, 5, 8, the third 3, 6, 9. So numbers go out in source order when the branches are scheduled, none is given
-twice, and which ones a branch gets has nothing to do with how fast its siblings are. After the join the counting
-continues after the highest number given. A branch that cannot need a number of some kind has no share in that kind, so
-that the usual program counts 1, 2, 3 without gaps.
+A program run counts each kind of thing from 1: calls, values without a name, constructs that run in parallel. At a fork
+the branches share the remaining numbers in turns: of three branches the first takes 1, 4, 7, the second 2, 5, 8, the
+third 3, 6, 9. So numbers follow the source order, no number is used twice, and the speed of a branch has no influence.
+After the join the count continues after the highest used number. A branch that cannot need a number of some kind gets
+no share of that kind, so that most programs count 1, 2, 3 without gaps.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from typing import Any, Final
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of number. `wanted` ranks a branch by what its language knows about its text: 0 needs a number, 1 may need
-    one (served after those), None never does."""
+    """A kind of number. `wanted` ranks a branch by its text: 0 needs a number, 1 may need one (served after the first
+    group), None never does."""
 
     name: str
     wanted: Callable[[Any], int | None] = field(compare=False)
 
 
 PARALLEL: Final = Kind("parallel", lambda _: 0)
-"""The constructs whose branches run in parallel."""
+"""Counts the constructs whose branches run in parallel."""
 
 
 class ForkAllocation:
-    """How the numbers are shared at one fork, kind by kind. Without `needs` all branches are alike (iterations)."""
+    """The shares of the branches of one fork, for each kind. Without `needs` all branches are alike (iterations)."""
 
     __slots__ = ("_needs", "_places", "total")
 
@@ -39,7 +38,7 @@ class ForkAllocation:
         self._places: dict[Kind, dict[int, int]] = {}
 
     def share(self, kind: Kind, index: int) -> tuple[int, int]:
-        """The place of a branch in the round, and how many take part."""
+        """Return the position of a branch in the round, and the size of the round."""
         if self._needs is None:
             return index, self.total
         places = self._places.get(kind)
@@ -50,7 +49,7 @@ class ForkAllocation:
 
 
 class _Series:
-    """The numbers of one kind that a lane may give: `following`, then on by `step`."""
+    """The numbers of one kind in one line of control: `following`, then more in steps of `step`."""
 
     __slots__ = ("following", "reached", "start", "step")
 
@@ -73,7 +72,7 @@ class NumberSequence:
         self._series: dict[Kind, _Series] = {}
 
     def next(self, kind: Kind) -> int:
-        """The next number of its kind, from 1."""
+        """Return the next number of its kind, from 1."""
         series = self._of(kind)
         number = series.following
         series.following = series.reached = number + series.step
@@ -92,13 +91,13 @@ class NumberSequence:
         return series
 
     def ended(self, branch: NumberSequence) -> None:
-        """A branch of the current fork gives no more numbers."""
+        """Count the numbers that a finished branch of the current fork has used."""
         for kind, inner in branch._series.items():
             if inner.following > inner.start:
                 outer = self._of(kind)
                 outer.reached = max(outer.reached, inner.following - inner.step + outer.step)
 
     def joined(self) -> None:
-        """All branches of the fork have ended: continue after the highest number they gave."""
+        """Continue after the highest number used, when all branches of the fork have ended."""
         for series in self._series.values():
             series.following = series.reached

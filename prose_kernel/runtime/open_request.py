@@ -1,4 +1,4 @@
-"""The request that has no answer yet, with the notes that implementations of ports keep with the answer
+"""The open request, which has no answer yet, and the notes that implementations of ports store with the answer
 (docs/how-to/durability.md).
 
 Memories, recordings and token counts need to know whether the program received an answer, and need their own facts
@@ -33,9 +33,9 @@ answer (docs/reference/sessions.md 4.2)."""
 
 @dataclass(slots=True, eq=False)
 class CellRun:
-    """One run of a notebook cell, which may consist of several texts. `keeps`: it keeps answers of the cell's last run,
-    whatever the setting `rerun` says; `again` are the paths of kept answers that a person wants to have asked again.
-    `asks`: the rest of the cell keeps no answers."""
+    """One run of a notebook cell, which may consist of several texts. `keeps` means that it keeps answers of the cell's
+    last run, whatever the setting `rerun` says. `again` has the paths of kept answers that a person wants to have asked
+    again. `asks` means that the rest of the cell keeps no answers."""
 
     keeps: bool = False
     again: frozenset[str] = frozenset()
@@ -56,10 +56,10 @@ class CellRun:
 
 
 RERUN: Final = "prose_rerun"
-"""The name in the metadata of an execute request."""
+"""The key of these choices in the metadata of an execute request."""
 
 run: ContextVar[CellRun] = ContextVar("prose_kernel_cell_run")
-"""The present run of the running cell; not set outside of cells."""
+"""The current run of the running cell; not set outside of cells."""
 
 _asked: ContextVar[OpenRequest | None] = ContextVar("prose_kernel_open_request", default=None)
 _step: ContextVar[OpenStep | None] = ContextVar("prose_kernel_step", default=None)
@@ -68,8 +68,8 @@ _step: ContextVar[OpenStep | None] = ContextVar("prose_kernel_step", default=Non
 @dataclass(slots=True, eq=False, repr=False)
 class OpenRequest:
     """One open request. `key` is its key in the journal, `journal` the path of the journal's file, `run` the id of the
-    run. `attempt` is 1, and larger if the request was made before: it had no answer when the run was killed, or is a
-    command that failed and is retried. `on_result` gets the result when the work has ended."""
+    run. `attempt` is larger than 1 if the request was made before: it had no answer when the run was killed, or it is a
+    command that failed and is retried. `on_result` is called with the result when the work has ended."""
 
     key: str
     journal: str
@@ -79,7 +79,7 @@ class OpenRequest:
     on_result: Callable[[OpenRequest, object], None] | None = None
     notes: dict[str, object] = field(default_factory=dict)
     is_completed: bool = False
-    """Whether the journal has the result, and no answer yet: its branch has to wait for its turn."""
+    """Whether the journal has the result but no answer yet, because the branch waits for its turn."""
     _look: Callable[[], None] | None = None
     _looking: threading.Lock = field(default_factory=threading.Lock)
     _recorded_again: Callable[[], None] | None = None
@@ -95,11 +95,11 @@ class OpenRequest:
             self.on_result(self, value)
 
     def when_completed(self, look: Callable[[], None]) -> None:
-        """Let `look` add notes on the effects of the work when it has ended. It is called once, in a thread."""
+        """Set the function that adds notes on the effects of the finished work. It is called once, in a thread."""
         self._look = look
 
     def look(self) -> None:
-        """Add those notes and record them if the result is recorded, or wait until another thread has done so."""
+        """Add these notes, and record them if the result is recorded, or wait until another thread has done so."""
         with self._looking:
             look, self._look = self._look, None
             if look is not None:
@@ -108,10 +108,10 @@ class OpenRequest:
                     recorded_again()
 
     def looks_early(self, recorded_again: Callable[[], None]) -> None:
-        """The result is recorded: look now, whenever the branch can run. Then `recorded_again` records the notes."""
+        """Add these notes in a thread of their own, because the result is recorded. `recorded_again` records them."""
         self._recorded_again = recorded_again
         if self._look is not None:
-            with suppress(RuntimeError):  # no thread can be started: the branch looks when it can run
+            with suppress(RuntimeError):  # no thread can be started: the branch calls `look` when it can run
                 threading.Thread(target=self.look, daemon=True).start()
 
     def settle(self, kept: bool) -> None:
@@ -123,8 +123,8 @@ class OpenRequest:
 
 
 def completing() -> Callable[[object], None]:
-    """Return the function to call with the result of the open request, in the thread that sees the work end: the event
-    loop of the program may be computing. Without a journal nothing is written."""
+    """Return the function to call with the result of the open request. Call it in the thread that sees the work end,
+    because the program's event loop may be computing. Without a journal it does nothing."""
     opened = _asked.get()
     return opened.completes if opened is not None else lambda value: None
 

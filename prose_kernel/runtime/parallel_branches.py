@@ -1,7 +1,7 @@
-"""Branches as tasks: started in source order, joined by a policy, every one awaited.
+"""Runs branches as tasks: they start in source order, are joined by a policy, and are all awaited.
 
-A `Fork` runs the branches of one construct, a `Join` decides when the construct is over. Both are any language's: what
-a branch does is a coroutine, what the join means for the program's values is for the language to say.
+A `Fork` runs the branches of one construct, a `Join` decides when the construct ends. Both work for any language, which
+provides a coroutine for each branch and computes the value of the construct.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from prose_kernel.runtime.trampoline import drive
 from prose_kernel.runtime.values import Value
 
 LIVE = 256
-"""The most iterations that are active at the same time; the others have not begun yet. Statement branches begin all."""
+"""The most active iterations; the others begin when one ends. Branches written as statements all begin immediately."""
 
 X = TypeVar("X", bound=ExecutionContext)
 
@@ -45,7 +45,7 @@ class JoinPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a branch ended. One that never began, or lost a race, is `cancelled`."""
+    """The result of a branch. A branch that never began, or lost a race, is `cancelled`."""
 
     status: Literal["done", "failed", "cancelled"]
     value: Value = None
@@ -57,10 +57,10 @@ CANCELLED = Outcome("cancelled")
 
 @dataclass(slots=True)
 class Join:
-    """Told of each branch as it finishes, says when the rest is not needed any more.
+    """Collects the outcomes of branches, and decides when the remaining ones are no longer needed.
 
-    `winners` are the branches that `first` and `any` count, in the order in which they finished; `raised` is the error
-    the construct fails with.
+    `winners` are the branches that count for `first` and `any`, in the order in which they finished; `raised` is the
+    error with which the construct fails.
     """
 
     policy: JoinPolicy
@@ -75,7 +75,7 @@ class Join:
         return (self.policy.count or 1) if self.policy.strategy == "any" else 1
 
     def settle(self, index: int, outcome: Outcome) -> None:
-        """A branch has finished; afterwards `decided` says whether the others are to be cancelled."""
+        """Count a finished branch, and set `decided` if the others have to be cancelled."""
         self._settled += 1
         fail_fast, error = self.policy.on_fail == "fail-fast", outcome.error
         if error is not None and (error.ends_siblings or (fail_fast and self._is_hopeless())):
@@ -85,7 +85,7 @@ class Join:
             self.decided = len(self.winners) >= self._needed
 
     def _is_hopeless(self) -> bool:
-        """Whether the failure that has just been counted ends it: too few branches of an `any` are left."""
+        """Return whether this failure ends the construct: too few branches of an `any` are left, or it needs all."""
         return self.policy.strategy != "any" or len(self.winners) + self.total - self._settled < self._needed
 
 
@@ -94,7 +94,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """A construct that does not wait for all its branches: its place, with a star for the branch, and its text."""
+    """A construct that does not wait for all its branches: its path, with a star for the branch, and its text."""
 
     at: str
     text: str
@@ -105,11 +105,11 @@ class Fork(Generic[X]):
     """One `parallel` construct while it runs.
 
     `begin` makes the context and the coroutine of a branch, `label` its name for the events. After `run`, `outcomes`
-    holds one outcome for each branch; `left` is the signal of a branch that left the construct (`return`, `break`).
-    With `live` at most that many branches are active at the same time, and their contexts are dropped when they end.
+    has one outcome for each branch; `left` is the signal of a branch that left the construct (`return`, `break`). With
+    `live` at most that many branches are active at the same time, and their contexts are dropped when they end.
 
-    A `race` that is recorded ends as it did then: all branches begin, but only one at a time may ask the outside for
-    anything, in the recorded order of their ends, until the join is decided.
+    A recorded `race` ends as recorded: all branches begin, but only one at a time may make requests, in the recorded
+    order of their ends, until the join is decided.
     """
 
     s: X
@@ -130,7 +130,7 @@ class Fork(Generic[X]):
     _notes: dict[int, tuple[str, ...]] = field(default_factory=dict)
     _crash: BaseException | None = None
     _living: int = 0
-    _unwanted: bool = False  # branches that have not begun will not
+    _unwanted: bool = False  # branches that have not begun are skipped
     _task: asyncio.Task[Any] | None = None
 
     def __post_init__(self) -> None:
@@ -138,9 +138,9 @@ class Fork(Generic[X]):
         self._queue = deque(range(self.join.total))
 
     async def run(self) -> None:
-        """Run the branches until the join is decided; cancel what is left over and wait for it.
+        """Run the branches until the join is decided, then cancel the remaining ones and wait for them.
 
-        When the construct itself is cancelled its branches are cancelled first, and awaited.
+        If the construct itself is cancelled, its branches are cancelled first, and awaited.
         """
         self._expect_order()
         try:
@@ -203,12 +203,12 @@ class Fork(Generic[X]):
         self._awaited = deque(recorded)
         outer, turns = self.s.race_gate, self.s.host.scheduler
         self._holds = {index: RaceGate(outer, turns, partial(self._arrived, index)) for index in range(total)}
-        if self.live is not None and total > self.live:  # those that are waited for must be among the living
+        if self.live is not None and total > self.live:  # start the recorded branches first: the race waits for them
             self._queue = deque([*recorded, *(index for index in range(total) if index not in set(recorded))])
 
     def _recorded_order(self) -> tuple[int, ...] | None:
-        """The order in which the branches ended when this race was recorded; None if it was not. A resumed run has the
-        order of its journal: its provider may be another one, of which races are recorded or not."""
+        """Return the order in which the branches ended in the recording of this race; None if there is none. A resumed
+        run gets it from its journal, because the current provider may have other recordings, or none."""
         races, race, journal = self.s.host.ports.races, self.race, self.s.host.journal
         if race is None:
             return None
@@ -222,7 +222,7 @@ class Fork(Generic[X]):
 
         recorded = self.s.note(key, kind, look)
         if known and recorded is not None:
-            look()  # a resumed run has used this record too
+            look()  # count the recording as used
         return recorded
 
     def _arrived(self, index: int) -> None:
@@ -230,8 +230,8 @@ class Fork(Generic[X]):
         self._let_next_go()
 
     def _let_next_go(self) -> None:
-        """When all that live stand before their first question, the next one of the recorded order may ask it; when the
-        order is at its end, all may."""
+        """When all active branches wait before their first request, release the next one of the recorded order. At the
+        end of the order, release all."""
         if not self._holds or self._over():
             return
         while self._awaited and self._awaited[0] in self._ended_in_order:
@@ -246,7 +246,7 @@ class Fork(Generic[X]):
     # ------------------------------------------------------------ ending
 
     def _ended(self, index: int) -> None:
-        """The last action of a branch: the joining context continues when the branch's task has ended."""
+        """Wake the joining context, which continues when the branch's task has ended. The last action of a branch."""
         self._fresh.append(index)
         self._living -= 1
         turns = self.s.host.scheduler
@@ -259,14 +259,14 @@ class Fork(Generic[X]):
         await self.s.host.scheduler.park()
 
     def _settle(self) -> None:
-        """Tell the join of the branches that have ended, in source order; those after its decision have lost."""
+        """Report the ended branches to the join, in source order. Branches after its decision have lost."""
         fresh, self._fresh = sorted(self._fresh), []
         for index in fresh:
             outcome = self._outcome(self._tasks.pop(index))
             if outcome is None:
                 continue
             if outcome is CANCELLED and not self._over():
-                self._crash = asyncio.CancelledError()  # whoever cancelled a single branch meant the run
+                self._crash = asyncio.CancelledError()  # cancelling a single branch from outside cancels the run
                 continue
             if self._over() and (outcome.status == "failed" or self.join.policy.strategy != "all"):
                 outcome = CANCELLED
@@ -297,7 +297,7 @@ class Fork(Generic[X]):
         return None
 
     async def _end_all(self, *, siblings: bool) -> None:
-        """Cancel every branch that is alive and wait until all have ended, however often we are cancelled."""
+        """Cancel all active branches and wait until they have ended, even if this is cancelled again meanwhile."""
         cancelled: asyncio.CancelledError | None = None
         self._cancel(siblings)
         while self._living:
@@ -317,7 +317,7 @@ class Fork(Generic[X]):
             self._report(index)
 
     def _cancel(self, siblings: bool) -> None:
-        self._unwanted = True  # those that have not begun end as soon as they get their turn
+        self._unwanted = True  # branches that have not begun end as soon as they get their turn
         for index, task in self._tasks.items():
             if siblings and index in self.contexts:
                 self.contexts[index].cancellation.stopped = True
@@ -336,7 +336,7 @@ class Fork(Generic[X]):
     # ------------------------------------------------------------ continuing
 
     def _take_leave(self, index: int) -> None:
-        """An iteration has ended: keep of it only what the join needs."""
+        """Drop the context of an ended iteration, and keep what the join needs."""
         if self.live is None or index not in self.contexts:
             return
         self._remember(index, self.contexts.pop(index))
@@ -349,7 +349,7 @@ class Fork(Generic[X]):
             self._notes[index] = context.recent.own
 
     def _continue(self) -> None:
-        """Continue the context around the construct after the numbers and steps of all branches, in source order."""
+        """Let the outer context continue after the numbers and steps of all branches, in source order."""
         for index, context in self.contexts.items():
             self._remember(index, context)
         self.s.numbers.joined()
@@ -359,7 +359,7 @@ class Fork(Generic[X]):
 
 
 def race_of(s: ExecutionContext, policy: JoinPolicy, branch: str, repeat: int, text: str) -> Race | None:
-    """Return the key of a construct for recorded races; None if it waits for all branches."""
+    """Return the identity of a construct for recorded races; None if it waits for all branches."""
     if policy.strategy == "all":
         return None
     again = f"~{repeat}" if repeat else ""
@@ -374,7 +374,7 @@ async def iterate(
     one: Callable[[X, int], Coroutine[Any, Any, Value]],
     text: str,
 ) -> Fork[X]:
-    """Run one branch for each item. Only these branches change the directory."""
+    """Run one branch for each item, and return the finished fork. The branches do not change the outer directory."""
     number, repeat, total = s.numbers.next(PARALLEL), s.count("parallel"), len(items)
     join, split = Join(policy, total), ForkAllocation(total)
     if s.host.listeners:

@@ -1,8 +1,8 @@
-"""Evaluate an expression in a paused program: it may compute and call definitions, but makes no requests.
+"""Evaluates expressions in a paused program. They may compute and call definitions, but make no requests.
 
-The outside belongs to the run, whose journal knows each answer: an evaluation that asked a session, ran a command or
-bound a name would make the run another one than the one that can be resumed. So it has its own host, whose ports refuse
-all requests, without journal and listeners, and works on copies of the names.
+The journal must know each answer of the run: a session, a command or a binding made by an evaluation would be missing
+when the run is resumed. So an evaluation has its own host without journal and listeners, whose ports refuse all
+requests, and works on copies of the names.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from prose_kernel.runtime.trampoline import drive
 from prose_kernel.runtime.values import Value
 
 STEPS: Final = 10_000
-"""Statements after which an evaluation is given up."""
+"""The most statements of an evaluation."""
 
 _HINT: Final = "a cell can ask and bind; the debugger only looks, so that the run stays one that can be resumed"
 
 
 class _Refuses:
-    """A port that answers nothing; `what` is what a program wants of it."""
+    """A port that refuses every request; `what` begins the message."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -43,7 +43,7 @@ class _Refuses:
 
 
 class _Limit(StatementHook):
-    """The hook that gives up an evaluation without end."""
+    """A hook that stops an endless evaluation."""
 
     def __init__(self) -> None:
         self._steps = 0
@@ -55,12 +55,12 @@ class _Limit(StatementHook):
 
 
 def is_crossing(s: ExecutionContext) -> bool:
-    """Whether the code that runs here was called from another language."""
+    """Return whether the running code was called from another language."""
     return s.called_by is not None and s.crossings > s.called_by.crossings
 
 
 def level(s: ExecutionContext, depth: int) -> int:
-    """Return the number of open frames, those of callers included; `depth` are those of this line of control."""
+    """Return the number of open frames, including those of callers. `depth` counts those of this line of control."""
     above = s.called_by
     return depth + (above.level + 1 - is_crossing(s) if above is not None else 1)
 
@@ -83,7 +83,7 @@ def evaluation_host(host: Host) -> Host:
 
 
 async def evaluated(host: Host, computing: Coroutine[Any, Any, Value]) -> Value:
-    """The value of what is computed on such a host."""
+    """Return the value that a coroutine computes on such a host."""
     host.scheduler.text_begins()
     try:
         return await drive(computing)

@@ -1,15 +1,15 @@
 """The ports to the outside: everything that the machine cannot decide by itself.
 
-The machine says what the program wants; an implementation answers. Requests and results are frozen, picklable data, so
-that a leaf operation can be executed elsewhere without the machine knowing. Implementations live in `processes`,
-`models`, `judging`, `storage` and the front ends; the machine imports none of them.
+The machine sends a request to a port, and the port's implementation returns a result. Both are frozen, picklable data,
+so the work can be done in another process. Implementations are in `processes`, `models`, `judging`, `storage` and the
+front ends; the machine imports none of them.
 
-Every request carries `at`, its deterministic path: `c2/3/b1/i0/s0` is the first session asked by the first iteration in
-the second branch of the third statement of the second cell. It is the same in every run of a program and never given
-twice, but for the attempts at one session or gate, which are numbered. Recordings and traces of a run hang off it.
+Every request has a deterministic path `at`: `c2/3/b1/i0/s0` is the first session asked by the first iteration in the
+second branch of the third statement of the second cell. It is the same in every run of a program, and unique except for
+the numbered attempts at one session or gate. Recordings and traces depend on it.
 
 `Gates` is a separate port, because only an outside principal may use it (openprose.md 5.10): sessions, judges and
-commands have no call that could decide one.
+commands have no call that could decide a gate.
 """
 
 from __future__ import annotations
@@ -31,17 +31,19 @@ T = TypeVar("T")
 # ---------------------------------------------------------------- commands
 
 DEFAULT_MAX_OUTPUT: Final = 30_000
-"""Characters of each stream that the value of an `exec` keeps, unless it says otherwise with `max-output`."""
+"""The characters of each stream that the value of an `exec` keeps, unless it sets `max-output`."""
 
 
 class CommandRequest(Struct, frozen=True):
     """One `exec`: the interpolated shell text, the directory to run in, the limit in seconds.
 
-    `track` asks for the shell's final directory (`cwd_after`); it is off for an explicit `cwd:`. Of each stream the
-    first `max_output` characters are kept. `stdin` is the text of standard input, or an image (None: empty), `env`
-    holds further environment variables. With `pipefail` a pipe ends with the code of its last command that failed.
-    `attempt` counts the retries before this one. `reads` and `writes` are globs for the files that the command depends
-    on and makes; None: it declares none. `needs` are resources that the machine must have (`processes.resources`).
+    - `track`: report the shell's final directory (`cwd_after`); off for an explicit `cwd:`
+    - `max_output`: the characters kept of each stream
+    - `stdin`: the text of standard input, or an image (None: empty); `env`: additional environment variables
+    - `pipefail`: a pipe ends with the exit code of its last failed command
+    - `attempt`: the number of retries before this one
+    - `reads`, `writes`: globs for the files that the command depends on and writes; None: not declared
+    - `needs`: resources that the machine must have (`processes.resources`)
     """
 
     command: str
@@ -60,13 +62,13 @@ class CommandRequest(Struct, frozen=True):
 
     @property
     def declares_files(self) -> bool:
-        """Whether the files that its result depends on are known."""
+        """Whether the files that its result depends on are declared."""
         return self.reads is not None
 
 
 Outcome = Literal["exited", "signaled", "timed_out", "interrupted", "cancelled", "spawn_failed", "lost"]
-"""`lost`: the command ran on another machine, which cannot be reached any more. Its effects are not known; only the
-program can run it again (`retry`)."""
+"""`lost`: the command ran on another machine, which cannot be reached any more. Its effects are unknown, so it runs
+again only if the program asks for it (`retry`)."""
 
 
 class KeptFrom(Struct, frozen=True, omit_defaults=True):
@@ -82,10 +84,10 @@ class CommandResult(Struct, frozen=True, omit_defaults=True):
     """The result of a command (exec-and-tasks.md 1.2). `exit_code` follows the `exec` column of its table.
 
     `kind` names a failure: `exit`, `signal`, `timeout`, `spawn`, `cwd`, `lost`; None on success. Streams are decoded
-    and cut to `max_output` code points. `duration`, `max_rss`, `cpu_s` and `worker` (the name of the machine, for a
-    command that ran on another one) are volatile and belong into metadata only. `image` is the picture that stdout was
-    or ended in; `stdout` has one line in its place. `code_hidden`: the command's text may hide a failure by ending with
-    exit code 0 (exec-and-tasks.md 2.6). `kept_from`: it is the result of an earlier run, and the command did not run.
+    and cut to `max_output` code points. `duration`, `max_rss`, `cpu_s` and `worker` (the name of the remote machine
+    that ran the command) are volatile and belong into metadata only. `image` is the picture in stdout, or at its end;
+    `stdout` has one line in its place. `code_hidden` means that the command's text may hide a failure by ending with
+    exit code 0 (exec-and-tasks.md 2.6). `kept_from` is set for the result of an earlier run; the command did not run.
     """
 
     outcome: Outcome
@@ -114,8 +116,8 @@ class CommandResult(Struct, frozen=True, omit_defaults=True):
 
 
 class Owner(Struct, frozen=True):
-    """The process that runs a run, for machines that run its commands. A process that takes the run over has a larger
-    `epoch`, and has `resumed` it."""
+    """The process that executes a run, as identified to the machines that run its commands. A process that takes over
+    the run has a larger `epoch`, and `resumed` is true."""
 
     run: str
     epoch: int
@@ -126,7 +128,7 @@ Stream = Literal["stdout", "stderr"]
 
 
 class Omitted(NamedTuple):
-    """How much of an output is left out: bytes, and ends of lines."""
+    """The amount of omitted output: bytes, and line ends."""
 
     size: int = 0
     lines: int = 0
@@ -143,8 +145,8 @@ def utf8_size(text: str) -> int:
 
 
 class OnOutput(Protocol):
-    """Gets a command's output. `omitted` came before `text` and is not delivered; only a consumer that displays a
-    limited part of an output is ever given it."""
+    """Receives a command's output. `omitted` describes output before `text` that is not delivered; only a consumer that
+    displays a limited part of the output gets it."""
 
     def __call__(self, stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED, /) -> None: ...
 
@@ -153,12 +155,12 @@ class Commands(Protocol):
     async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
         """Run one command to its end. `on_output` gets decoded text in few, large pieces, in the caller's loop.
 
-        Never raises for anything the command does. Cancelling the call ends the command by the ladder of its cause
-        (`asyncio.CancelledError` then propagates once nothing of its group is left).
+        Never raises an error for anything that the command does. Cancelling the call ends the command with the signals
+        for this cause; `asyncio.CancelledError` propagates when no process of its group is left.
         """
 
 
-# ---------------------------------------------------------------- files that are shown
+# ---------------------------------------------------------------- displayed files
 
 
 class ShowRequest(Struct, frozen=True):
@@ -170,10 +172,10 @@ class ShowRequest(Struct, frozen=True):
 
 
 class ShownFile(Struct, frozen=True, omit_defaults=True):
-    """A file as it was when it was to be shown. `name` is its path as given, `media` what it is, `size` its bytes.
+    """The contents of a file to show. `name` is its path as given, `media` its media type, `size` its bytes.
 
-    `data` is the whole file, or the beginning of a text; of a table (`text/csv`, `application/jsonl`) it is empty, and
-    `rows` holds the first of `total` rows. `note` says what else a person should know: a damaged row, an encoding.
+    `data` is the whole file, or the beginning of a text; for a table (`text/csv`, `application/jsonl`) it is empty, and
+    `rows` has the first of `total` rows. `note` has further facts for the person: a damaged row, an encoding.
     """
 
     name: str
@@ -187,8 +189,8 @@ class ShownFile(Struct, frozen=True, omit_defaults=True):
 
 class Files(Protocol):
     async def show(self, request: ShowRequest) -> ShownFile:
-        """Read a file for people to see. Raises `ExecError` (E223) for one that cannot be shown; never waits for one
-        that has no end."""
+        """Read a file to show it to people. Raises `ExecError` (E223) if it cannot be shown. Never blocks on an endless
+        file."""
 
     def matching(self, directory: str, globs: Sequence[str]) -> dict[str, str] | None:
         """Return the SHA-256 digests of the files below `directory` that match any of these globs, by relative path.
@@ -204,7 +206,7 @@ class WorkingTree(Protocol):
     """The files in the directory of a run."""
 
     async def watched(self, cwd: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """Return what `ask` returns, and keep the contents of the files that its work changes.
+        """Return the result of `ask`, and keep the contents of the files that its work changes.
 
         `cwd` is the directory of a command; "" for a session.
         """
@@ -217,11 +219,12 @@ class WorkingTree(Protocol):
 class ContextItem:
     """One line of a session's context (openprose.md 4.3): a name with a place to read it from, or with its text.
 
-    `missing` marks the name of a cancelled branch: it is listed as having no result. `content` is the text at
-    `location`, for uses that cannot read the location: a recording's key, a provider without tools. It may be a
-    reference, which is read only then; None if only the session can read it (the memory file of an agent). `row`: the
-    location isn't a file: our `read` tool knows it, other programs may not. `file`: the text is the path of a file, as
-    the program names it. `age` orders contexts from what changes least (the program's own text, `()`) to the newest.
+    - `missing`: the name belongs to a cancelled branch, and is listed as having no result
+    - `content`: the text at `location`, for uses that cannot read the location (a recording's key, a provider without
+      tools). A reference is read only then. None if only the session can read it (the memory file of an agent)
+    - `row`: the location isn't a file; our `read` tool can read it, other programs may not
+    - `file`: the text is the path of a file, as the program names it
+    - `age`: orders contexts from the part that changes least (the program's own text, `()`) to the newest
     """
 
     name: str
@@ -252,10 +255,10 @@ class BlockScope(Struct, frozen=True):
 
 
 class AgentMemory(Struct, frozen=True):
-    """The memory of a persistent agent: its directory, and whether it is to be read first (`resume`).
+    """The memory of a persistent agent: its directory, and whether to read it first (`resume`).
 
-    `text` is what the memory holds when the session starts (None: nothing yet, or not to be read), `segment` the file
-    of this invocation; both are filled in by the sessions room, which holds the directory's lock by then.
+    `text` is the content of the memory when the session starts (None: empty, or not to be read), `segment` the file of
+    this invocation. The `models` room sets both when it holds the directory's lock.
     """
 
     agent: str
@@ -269,9 +272,9 @@ class AgentMemory(Struct, frozen=True):
 class Given(Struct, frozen=True):
     """The input of an agent call: a channel separate from the task (docs/reference/vvm.md 6.5).
 
-    `text` is the value as text, a string as it is and everything else serialised. `references` are the files that
-    reference values in it name; a session may read those below `readable`, the directory of the run's bindings ("":
-    there is none).
+    `text` is the value as text: a string unchanged, everything else serialised. `references` are the files named by
+    reference values in it; a session may read those below `readable`, the directory of the run's bindings ("": there is
+    none).
     """
 
     text: str
@@ -280,17 +283,20 @@ class Given(Struct, frozen=True):
 
 
 class SessionRequest(Struct, frozen=True):
-    """One attempt at a `session` or `resume`, or at an agent call of VVM (`call`), with everything resolved but the
-    assembled message.
+    """One attempt at a `session`, a `resume`, or an agent call of VVM (`call`), before the message is assembled.
 
-    `output` is the JSON Schema that the answer must fit, None: any text; `correction` says what was wrong with the last
-    answer, `wrong` holds each answer of an earlier attempt that did not fit, with what was wrong with it. `task` and
-    `system` are interpolated. `context` is None when the program said nothing, empty for `context: []`. `timeout` is in
-    seconds. A call has `given` (None: an empty input), `prelude` (the contents of the agent's memory) and `settings`,
-    the agent's configuration without the known keys; and no text that orients a session. `tools` are the names of the
-    user's own tools: `weather` (a server), `weather.forecast`, `word_count` (a function); `bare`: a session gets no
-    other tools (`tools: none`). `elsewhere`: the program was fetched. `filed`: the runtime keeps the answer of this
-    call in a file, also where `target` is None because the reply is the answer.
+    - `task`, `system`: the texts, interpolated
+    - `context`: None if the program has no context, empty for `context: []`
+    - `timeout`: in seconds
+    - `output`: the JSON Schema of the answer; None: any text. `correction` describes the problem of the last answer;
+      `wrong` has each unfit answer of an earlier attempt with its problem
+    - for a call: `given` (None: an empty input), `prelude` (the contents of the agent's memory) and `settings`, the
+      agent's configuration without the known keys. A call has no text that orients a session
+    - `tools`: the names of the user's own tools: `weather` (a server), `weather.forecast`, `word_count` (a function);
+      `bare`: the session gets no other tools (`tools: none`)
+    - `elsewhere`: the program was fetched
+    - `filed`: the runtime keeps the answer of this call in a file, even if `target` is None because the reply is the
+      answer
     """
 
     kind: Literal["session", "resume", "call"]
@@ -324,10 +330,10 @@ class SessionRequest(Struct, frozen=True):
 
 
 class ToolUse(Struct, frozen=True):
-    """One call of a tool by a session, as its trace shows it; nothing in it differs from run to run.
+    """One call of a tool by a session, as shown in its trace, without volatile data.
 
-    `summary` says on one line what was asked (`src/main.py`, `make test`); `detail` holds the beginning of what came
-    back, or why it was refused.
+    `summary` shows the request on one line (`src/main.py`, `make test`); `detail` has the beginning of the result, or
+    the reason of a refusal.
     """
 
     tool: str
@@ -337,15 +343,15 @@ class ToolUse(Struct, frozen=True):
 
 
 class FileRead(Struct, frozen=True):
-    """A workspace file that a session read, and the digest of what was in it."""
+    """A workspace file that a session read, and the digest of its contents."""
 
     path: str
     sha256: str
 
 
 class FileWrite(Struct, frozen=True):
-    """A file that a session wrote: the path, relative to its workspace if it is in it, and the text before (None: no
-    such file) and after (None: removed, or no text)."""
+    """A file that a session wrote: the path, relative to its workspace if inside it, and the text before (None: there
+    was no file) and after (None: removed, or not a text)."""
 
     path: str
     before: str | None
@@ -353,8 +359,8 @@ class FileWrite(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """The consumption of a session or a judgement: requests to the model, tokens in and out, cost in US dollars if it
-    is known. `counted` is False where the provider did not report tokens. `tokens_cached` of those in were in the
+    """The consumption of a session or a judgement: requests to the model, tokens in and out, cost in US dollars if
+    known. `counted` is False if the provider did not report tokens. `tokens_cached` of the tokens in came from the
     server's cache. A replayed answer consumes nothing."""
 
     requests: int = 0
@@ -366,7 +372,7 @@ class Usage(Struct, frozen=True):
 
 
 def reported(given: object) -> Usage | None:
-    """Return the usage that the details of a judgement hold, as plain data or not; None if they hold none."""
+    """Return the usage in the details of a judgement, which may be plain data; None if there is none."""
     if isinstance(given, Usage):
         return given
     if not isinstance(given, dict):
@@ -376,16 +382,18 @@ def reported(given: object) -> Usage | None:
 
 
 class SessionResult(Struct, frozen=True, omit_defaults=True):
-    """A session's answer. `text` None means: the session has written its binding itself.
+    """A session's answer. `text` is None if the session has written its binding itself.
 
-    `origin` says who made the answer: `model`, `agent` (a CLI agent), `human`, `authored` (an example written by hand),
-    `scripted`, `dry-run`; it is the same when the answer is replayed. `trace` holds the calls of tools in order.
-    `memory_after` and `segment` are the texts of a persistent agent's two files when the provider knows them (None:
-    they are not written yet), `writes` the other files that the session wrote with our tools, `reads` those of the
-    workspace that it read. `usage`, `replayed`, and `details` (resolved model, provider's facts, date) are volatile:
-    metadata and trace only. `reply` is the reply of a call that wrote its answer to a file; None: its reply is the
-    answer. `answer_file` is for journals: the name of the file that holds the answer of a call, with its SHA-256;
-    `patches` are then those of its memory.
+    - `origin`: the kind of author: `model`, `agent` (a CLI agent), `human`, `authored` (an example written by hand),
+      `scripted`, `dry-run`; the same when the answer is replayed
+    - `trace`: the calls of tools, in order
+    - `memory_after`, `segment`: the texts of a persistent agent's two files, if the provider knows them (None: they are
+      not written yet)
+    - `writes`: the other files that the session wrote with our tools; `reads`: the workspace files that it read
+    - `usage`, `replayed`, `details` (resolved model, provider's facts, date): volatile, for metadata and trace only
+    - `reply`: the reply of a call that wrote its answer to a file; None: the reply is the answer
+    - `answer_file`: in journals, the name of the file with a call's answer, and its SHA-256; `patches` are then the
+      patches of its memory
     """
 
     text: str | None
@@ -406,10 +414,10 @@ class SessionResult(Struct, frozen=True, omit_defaults=True):
 
 
 class SessionProgress(Struct, frozen=True):
-    """Something a running session lets be seen: a piece of its text, a note (whole), or a tool that it has called.
+    """Visible progress of a session: a piece of its text, a complete note, or a tool that it has called.
 
     A session that starts its text again (after a tool call) sends a piece that begins with a blank line. `seconds` is
-    how long the call of a tool took: volatile, 0 for one that is replayed.
+    the duration of the call of a tool: volatile, 0 if replayed.
     """
 
     kind: Literal["text", "note", "tool"]
@@ -420,8 +428,8 @@ class SessionProgress(Struct, frozen=True):
 
 class Sessions(Protocol):
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
-        """Run one attempt. Raises `ProviderError` (with `retryable`); honours cancellation and `request.timeout`
-        is enforced by the machine."""
+        """Run one attempt. Raises `ProviderError` (with `retryable`). Must honour cancellation; the machine enforces
+        `request.timeout`."""
 
 
 # ---------------------------------------------------------------- memories of digest and ledger
@@ -431,7 +439,7 @@ MemoryMode = Literal["continue", "dry_run"]
 
 
 class MemoryBinding(Struct, frozen=True):
-    """Which memory an agent call works with (docs/reference/vvm.md 6.6). That is its identity, not the agent's name.
+    """The identity of the memory that an agent call uses (docs/reference/vvm.md 6.6), instead of the agent's name.
 
     `name` is the escaped key, the name of its directory.
     """
@@ -443,7 +451,7 @@ class MemoryBinding(Struct, frozen=True):
 
 
 class MemoryRequest(Struct, frozen=True):
-    """The memory of an agent call is opened, or an answer's patches are applied to it (`what`)."""
+    """Opens the memory of an agent call, or applies an answer's patches to it (`what`)."""
 
     key: str
     what: Literal["open", "keep"]
@@ -451,29 +459,29 @@ class MemoryRequest(Struct, frozen=True):
 
 
 class OpenMemory(Protocol):
-    """The memory of one agent call, its own until `close`."""
+    """The memory of one agent call, locked until `close`."""
 
     @property
     def prelude(self) -> str:
-        """Return the text before the task."""
+        """The text before the task."""
 
     async def keep(self, patches: Sequence[str]) -> str | None:
-        """Apply the patch of an answer. Why it is discarded, in a word or two; None when it is kept, or there is
-        nothing to keep. Never raises for what a patch or the disk is like."""
+        """Apply the patches of an answer. Returns why they are discarded, in a word or two; None if they are kept, or
+        there are none. Never raises an error because of a patch or the disk."""
 
     def close(self) -> None:
-        """Let others have it. A second call does nothing."""
+        """Unlock it. A second call does nothing."""
 
 
 class Memories(Protocol):
     """The memories of agents as digest and ledger."""
 
     async def open(self, binding: MemoryBinding, mode: MemoryMode) -> OpenMemory:
-        """Wait for the memory, lock and read it. Raises `MemoryLocked` when another process keeps it, `ProviderError`
-        for one that cannot be used. `dry_run` locks it only for reading, and keeps nothing."""
+        """Wait for the memory, lock and read it. Raises `MemoryLocked` if another process keeps it, and `ProviderError`
+        if it cannot be used. `dry_run` locks it only for reading, and keeps nothing."""
 
     def prelude(self, binding: MemoryBinding, mode: MemoryMode) -> str:
-        """Return the text that a call would get now; nothing is locked, made or changed. Raises `ProviderError`."""
+        """Return the text that a call would get now, without locking or changing anything. Raises `ProviderError`."""
 
 
 # ---------------------------------------------------------------- files of answers
@@ -487,24 +495,24 @@ class Answers(Protocol):
         """The directory of this run's bindings, as sessions see it."""
 
     def target(self, number: int) -> Target:
-        """The file of a call: `b000001` and its place."""
+        """Return the file of a call: `b000001` and its place."""
 
     def clear(self, target: Target) -> None:
-        """Remove what an attempt before has left. Raises `StateError`."""
+        """Remove what an earlier attempt has left. Raises `StateError`."""
 
     def read(self, target: Target) -> str | None:
-        """Return the text that the session has written; None if there is no such file, or it is a link. Raises
-        `StateError` for one that is too large."""
+        """Return the text that the session has written; None if the file is missing or a link. Raises `StateError` if
+        it is too large."""
 
     def write(self, target: Target, text: str) -> None:
-        """The file holds this text afterwards. Raises `StateError`."""
+        """Write this text to the file. Raises `StateError`."""
 
     def answered(self, name: str | None, agent: str, target: Target, summary: str) -> str:
-        """Note a call that has succeeded, and return its name in the index: `name`, or one made for a call whose
-        result no name takes."""
+        """Note a successful call, and return its name in the index: `name`, or a generated one for a call whose result
+        is not bound."""
 
     def failed(self, name: str | None, agent: str, target: Target, kind: str) -> str:
-        """Note a call that has failed, likewise."""
+        """Note a failed call, and return its name in the index."""
 
 
 # ---------------------------------------------------------------- judge
@@ -517,18 +525,15 @@ LAST_RESULT = "the last result"
 class JudgeRequest(Struct, frozen=True):
     """A question to the judge with its context (openprose.md 3.4).
 
-    `bindings` maps every visible name to its value; if the question names none, `LAST_RESULT` is what a session or
-    command gave that has no name and is newer than all of them. `text` is the question with the values inserted;
-    `inserted` are those values by their placeholder (`{draft}`), and `written` is the question with the
-    placeholders: a model is asked that, and gets the values as material, so that no value can pass for a question.
-
-    With a `subject` it is a criterion of VVM (docs/reference/vvm.md 4.6): the judge is shown this one value, as text,
-    and nothing else of the program.
-
-    `further` are the questions that come next, with nothing done in between; the judge may answer them together with
-    this one. One of them that is asked only if the answers before it let it come to that is marked `conditional`.
-
-    `by_rules`: only rules may answer it; what they leave open is uncertain.
+    - `bindings`: every visible name with its value; if the question names none, `LAST_RESULT` is the value of a newer
+      session or command without a name
+    - `text`: the question with the values inserted; `inserted`: these values by their placeholders (`{draft}`);
+      `written`: the question with the placeholders. A model is asked that, and gets the values as material, so that a
+      value cannot act as a question
+    - `subject`: set for a criterion of VVM (docs/reference/vvm.md 4.6). The judge sees only this value, as text
+    - `further`: the questions that follow with no action in between; the judge may answer them together with this one.
+      A further question is `conditional` if it is asked only depending on the answers before it
+    - `by_rules`: only rules may answer it; otherwise the answer is uncertain
     """
 
     text: str
@@ -548,13 +553,13 @@ class JudgeRequest(Struct, frozen=True):
 
     @property
     def question(self) -> str:
-        """The question without what a model or a command wrote."""
+        """The question without text written by a model or a command."""
         return self.written or self.text
 
 
 class Verdict(Struct, frozen=True, omit_defaults=True):
     """`answer` None is "uncertain"; `no_progress` ends a loop. `by` (`rules`, `scripted`, `model`, `agent`, `human`,
-    `authored`, `dry-run`) and `reason` say who decided and why, the same when replayed; `details` is volatile."""
+    `authored`, `dry-run`) and `reason` are kept in replays; `details` is volatile."""
 
     answer: bool | None
     by: str
@@ -564,7 +569,7 @@ class Verdict(Struct, frozen=True, omit_defaults=True):
 
 
 class Pick(Struct, frozen=True, omit_defaults=True):
-    """The label that `choose` picked, and by whom and why. A label not in the list makes the machine ask once more."""
+    """The label that `choose` picked, with its author and reason. An unknown label makes the machine ask once more."""
 
     label: str
     by: str
@@ -582,8 +587,8 @@ class Finding(Struct, frozen=True, omit_defaults=True):
 
 
 class JudgedText(Struct, frozen=True):
-    """A question that a program may put to the judge, before it runs: its place, its text as written, with a number
-    where values will be inserted, and whether it is a `choice`. A `criterion` is one of VVM, about a single value."""
+    """A question that a program may ask the judge, known before it runs: its place, its text as written, a sample with
+    numbers for inserted values, and whether it is a `choice`. A `criterion` is a VVM question about a single value."""
 
     span: Span
     text: str
@@ -608,7 +613,7 @@ class Judge(Protocol):
 
 
 class JudgeWrapper:
-    """A `Judge` around another one: `ask` gets each question, as the call that a judge has to answer."""
+    """A `Judge` around another one. Subclasses implement `ask`, which gets each question with its call of a judge."""
 
     async def ask(self, request: JudgeRequest, calling: Callable[[Judge], Awaitable[Judged]]) -> Judged:
         raise NotImplementedError
@@ -627,11 +632,11 @@ class JudgeWrapper:
 
 
 class Phrases(Protocol):
-    """Puts the text of an `input` with a marker into plain words for the person (A49)."""
+    """Words the text of an `input` with a marker for the person (A49)."""
 
     async def phrase(self, request: JudgeRequest) -> Finding:
-        """A `question` and its `options`, which may be none. Raises `ProseError` or `TimeoutError`; the text is shown
-        as written then."""
+        """Return a `question` and its `options`, possibly none. If it raises `ProseError` or `TimeoutError`, the text
+        is shown as written."""
 
 
 class LiveJudge(Judge, Phrases, Protocol):
@@ -642,25 +647,25 @@ class LiveJudge(Judge, Phrases, Protocol):
 
 
 class Races(Protocol):
-    """The winners of a `parallel` that doesn't wait for all its branches (`first`, `any`; sessions.md 4.2).
+    """The recorded winners of `parallel` constructs that don't wait for all branches (`first`, `any`; sessions.md 4.2).
 
-    A race is known by its execution path and the text it is written in. It is recorded only when sessions took part in
-    it, so that a replay, in which every session answers immediately, ends the same way.
+    A race is identified by its execution path and its text. It is recorded only if sessions took part in it, so that a
+    replay, in which every session answers immediately, ends the same way.
     """
 
     def recorded(self, at: str, text: str) -> tuple[int, ...] | None:
-        """The branches that ended before the race was decided, in the order they did; None: let them race."""
+        """Return the branches that ended before the race was decided, in that order; None: let the branches race."""
 
     async def ended(self, at: str, text: str, branches: tuple[int, ...]) -> None:
-        """The race is over: these branches ended, in this order; the last one decided it."""
+        """Record the end of a race: these branches ended, in this order; the last one decided it."""
 
 
 # ---------------------------------------------------------------- user and gates
 
 
 class Question(Struct, frozen=True):
-    """An `input` (openprose.md 6.3): the name it binds and the text to show as written. With `phrase` a model may put
-    it into words first; the journal's request does not include that."""
+    """An `input` (openprose.md 6.3): the name that it binds and the text to show. With `phrase` a model may word it
+    first; the journal's request does not include that."""
 
     name: str
     prompt: str
@@ -670,12 +675,12 @@ class Question(Struct, frozen=True):
 
 class User(Protocol):
     async def ask(self, question: Question) -> str:
-        """The person's answer. Raises `NoPerson`. Questions of parallel branches are asked one at a time."""
+        """Return the person's answer. Raises `NoPerson`. Questions of parallel branches are asked one at a time."""
 
 
 class GateRequest(Struct, frozen=True):
-    """A gate that opens (openprose.md 5.8, 5.9): record id, gate name, evaluated properties; `timeout` in seconds. The
-    name of a gate in an imported program begins with the module: `deploy:release`."""
+    """A gate that opens (openprose.md 5.8, 5.9): record id, gate name, evaluated properties; `timeout` in seconds. In
+    an imported program the gate's name begins with the module: `deploy:release`."""
 
     id: str
     name: str
@@ -690,8 +695,8 @@ class GateRequest(Struct, frozen=True):
 
 
 class GateDecision(Struct, frozen=True, omit_defaults=True):
-    """How a gate record ended. `reason` is set by closing: `cancelled`, `interrupted`, `nobody`. `source` is the door:
-    `cell`, `terminal`, `option`, `cli`, `sql`, `file`."""
+    """The end of a gate record. `reason` is set by closing: `cancelled`, `interrupted`, `nobody`. `source` is the
+    channel: `cell`, `terminal`, `option`, `cli`, `sql`, `file`."""
 
     status: Literal["approved", "rejected", "timeout"]
     by: str
@@ -701,7 +706,7 @@ class GateDecision(Struct, frozen=True, omit_defaults=True):
 
     @property
     def decided_by(self) -> str:
-        """The author of the decision and its channel, for people: a file is never called a user."""
+        """The author of the decision and the channel, for people. A file is never called a user."""
         ways = {
             "cli": f"{self.by} (command line)",
             "sql": f"{self.by} (SQL)",
@@ -712,22 +717,22 @@ class GateDecision(Struct, frozen=True, omit_defaults=True):
 
 class Gates(Protocol):
     async def decide(self, request: GateRequest) -> GateDecision:
-        """Write the record, ask or wait or deny by mode, return the one decision that won.
+        """Write the record; ask, wait or deny, depending on the mode; return the decision that won.
 
-        When the call is cancelled the record is closed (`rejected` by `system`, reason `cancelled`) first.
+        If the call is cancelled, the record is closed first (`rejected` by `system`, reason `cancelled`).
         """
 
     def replayed(self, request: GateRequest, decision: GateDecision) -> None:
-        """The journal has answered this request: what was given beforehand for it is used up."""
+        """Note that the journal has answered this request: a decision supplied for it in advance is used up."""
 
 
 # ---------------------------------------------------------------- programs
 
 
 class LoadRequest(Struct, frozen=True):
-    """An import: the path as written, and the source that it is written in.
+    """An import: the path as written, and the source that contains it.
 
-    With `texts` the programs are those of a run that is resumed: by address, and read nowhere else.
+    `texts` has the recorded texts of a resumed run by address; nothing else is read then.
     """
 
     path: str
@@ -737,9 +742,9 @@ class LoadRequest(Struct, frozen=True):
 
 
 class LoadedProgram(Struct, frozen=True):
-    """A loaded import: a checked tree of the importing language, its source, and the two parts of the name of its
-    directory (docs/reference/openprose.md 6.5). `url` and `digest` (SHA-256 of the text as it was served) are those of
-    a program from elsewhere; `texts` are the sources that were read for it, by address."""
+    """A loaded import: a checked tree of the importing language, its source, and the two parts of its directory's name
+    (docs/reference/openprose.md 6.5). A fetched program has a `url` and a `digest` (SHA-256 of the text as served);
+    `texts` are the sources that were read for it, by address."""
 
     program: Any
     source: Source
@@ -751,7 +756,7 @@ class LoadedProgram(Struct, frozen=True):
 
 
 class FoundRun(Struct, frozen=True):
-    """A completed run that a program is given: its value, and what the person should know about it."""
+    """A completed run that a program uses: its value, and notes for the person."""
 
     value: dict[str, str]
     notes: tuple[str, ...] = ()
@@ -775,7 +780,7 @@ class Key(Struct, frozen=True):
 
 
 class Binding(Struct, frozen=True):
-    """A value to keep. `source` is the text of the statement that made it. `label` is a labelled session's."""
+    """A value to store. `source` is the text of the statement that made it; `label` belongs to a labelled session."""
 
     key: Key
     kind: Literal["input", "output", "let", "const"]
@@ -786,7 +791,7 @@ class Binding(Struct, frozen=True):
 
 class Store(Protocol):
     """Keeps the bindings of a run. `put` and `read` are synchronous and cheap: writing may be deferred to `flush`,
-    which the machine calls before anything outside could look, and at the end of each cell or run.
+    which the machine calls before anything outside could read, and at the end of each cell or run.
 
     `chain` names the import directories around this store, empty for the run itself."""
 
@@ -795,52 +800,52 @@ class Store(Protocol):
 
     @property
     def by_value(self) -> bool:
-        """Whether sessions cannot read what is kept here: context is passed by value then (7.6)."""
+        """Whether sessions cannot read the stored values, so that context is passed by value (7.6)."""
 
     @property
     def in_files(self) -> bool:
-        """Whether `location` names a file, which any tool can read; else it names a row of a database."""
+        """Whether `location` names a file, which any tool can read, instead of a row of a database."""
 
     @property
     def lost(self) -> str | None:
-        """Why nothing can be kept outside of memory, in a sentence for people; None while all is well (E219)."""
+        """Why values can only be kept in memory, in a sentence for people; None normally (E219)."""
 
     def put(self, binding: Binding) -> None: ...
 
     def read(self, key: Key) -> str:
-        """The value of a binding as text. Raises `StateError` when it is not there (E218 is the machine's)."""
+        """Return the value of a binding as text. Raises `StateError` if it is missing (the machine reports E218)."""
 
     def watch(self, key: Key) -> Callable[[], bool]:
-        """Call before a session that may write the binding itself; the returned function reports whether it has done
-        so.
+        """Return a function that reports whether the session has written the binding itself since this call.
 
-        Always false where sessions cannot write (`target` is None)."""
+        It always returns False if sessions cannot write (`target` is None)."""
 
     def location(self, key: Key, within: tuple[str, ...] = ()) -> str:
-        """The location given to a session for reading the binding (4.3): `.prose/runs/<run>/bindings/plan.md`, or the
-        row of a table. `within` are names of imported programs' calls below this store, which need not exist."""
+        """Return the location given to a session for reading the binding (4.3): `.prose/runs/<run>/bindings/plan.md`,
+        or the row of a table. `within` are names of imported programs' calls below this store, which need not exist."""
 
     def target(self, binding: Binding) -> Target | None:
-        """Return the file that a session writes the binding to, and its header; None if it replies with its answer."""
+        """Return the file to which a session writes the binding, and its header; None if its reply is the answer."""
 
     def memory(self, agent: str, persist: str) -> str:
-        """The memory directory of a persistent agent (4.4); `persist` is `true`, `project`, `user`, a path."""
+        """Return the memory directory of a persistent agent (4.4); `persist` is `true`, `project`, `user`, a path."""
 
     def has_memory(self, agent: str, persist: str) -> bool: ...
 
     def nested(self, handle: str, slug: str, source: str, number: int = 1) -> Store:
-        """The store of an imported program's call (`imports/{handle}--{slug}[--number]`), with its source kept."""
+        """Return the store of an imported program's call (`imports/{handle}--{slug}[--number]`), and keep its
+        source."""
 
     async def flush(self) -> None:
-        """Everything put so far is on disk afterwards. Raises `StateError` naming what could not be kept."""
+        """Write everything put so far to the disk. Raises `StateError` that names the values that failed."""
 
 
 # ---------------------------------------------------------------- time
 
 
 class Wait(Struct, frozen=True):
-    """A branch waits without a request: before a retry for `seconds`, or, after computing for long, until others had
-    their turn."""
+    """A branch waits without a request: before a retry for `seconds`, or, after a long computation, for the turns of
+    other branches."""
 
     why: Literal["retry", "turn"]
     at: str
@@ -848,10 +853,10 @@ class Wait(Struct, frozen=True):
 
 
 class Clock(Protocol):
-    """The only time the machine and the gates know; tests bring their own."""
+    """The only source of time for the machine and the gates; tests supply their own."""
 
     def now(self) -> datetime:
-        """Wall clock, UTC."""
+        """Return the wall clock time in UTC."""
 
     def monotonic(self) -> float: ...
 
@@ -859,7 +864,7 @@ class Clock(Protocol):
 
 
 class Overrides(Struct, frozen=True):
-    """Ports that Python code supplies for a run, in place of those that its settings choose.
+    """Ports that Python code supplies for a run, instead of those chosen by its settings.
 
     `judge` decides what no rule decides. A run with its own `store` is kept only there: it has no directory and no
     journal.
@@ -871,7 +876,7 @@ class Overrides(Struct, frozen=True):
 
 
 CONFIGURED: Final = Overrides()
-"""No port is overridden: the settings choose them all."""
+"""No overridden ports: the settings choose them all."""
 
 
 class Ports(Struct, frozen=True):

@@ -1,7 +1,7 @@
-"""Preview the requests of a program in any language, without running anything.
+"""Previews the requests of a program in any language, without running anything.
 
-A value that only the outside can give is not known yet: a visible marker replaces it (`unknown`). The copy of a run in
-which a text is looked at has a store that keeps nothing (`ReadOnlyStore`), and a judge and a person who know nothing.
+A value that only the outside can provide is replaced by a visible placeholder (`unknown`). The text runs in a copy of
+the run whose store keeps nothing (`ReadOnlyStore`), and whose judge and person have no answers.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ MOST: Final = 200
 COMMANDS: Final = 1000
 """The most commands and gates that a preview lists."""
 PASSES: Final = 20
-"""Items of a known collection that a loop is run for."""
+"""The most items of a known collection that a loop is run for."""
 STEPS: Final = 20_000
-"""Statements after which a text that branches without end is left."""
+"""The most statements that a preview runs, for programs that branch without end."""
 
 _UNKNOWN: Final = re.compile(r"⟦([^⟦⟧\n]{1,200}): not known yet⟧")
 
@@ -53,21 +53,21 @@ class Full(Exception):
     """The preview has reached its limit."""
 
 
-# ---------------------------------------------------------------- what is not known
+# ---------------------------------------------------------------- unknown values
 
 
 def unknown(name: str) -> str:
-    """A placeholder for a value that is unknown before the program runs."""
+    """Return a placeholder for a value that is unknown before the program runs."""
     return f"⟦{name}: not known yet⟧"
 
 
 def is_unknown(text: str) -> bool:
-    """Whether a text depends on a value that is not known."""
+    """Return whether a text depends on an unknown value."""
     return _UNKNOWN.search(text) is not None
 
 
 class PreviewAnswers:
-    """Answers the constructs of a machine in place of the outside. `found` are the requests so far, in source order."""
+    """Answers the constructs of a machine instead of the outside. `found` has the requests so far, in source order."""
 
     def __init__(self) -> None:
         self.found: list[Preview] = []
@@ -78,7 +78,7 @@ class PreviewAnswers:
         return self._sessions >= MOST
 
     def add(self, preview: Preview) -> None:
-        """Note a request, up to a limit."""
+        """Add a request, up to a limit."""
         if preview.kind == "session":
             kept = self._sessions < MOST
             self._sessions += 1
@@ -91,7 +91,7 @@ class PreviewAnswers:
     async def announce(
         self, s: ExecutionContext, node: Node, name: str | None, prepared: Awaitable[R], kind: PreviewKind = "session"
     ) -> R | None:
-        """Announce a request instead of making it, and return it; one that cannot be prepared with the problem."""
+        """Add a request instead of making it, and return it. If it cannot be prepared, add its problem."""
         try:
             request = await prepared
         except RunError as problem:
@@ -103,7 +103,7 @@ class PreviewAnswers:
         return request
 
     async def run_each(self, s: ExecutionContext, bodies: Iterable[Body | None]) -> list[Any]:
-        """Run bodies of which one will run, each as if it were the one; return what they return."""
+        """Run alternative bodies, each as if it were the only one, and return their results."""
         before, most, found = dict(s.counts), dict(s.counts), []
         for body in bodies:
             if body is not None:
@@ -114,7 +114,7 @@ class PreviewAnswers:
         return found
 
     def make_host(self, real: Host) -> Host:
-        """A host for a copy of a run, which can do nothing."""
+        """Return a host for a copy of a run that makes no requests."""
         nothing, store = UnknownAnswers(), ReadOnlyStore(real.ports.store)
         ports = structs.replace(real.ports, judge=nothing, user=nothing, store=store, races=None)
         hook = _StepLimit(self)
@@ -124,7 +124,7 @@ class PreviewAnswers:
 
 
 class _StepLimit(StatementHook):
-    """The hook of a preview: a text that branches without end is left."""
+    """The hook of a preview. It stops programs that branch without end."""
 
     def __init__(self, answers: PreviewAnswers) -> None:
         self._answers = answers
@@ -137,7 +137,7 @@ class _StepLimit(StatementHook):
 
 
 def unknown_in(request: SessionRequest | CommandRequest | GateRequest) -> Iterator[str]:
-    """Return the unknown names that a request depends on."""
+    """Yield the unknown names that a request depends on."""
     if isinstance(request, CommandRequest):
         yield from unknown_names([request.command, str(request.stdin or ""), *request.env.values(), request.cwd])
         return
@@ -155,7 +155,7 @@ def unknown_in(request: SessionRequest | CommandRequest | GateRequest) -> Iterat
 
 
 def unknown_names(value: Value) -> Iterator[str]:
-    """Return the unknown parts of a value; results of commands, references and errors come from something that ran."""
+    """Yield the unknown parts of a value. Results of commands, references and errors have none, because they exist."""
     match value:
         case str():
             yield from _UNKNOWN.findall(value)
@@ -171,9 +171,9 @@ def unknown_names(value: Value) -> Iterator[str]:
 
 
 class ReadOnlyStore:
-    """A store that is only read: it knows the places of another one, and keeps nothing.
+    """A store that knows the locations of another one, and keeps nothing.
 
-    `within` are the calls of imported programs below that other store, of which nothing is there yet.
+    `within` are calls of imported programs below that store, which do not exist there yet.
     """
 
     def __init__(self, store: Store, within: tuple[str, ...] = ()) -> None:
@@ -215,7 +215,7 @@ class ReadOnlyStore:
 
 
 class UnknownAnswers:
-    """The judge and the person of a preview: what they would say is not known yet."""
+    """The judge and the person of a preview: their answers are unknown."""
 
     async def ask(self, question: Question) -> str:
         return unknown(question.name)

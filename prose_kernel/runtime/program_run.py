@@ -1,4 +1,4 @@
-"""One program's run: its counters, its last steps, and what it keeps in its store."""
+"""One program's run: its counters, its last steps, and the values in its store."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.machine import Machine
 
 RECENT: Final = 10
-"""The number of finished steps that a judge is shown."""
+"""The number of finished steps in a question to a judge."""
 
 FINISHED: Final = 50
-"""The number of finished steps that a session is shown."""
+"""The number of finished steps in the message to a session."""
 
 _UNSAVED: Final = 1000
-"""Changed variables that may wait before they are handed to the store."""
+"""The most changed variables that wait before they are passed to the store."""
 
 
 class Variable(Protocol):
-    """A variable of some language, as far as keeping it is concerned."""
+    """A variable of any language, as far as the store needs it."""
 
     @property
     def key(self) -> Key: ...
@@ -40,9 +40,9 @@ class Variable(Protocol):
 
 
 class Recent:
-    """The last finished steps of one line of control, as a judge is shown them.
+    """The last finished steps of one line of control, for questions to a judge.
 
-    `result` is what the last session or command gave that has no name, as long as nothing was bound after it.
+    `result` is the value of the last session or command without a name, as long as nothing was bound after it.
     """
 
     __slots__ = ("_own", "_steps", "result")
@@ -62,13 +62,13 @@ class Recent:
 
     @property
     def own(self) -> tuple[str, ...]:
-        """Those among them that were noted here."""
+        """The steps that were noted here, without those of the outer line of control."""
         return self.steps[-self._own :] if self._own else ()
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a run has come, and what of it is to be kept. Machines of several languages in one run share it."""
+    """The progress of a run, and its unsaved values. Machines of several languages in one run share it."""
 
     cell: int = 0
     ordinal: int = 0
@@ -77,18 +77,18 @@ class Progress:
     dirty: bool = False
     held: WeakValueDictionary[Key, HeldText] = field(default_factory=WeakValueDictionary)
     results: dict[str, ExecText] = field(default_factory=dict)
-    """Results of commands, by the place of the binding that holds them now."""
+    """Results of commands, by the location of the binding that holds them now."""
 
 
 class Run:
-    """One program's run: its counters and what it keeps in its store. A called program has its own run.
+    """One program's run: its counters and the values in its store. A called program has its own run.
 
-    `member` is the machine whose root this is, None for a called program.
+    `member` is the machine whose root this is; None for a called program.
     """
 
     member: Machine | None = None
     is_file = True
-    """Whether the text that runs is a file, and no cell."""
+    """Whether the running text is a file, not a cell."""
 
     def __init__(self, host: Host, store: Store, name: str, program: tuple[str, ...] = ()) -> None:
         self.host = host
@@ -97,7 +97,7 @@ class Run:
         self.program = program
         self.call_stack: tuple[str, ...] = ()
         self.entered = ("", "")
-        """Of a called program: its name and the place of the call, in words."""
+        """The name of a called program, and a phrase with the place of the call."""
         self.recent = Recent()
         self.finished: deque[str] = deque(maxlen=FINISHED)
         self.progress = Progress()
@@ -106,47 +106,47 @@ class Run:
 
     @property
     def cell(self) -> int:
-        """The number of the file or cell that runs, or has run last."""
+        """The number of the last file or cell that was started."""
         return self.progress.cell
 
     @property
     def ordinal(self) -> int:
-        """The number of the statement of the root that runs, or has run last, over all cells."""
+        """The number of the last root statement that was started, counted over all cells."""
         return self.progress.ordinal
 
     def begin(self, program: Any) -> None:
-        """A file or a cell begins to run."""
+        """Count a file or a cell that begins to run."""
         self.progress.cell += 1
         self.progress.in_cell = 0
         self._warned = {}
 
     def next_statement(self) -> int:
-        """A statement of the root begins; its number in the file or cell."""
+        """Count a root statement that begins. Returns its number in the file or cell."""
         self.progress.ordinal += 1
         self.progress.in_cell += 1
         return self.progress.in_cell
 
     def stack(self, place: str = "") -> tuple[str, ...]:
-        """One line for each call on the way to this run, innermost first. `place` is that of an error, shown in the
-        first line: the location of an error of a called program is the call."""
+        """Return one line for each call that led to this run, innermost first. `place` is the place of an error, added
+        to the first line: the location of an error in a called program is the call."""
         program, called = self.entered
         return (f"{program}{place}, {called}", *self.call_stack) if program else self.call_stack
 
     def continue_from(self, former: Run) -> None:
-        """Go on where another run is, also one of another language: no number is ever given twice."""
+        """Continue after another run, possibly of another language, without using any number twice."""
         self.progress, self.numbers = former.progress, former.numbers
         self.call_stack, self.entered = former.call_stack, former.entered
         self.recent, self.finished = former.recent, former.finished
 
     def publish(self, name: str, value: Value) -> None:
-        """A name of the root has a new value: the other languages of the run learn it."""
+        """Pass the new value of a root name to the other languages of the run."""
         if self.member is not None:
             self.host.names.publish(self.member, name, value)
 
-    # ------------------------------------------------------------ keeping
+    # ------------------------------------------------------------ storing
 
     def changed(self, variable: Variable) -> None:
-        """Note that the variable has a new value; the store gets it before it can be read from outside."""
+        """Note that the variable has a new value. The store gets it before it can be read from outside."""
         unsaved = self.progress.unsaved
         unsaved[variable] = None
         if len(unsaved) > _UNSAVED:
@@ -158,21 +158,21 @@ class Run:
         self.progress.dirty = True
 
     def hand_over(self) -> None:
-        """Give every changed variable to the store."""
+        """Pass all changed variables to the store."""
         unsaved, self.progress.unsaved = self.progress.unsaved, {}
         for variable in unsaved:
             value = variable.value
             if isinstance(value, Reference) and self._is_own(value, variable.key):
-                continue  # the session's own binding
+                continue  # the session has written the binding itself
             self.put(variable.binding())
 
     def _is_own(self, reference: Reference, key: Key) -> bool:
-        """Whether the session has written its reply to the binding `key` of this very program."""
+        """Return whether the session has written its answer to the binding `key` of this program."""
         here = reference.key == key and reference.location == self.store.location(key)
         return here and self.is_current(reference)
 
     async def flush(self) -> None:
-        """Everything bound so far can be seen from outside afterwards. Raises `StateError`."""
+        """Store everything bound so far, so that other processes can see it. Raises `StateError`."""
         if self.progress.unsaved:
             self.hand_over()
         if self.progress.dirty:
@@ -186,45 +186,45 @@ class Run:
     # ------------------------------------------------------------ session values
 
     def refer(self, key: Key, summary: str, text: str | None, schema: Mapping[str, Any] | None = None) -> Reference:
-        """The value of a session whose binding is at `key`. `text` is its answer, None when it wrote the binding;
-        `schema` is what a typed one fits."""
+        """Return the value of a session whose binding is at `key`. `text` is its answer, or None if it wrote the
+        binding; `schema` is the schema of a typed answer."""
         held = HeldText(self.store, key, text)
         self.progress.held[key] = held
         return Reference(key, held.read, self.store.location(key), summary, schema)
 
     def secure_former(self, key: Key) -> None:
-        """A session may write `key`: what it holds now is read, if a value still refers to it."""
+        """Read the value at `key`, if something still refers to it, before a session may overwrite it."""
         held = self.progress.held.get(key)
         if held is not None:
             held.read()
 
     def hold_former(self, key: Key) -> None:
-        """`key` is written again: a reference to what it held keeps its text."""
+        """Let a reference to the value at `key` keep its text, before the key is overwritten."""
         referred = self.progress.held
         if referred and (held := referred.pop(key, None)) is not None:
             held.detach()
 
     def is_current(self, reference: Reference) -> bool:
-        """Whether the binding of a reference still holds what the reference means."""
+        """Return whether the binding of a reference still has the value that the reference means."""
         read = getattr(reference.read, "__self__", None)
         return not (isinstance(read, HeldText) and read.detached)
 
     def placed(self, value: ExecText) -> None:
-        """A command's result is now what its binding holds."""
+        """Note that the binding of a command's result now holds it."""
         self.progress.results[value.location] = value
 
     def displaced(self, value: ExecText) -> None:
-        """A name that held a command's result gets another value."""
+        """Note that a name that held a command's result gets another value."""
         self.progress.results.pop(value.location, None)
 
     def is_at(self, value: ExecText) -> bool:
-        """Whether the binding of a command's result still holds it."""
+        """Return whether the binding of a command's result still holds it."""
         return bool(value.location) and self.progress.results.get(value.location) is value
 
     # ------------------------------------------------------------ warnings
 
     def warns_once(self, node: object) -> bool:
-        """Whether this node has not been warned about yet in this run."""
+        """Return whether this node has not been warned about yet in this run."""
         if id(node) in self._warned:
             return False
         self._warned[id(node)] = node
@@ -232,7 +232,7 @@ class Run:
 
 
 class HeldText:
-    """The text of a reference: read from the store on demand, kept when the binding is overwritten."""
+    """The text of a reference. It is read from the store on demand, and kept when the binding is overwritten."""
 
     __slots__ = ("__weakref__", "_key", "_store", "_text", "detached")
 

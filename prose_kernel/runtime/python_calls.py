@@ -1,4 +1,4 @@
-"""Functions that Python code supplies, called from a run."""
+"""Calls functions that Python code supplies to a run."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _ENDS: Final = (SystemExit, KeyboardInterrupt, StopIteration)
 
 
 class Ended(Exception):
-    """A function has raised its cause, such as `SystemExit`."""
+    """A function has raised an exception that must not propagate, such as `SystemExit`. It is the `__cause__`."""
 
 
 async def call(function: Callable[[Given], Answer | Awaitable[Answer]], argument: Given) -> Answer:
-    """Return what a function or coroutine function returns; a plain function runs in a thread.
+    """Return the result of a function or coroutine function. A plain function runs in a thread.
 
-    The thread keeps the loop free. It cannot be ended from outside: after a cancellation its result is dropped.
+    The thread keeps the event loop free. It cannot be stopped: after a cancellation its result is dropped.
 
-    Raises `Ended` in place of exceptions that would end the loop, or that no future can hold.
+    Raises `Ended` instead of exceptions that would end the loop, or that a future cannot hold.
     """
-    of_class = getattr(type(function), "__call__", None)  # noqa: B004 - that of an object which is called like a function
+    of_class = getattr(type(function), "__call__", None)  # noqa: B004 - for an object with `async __call__`
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(of_class):
         answer = function(argument)
     else:
@@ -42,7 +42,7 @@ def _contained(function: Callable[[Given], Answer], argument: Given) -> Answer:
 
 
 def failure(what: str, error: BaseException) -> str:
-    """One line for people: the error that such a function has raised."""
+    """Return one line for people that describes the error of such a function."""
     if isinstance(error, Ended) and error.__cause__ is not None:
         error = error.__cause__
     text = " ".join(str(error).split())

@@ -1,8 +1,8 @@
-"""The form of a question to the person, for front ends with more than an input line: buttons, fields, text areas.
+"""Forms for questions to the person, for front ends with more than an input line: buttons, fields, text areas.
 
 A form only adds to a question. A click or a text in it becomes the same answer as one typed into the line, so
-decisions, records and saved files do not depend on the kind of input. A form has no default answer: nothing is decided
-unless the person acts.
+decisions, records and saved files do not depend on the kind of input. A form has no default answer: the person has to
+act.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """Gives the answer `answer`. With `joins` that and the text of the field follow, if there is such a text. The one
-    that is `main` also acts at Ctrl+Enter, and at Enter in a field of one line."""
+    """Gives the answer `answer`. With `joins`, a text in the field is added to it, after `joins`. The `main` button is
+    also triggered by Ctrl+Enter, and by Enter in a field of one line."""
 
     label: str
     answer: str
@@ -30,8 +30,8 @@ class Button:
 @dataclass(frozen=True, slots=True)
 class Field:
     """A text field, of `several` lines or one. `verbatim` is a line after which all lines are plain text, for an answer
-    with lines that would be commands (`:quit`, `.`); `end` ends an answer of several lines. A `required` one cannot be
-    left empty."""
+    with lines that would be commands (`:quit`, `.`); `end` ends an answer of several lines. A `required` field cannot
+    be left empty."""
 
     label: str
     several: bool = False
@@ -45,7 +45,7 @@ class Part:
     """One field of an answer that is an object; the form answers with JSON, its values as text.
 
     `kind` is `line`, `text` (several lines), `list` (one item a line), `json` or `choice`, which has `options`. `value`
-    is there at first.
+    is the initial value.
     """
 
     name: str
@@ -58,10 +58,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One question. `kind` is `gate`, `input`, `session`, `judge`, `permission` or `program`; `text` is what is asked,
-    and `note` what else counts. `parts` are the fields of an answer that is an object, instead of one `field`.
-    `markdown`: show the text as Markdown; with `above` it is shown above the question already, and repeated only for
-    front ends that do not show that. `left` gives the seconds until the answer is not needed any more."""
+    """One question. `kind` is `gate`, `input`, `session`, `judge`, `permission` or `program`; `text` is the question,
+    `note` has further facts. `parts` are the fields of an answer that is an object, instead of one `field`. `markdown`
+    means that the text is Markdown. With `above` the text is shown above the question already, and repeated only by
+    front ends that do not show that. `left` returns the seconds until the answer is no longer needed."""
 
     kind: str
     title: str
@@ -76,22 +76,22 @@ class Form:
 
 
 async def ask(asker: Asker, prompt: str, form: Form) -> str:
-    """The answer to a question: through its form where the front end shows forms, else as a line."""
+    """Return the answer to a question, given in its form if the front end shows forms, else on a line."""
     shows = getattr(asker, "ask_form", None)
     return str(await (asker.ask(prompt) if shows is None else shows(prompt, form)))
 
 
 DECISIONS: Final = frozenset(("gate", "permission", "program"))
-"""Kinds of questions that only an answer to just this question decides."""
+"""Kinds of questions that only an answer to exactly this question may decide."""
 
 NEXT_PART: Final = 0.1
-"""Seconds in which a terminal hands over the next part of a long text that was pasted."""
+"""The seconds within which a terminal delivers the next part of a long pasted text."""
 
 PARTS_OF_A_PASTE: Final = 100
 
 
 def discard_typed(descriptor: int) -> bool:
-    """Forget what waits to be read from a terminal; whether it held a line. Nothing happens to anything else."""
+    """Discard unread input of a terminal, and return whether there was any. Does nothing to other files."""
     import select
     import termios
 

@@ -1,6 +1,6 @@
-"""Replaces secrets in texts: by a word for each in recordings, traces and messages (`Replacing`), by `***` in commands
-that are shown (`masked`). `secret_patterns.py` has what is looked for; `display` in `processes/exec_tool/audit.py` adds
-options and addresses among the arguments of agents' programs."""
+"""Replaces secrets in texts: by a word for each in recordings, traces and messages (`Replacing`), by `***` in displayed
+commands (`masked`). `secret_patterns.py` has the patterns; `display` in `processes/exec_tool/audit.py` adds options and
+addresses among the arguments of agents' programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from prose_kernel.runtime.secret_patterns import (
 
 
 def finds_of(environment: Mapping[str, str]) -> tuple[Find, ...]:
-    """The secret values of an environment, the longest first; one that has two names goes by the first of them."""
+    """Return the secret values of an environment, the longest first. A value with two names gets the first one."""
     names = secrets_of(environment)
     values = sorted(names, key=len, reverse=True)
     return tuple(Find((value,), re.escape(value), f"«env:{names[value]}»") for value in values)
@@ -44,14 +44,14 @@ def _rarest(fixed: str) -> str:
 
 
 class Replacing:
-    """Puts words in the place of what is found, all in one pass: linear in the text.
+    """Replaces found secrets by words in one pass, in linear time.
 
-    The last short texts are remembered: a command is shown, traced and recorded, and most loops repeat theirs.
+    Recent short texts are cached, because each command is shown, traced and recorded, and most loops repeat theirs.
     """
 
     def __init__(self, finds: tuple[Find, ...]) -> None:
         self._finds = finds
-        self._fixed: dict[str, list[tuple[str, int]]] = {}  # those with the same character, which is looked for first
+        self._fixed: dict[str, list[tuple[str, int]]] = {}  # fixed texts by their rarest character, searched first
         for number, find in enumerate(finds):
             for fixed in find.fixed:
                 self._fixed.setdefault(_rarest(fixed), []).append((fixed, number))
@@ -74,7 +74,7 @@ class Replacing:
             expression = self._compiled[present] = re.compile("|".join(parts))
         words = [self._finds[number].word for number in present]
 
-        def instead(match: re.Match[str]) -> str:  # the text before a find, and the word for it
+        def instead(match: re.Match[str]) -> str:  # the text before a secret, and the word for the secret
             last = match.lastindex or 2
             return match[last - 1] + words[last // 2 - 1]
 
@@ -85,7 +85,7 @@ _learned: dict[str, str] = {}
 
 
 def learn(variables: Mapping[str, str]) -> None:
-    """Take further variables for those of this process: those of a state directory's `.env`."""
+    """Add the variables of a state directory's `.env` to those of this process."""
     if not variables.items() <= _learned.items():
         _learned.update(variables)
         hidden_of_process.cache_clear()
@@ -93,13 +93,13 @@ def learn(variables: Mapping[str, str]) -> None:
 
 @cache
 def hidden_of_process() -> Callable[[str], str]:
-    """Takes the secrets of this process's environment, and whatever looks like one, out of a text."""
+    """Return a function that removes the secrets of this process's environment, and texts that look like secrets."""
     own, learned = finds_of(os.environ), finds_of(_learned)
     return Replacing((*sorted((*own, *learned), key=lambda find: -len(find.fixed[0])), *SHAPES))
 
 
 def mapped(data: Any, change: Callable[[str], str]) -> Any:
-    """Plain data with every text in it changed, the names of members too."""
+    """Return plain data with every text in it changed, including the names of members."""
     match data:
         case str():
             return change(data)
@@ -111,7 +111,7 @@ def mapped(data: Any, change: Callable[[str], str]) -> Any:
             return data
 
 
-# ---------------------------------------------------------------- commands as they are shown
+# ---------------------------------------------------------------- displayed commands
 
 _MASK = "***"
 _RULES: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]] = (
@@ -133,9 +133,9 @@ _RULES: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]] = (
         rf"\1{_MASK}@",
     ),
 )
-"""What a text holds, in small letters, that has a secret of the form; the form; and what replaces it."""
+"""For each form of secret: texts that occur (in lower case) with every match, the pattern, and the replacement."""
 _OF_NAMES: Final = (_RULES[0][1], _RULES[2][1])
-"""The forms that hold `NAME`."""
+"""The patterns that contain `NAME`."""
 _KEYS = re.compile(KEY_BLOCK)
 
 

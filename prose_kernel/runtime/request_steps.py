@@ -1,13 +1,13 @@
 """The steps of an open request: its requests to models and its calls of tools (docs/how-to/durability.md, A54).
 
-A conversation with a model is a function of its beginning and of the answers that it got, as a program is. So the
-journal holds a record for each step when it begins, and one with its answer. If the process is killed, the resumed run
-holds the same conversation again: each step whose answer is known gets that answer, in order, and the first one without
-an answer is made again. An example: four requests and four calls of tools were answered, the fifth call was running.
-The resumed session makes that call, with the same `PROSE_AT`, and then its fifth request to the model.
+A conversation with a model is a function of its beginning and of the answers in it, like a program. So the journal has
+a record for each step when it begins, and one with its answer. If the process is killed, the resumed run repeats the
+conversation: each step with a recorded answer gets that answer, in order, and the first one without an answer is made
+again. An example: four requests and four calls of tools were answered, the fifth call was running. The resumed session
+makes that call, with the same `PROSE_AT`, and then its fifth request to the model.
 
-A step is recognized by a digest of what decides its answer: its own text and all answers before it. When the
-conversation differs from the recorded one, the rest of the records doesn't apply, and the steps get new numbers.
+A step is recognized by a digest of everything that determines its answer: its own text and all answers before it. If
+the conversation differs from the recorded one, the remaining records do not apply, and the steps get new numbers.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ TOOL: Final = "tool"
 
 @dataclass(slots=True)
 class Recorded:
-    """The records of one step. `begun` counts how often it was begun, `before` how often without an end before the last
-    time; `failed` are the other ends before."""
+    """The records of one step. `begun` counts its attempts, `before` the attempts without an end except the last one;
+    `failed` has the ends of earlier failed attempts."""
 
     step: Step
     begun: int = 1
@@ -44,10 +44,10 @@ class Recorded:
         return self.ended.value if self.ended is not None else NOTHING
 
     def notes(self, *, used: bool = False) -> Iterator[list[object]]:
-        """Yield its consumption in the form used by notes of an answer (`models/usage.py`). `used`: a result counts its
-        answer.
+        """Yield its consumption in the form of notes on an answer (`models/usage.py`). `used` means that the session's
+        result already counts this answer.
 
-        Of a request without an end it is only known that it was sent.
+        An attempt without an end counts as one sent request.
         """
         lost = self.before + (self.ended is None)
         for end in self.failed:
@@ -79,22 +79,21 @@ def folded(records: Iterable[Step | StepEnded]) -> list[Recorded]:
 
 
 def unusable(records: Iterable[Step | StepEnded]) -> list[Step | StepEnded]:
-    """Return the records of steps that are all made again: their numbers and what they consumed count, their answers
-    don't."""
+    """Return the records of steps that are all repeated: their numbers and consumption count, their answers don't."""
     return [structs.replace(one, digest="") if isinstance(one, Step) else one for one in records]
 
 
 def begin_again(records: Iterable[Step | StepEnded]) -> bool:
-    """Whether all steps of a request that has failed are made again, with new numbers. If a request to a model made it
-    fail, only that one is."""
+    """Return whether all steps of a failed request are repeated, with new numbers. If a request to a model made it
+    fail, only that request is repeated."""
     found = folded(records)
     return bool(found) and (found[-1].step.kind != MODEL or found[-1].value != NOTHING)
 
 
 class Steps:
-    """The steps of the request `key`. `known` are those of earlier processes; `now` gives records their time.
+    """The steps of the request `key`. `known` has the steps of earlier processes; `now` returns the time for records.
 
-    `without` are the ids of the run and of those that it branched from: they differ in a branch.
+    `without` has the ids of the run and of the runs that it branched from, which digests must not contain.
     """
 
     def __init__(
@@ -138,7 +137,7 @@ class Steps:
             if used:
                 self._follows(digest, one.value)
                 return one.value
-            if same and not self._coming:  # else it failed, and another one followed it
+            if same and not self._coming:  # otherwise it failed, and another step followed
                 self._again = one
         return None
 
@@ -160,13 +159,13 @@ class Steps:
         return OpenStep(f"{self._key}/{kind[0]}{number}", attempt, end)
 
     def unused(self) -> list[list[object]]:
-        """Return the consumption of recorded steps that no result counts, once; call it when the request ends."""
+        """Return the consumption of recorded steps that no result counts, once. Call it when the request ends."""
         found = [*self._notes, *(note for one in self._coming for note in one.notes())]
         self._notes, self._coming = [], deque()
         return found
 
     def _follows(self, digest: str, value: Raw) -> None:
-        """Later steps depend on this answer."""
+        """Include this answer in the digests of later steps."""
         if value != NOTHING:
             self._chain = hashlib.blake2b(f"{self._chain} {digest} ".encode() + bytes(value), digest_size=8).hexdigest()
 
@@ -174,7 +173,7 @@ class Steps:
         return self.short((kind, identity), self._chain)
 
     def short(self, identity: object, chain: str = "") -> str:
-        """Return a digest of an identity, without the ids of the run. All requests of a conversation share one."""
+        """Return a digest of an identity, without the ids of the run."""
         data = dumps(identity)
         for run_id in self._without:
             data = data.replace(run_id, b"*")
@@ -182,7 +181,7 @@ class Steps:
 
 
 class OpenStep:
-    """A step that is made now. `at` is its place in the run, `attempt` counts from 1."""
+    """A step that is being made. `at` is its path in the run; `attempt` counts from 1."""
 
     __slots__ = ("_end", "_is_over", "at", "attempt")
 

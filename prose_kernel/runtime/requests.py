@@ -1,7 +1,7 @@
-"""Requests that leave a program, and what each is made of: the one list of their parts.
+"""The requests that leave a program, and the one list of their parts.
 
-From it come the key of a request (`runtime/keys.py`), its form in a recording (`cassettes/keys.py`), and the names of
-the parts that differ from an earlier request (`prose plan --keep`, `--why`, a missing recording).
+The parts determine the key of a request (`runtime/keys.py`), its form in a recording (`cassettes/keys.py`), and the
+names of the parts that differ from an earlier request (`prose plan --keep`, `--why`, a missing recording).
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ Request = (
 )
 
 KINDS: Final = ("command", "session", "gate", "input", "judge")
-"""The requests that have a key: those with effects or a cost, and those that a person answers."""
+"""The requests with a key: those that have effects or costs, and those that a person answers."""
 
 COMMON: Final = frozenset({"kind", "shell", "pipefail", "directory", "model", "env", "permissions", "tools", "rules"})
-"""Parts that are the same in many requests: they say little about which earlier request is the nearest."""
+"""Parts that are equal in many requests, and so do not help to find the most similar earlier request."""
 
 _SHOWN: Final = 500
 
 
 def parts(request: Request, also: Sequence[str] = ()) -> Iterator[tuple[str, object]]:
-    """Yield the parts of a request that its answer depends on, wherever the program makes it, with readable names.
-    `also` belongs to the question (labels, the text to read)."""
+    """Yield the parts of a request that determine its answer anywhere in the program, with readable names. `also` has
+    further parts of a question (labels, the text to read)."""
     match request:
         case CommandRequest():
             yield "text", request.command
@@ -88,17 +88,17 @@ def parts(request: Request, also: Sequence[str] = ()) -> Iterator[tuple[str, obj
 
 
 def memory_of(request: SessionRequest) -> str:
-    """The text of an agent's memory that a session gets."""
+    """Return the text of an agent's memory that a session gets."""
     return request.prelude or (request.memory.text if request.memory is not None else None) or ""
 
 
-# ---------------------------------------------------------------- a request at its place
+# ---------------------------------------------------------------- a request and its path
 
 
 class Described(Struct, frozen=True):
-    """A request at its place, as a journal knows it: its key, its kind, its text for people, and what a replay compares
-    at this place; of a gate also its name, and the id of its record. `brief` replaces a text that is not to be written
-    down."""
+    """A request as recorded in a journal: its key, its kind, its text for people, and the values that a replay compares
+    at this place; for a gate also its name and the id of its record. `brief` replaces a text that must not be
+    written."""
 
     key: str
     kind: str
@@ -109,7 +109,7 @@ class Described(Struct, frozen=True):
     brief: str = ""
 
     def digest(self, without: Sequence[bytes]) -> str:
-        """Of all that a replay compares, `without` the ids of the run and of those that it branched from."""
+        """Return a digest of the compared values, without the ids of the run and of the runs that it branched from."""
         data = dumps((self.kind, self.text, self.compared))
         for run_id in without:
             data = data.replace(run_id, b"*")
@@ -121,15 +121,15 @@ class Described(Struct, frozen=True):
 
 
 def shown(text: str) -> str:
-    """The beginning of a text without secrets, for people."""
-    from prose_kernel.runtime.redaction import hidden_of_process  # what counts is in the digest
+    """Return the beginning of a text without secrets, for people."""
+    from prose_kernel.runtime.redaction import hidden_of_process  # the digest covers the whole text
 
     return clipped(hidden_of_process()(text[: 8 * _SHOWN]), _SHOWN)
 
 
 def describe(request: Request, also: Sequence[str] = ()) -> Described:
-    """A request at its place. A replay also compares limits and labels, which aren't part of the question, and reads no
-    contents: at the same place they follow from earlier answers."""
+    """Return the recorded form of a request. A replay also compares limits and labels, which aren't part of the
+    question, but no contents: at the same place they follow from earlier answers."""
     match request:
         case CommandRequest():
             limits = (request.cwd, request.timeout, request.max_output, request.track)

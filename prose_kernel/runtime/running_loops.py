@@ -1,4 +1,4 @@
-"""The currently running loops, for front ends that show them."""
+"""The running loops, for front ends that show them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Operation = Literal["map", "filter", "pmap", "reduce"]
 
 
 class OpenLoop:
-    """A loop, or another construct that takes its items one after the other, from its first pass to its end.
+    """A loop, or another construct that processes items in sequence, from its first pass to its end.
 
-    A machine counts the passes in `index`, from 0. Front ends read `Host.loops` at any time: a pass sends no event.
-    `maximum` is the number of passes where `fixed`, else a bound, None where there is none.
+    A machine counts the passes in `index`, from 0. Front ends may read `Host.loops` at any time: a pass sends no event.
+    `maximum` is the number of passes if `fixed`, else an upper bound, or None.
     """
 
     def __init__(self, s: ExecutionContext, node: Node, maximum: int | None, *, fixed: bool = True) -> None:
@@ -37,16 +37,16 @@ class OpenLoop:
         self.closed()
 
     def opened(self) -> None:
-        """The first pass begins."""
+        """Register the loop, when its first pass begins."""
         self.s.host.loops[self] = None
 
     def closed(self) -> None:
-        """The loop is over, in whatever way; it may have had no pass."""
+        """Remove the loop, which has ended. It may have had no pass."""
         self.s.host.loops.pop(self, None)
 
 
 class Passes(OpenLoop):
-    """The passes of a loop, as listeners hear of them."""
+    """The passes of a loop, which are reported to listeners."""
 
     def begins(self, index: int) -> None:
         self.index = index
@@ -56,7 +56,7 @@ class Passes(OpenLoop):
             self.s.emit(LoopPass(self.s.place(self.node), index, self.maximum))
 
     def left(self, reason: str, index: int | None = None) -> None:
-        """The loop is over, for this reason; with `index`, before a pass that has not begun."""
+        """Report the end of the loop with its reason. `index` is given if it ended before a pass that has not begun."""
         self.closed()
         if self.s.host.heard[LoopLeft]:
             index = self.index if index is None else index
@@ -64,7 +64,7 @@ class Passes(OpenLoop):
 
 
 class Items(OpenLoop):
-    """The items of an operation that takes them one after the other."""
+    """The items of an operation that processes them in sequence."""
 
     def begins(self, operation: Operation, index: int) -> None:
         self.index = index
@@ -72,6 +72,6 @@ class Items(OpenLoop):
 
 
 def progressed(s: Any, node: Node, operation: Operation, index: int, total: int) -> None:
-    """An operation comes to an item, counted from 0."""
+    """Report that an operation begins an item, counted from 0."""
     if s.host.heard[PipeProgressed]:
         s.emit(PipeProgressed(s.place(node), operation, index + 1, total))

@@ -1,17 +1,17 @@
-"""The cooperative scheduler's two rules (docs/reference/openprose.md 3.7).
+"""The cooperative scheduler, with two rules (docs/reference/openprose.md 3.7).
 
 Control changes only while a branch waits: one branch has the turn, the other ready branches queue for it. Answers reach
-the program one at a time, in the order of their arrival, each when all branches wait. So a run is a function of its
-texts and of the sequence of answers that it got, which is what a journal writes down (`runtime/journal.py`). Nothing
-else decides who runs: the queue is filled by what the program does, never by when the event loop comes to a task.
+the program one at a time, in the order of their arrival, each when all branches are waiting. So a run is a function of
+its texts and of the sequence of its answers, which a journal records (`runtime/journal.py`). Nothing else affects the
+order: the queue is filled by actions of the program, never by the order in which the event loop runs tasks.
 
 An example: `parallel:` has two branches. Both commands end within the same millisecond. Only the branch whose command
-ended first continues, until it waits or ends, followed by the code that its end starts (the construct around it, the
-next statement); only then the other branch learns that its command has ended.
+ended first continues, until it waits or ends, followed by the code that runs after its end (the construct around it,
+the next statement). Only then the other branch gets the result of its command.
 
-A branch that computes for long still lets the event loop serve the front end; it keeps its turn meanwhile. One branch
-computes `n = n + 1` a million times, after five milliseconds it breathes, and an interrupt or a message of the front
-end is served.
+A branch that computes for a long time still lets the event loop serve the front end, and keeps its turn. For example, a
+branch that computes `n = n + 1` a million times yields after five milliseconds, so that an interrupt or a message of
+the front end is processed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from collections.abc import Callable, Generator
 from typing import Any, Final
 
 SLICE = 0.005
-"""Seconds of uninterrupted computing before the event loop gets its chance."""
+"""Seconds of uninterrupted computing before the event loop may run."""
 
 PATIENCE = 1.0
-"""Seconds that a branch may compute while others wait for their turn, before it has to queue like them."""
+"""Seconds that a branch may compute while others wait for their turn, before it has to queue, too."""
 
 _EVERY: Final = 8
-"""The clock is looked at for every so many statements or passes."""
+"""The number of statements or passes between two looks at the clock."""
 
 
 class Turn:
-    """A place in the queue of those that want to run. It stays there when who waits for it is cancelled."""
+    """A place in the queue for the turn. It remains there if the waiting task is cancelled."""
 
     __slots__ = ("_cancels", "_future", "given", "task")
 
@@ -41,7 +41,7 @@ class Turn:
         self.given = False
         self.task = asyncio.current_task()
         self._cancels = _cancels(self.task)
-        self._future: asyncio.Future[None] | None = None  # a turn that is given before it is waited for needs none
+        self._future: asyncio.Future[None] | None = None  # not needed if the turn is given before `wait`
 
     def give(self) -> None:
         self.given = True
@@ -49,10 +49,10 @@ class Turn:
             self._future.set_result(None)
 
     async def wait(self, cancelled: Callable[[], None] | None = None) -> None:
-        """Wait until it is given. A cancellation is delivered afterwards; `cancelled` is called immediately."""
+        """Wait for the turn. A cancellation is delivered afterwards; `cancelled` is called immediately."""
         delayed: asyncio.CancelledError | None = None
         if self.given and _cancels(asyncio.current_task()) != self._cancels:
-            await asyncio.sleep(0)  # cancelled by what its own waiting has set going
+            await asyncio.sleep(0)  # the task was cancelled as a consequence of its own waiting
         while not self.given:
             self._future = asyncio.get_running_loop().create_future()
             try:
@@ -73,8 +73,8 @@ class Scheduler:
     """Gives the turn to one branch at a time. `looks` counts how often the program has checked whether to yield to the
     event loop, which identifies the exact position of a computing program.
 
-    `idle` is called when all branches wait and no answer has come in: the next answer of a journal may be given.
-    `interrupted` is called, once, as soon as all branches wait: before any answer that has come in reaches the program.
+    `idle` is called when all branches wait and no answer has arrived: a journal may deliver its next answer.
+    `interrupted` is called once, as soon as all branches wait and before any arrived answer reaches the program.
     """
 
     def __init__(self) -> None:
@@ -83,9 +83,9 @@ class Scheduler:
         self.idle: Callable[[], None] | None = None
         self.interrupted: Callable[[], None] | None = None
         self.active = False
-        """Whether a text runs."""
+        """Whether a text is running."""
         self.completed = False
-        """Whether the text has run to its end, and not failed or been interrupted before."""
+        """Whether the text has run to its end without an error or an interrupt."""
         self.is_running = False
         """Whether a branch has the turn."""
         self.cancelling: Callable[[asyncio.Task[Any]], None] | None = None
@@ -101,23 +101,23 @@ class Scheduler:
     # ------------------------------------------------------------ texts
 
     def text_begins(self) -> None:
-        """A file or a cell begins to run: its root has the turn."""
+        """Give the turn to the root of a file or a cell, which begins to run."""
         self.active = self.is_running = True
 
     def text_ends(self) -> None:
-        """It has run to its end. An interrupt that comes now, comes too late."""
+        """End the text. Later interrupts have no effect on it."""
         self.active, self.interrupted, self._urgent = False, None, False
         self.ends()
 
-    # ------------------------------------------------------------ computing for long
+    # ------------------------------------------------------------ long computations
 
     def due(self) -> bool:
-        """Whether the running branch has computed for a slice of time."""
+        """Return whether the running branch has computed for a slice of time."""
         looks = self.looks = self.looks + 1
         return looks == self.stop_at or (looks % _EVERY == 0 and time.monotonic() >= self._due)
 
     async def breathe(self) -> None:
-        """Let the event loop run, and no other branch: but who was cancelled from outside goes first."""
+        """Let the event loop run, but no other branch except those that were cancelled from outside."""
         if self._since is None:
             self._since = time.thread_time()
         await asyncio.sleep(0)
@@ -128,7 +128,7 @@ class Scheduler:
         self._due = time.monotonic() + SLICE
 
     def takes_too_long(self) -> bool:
-        """Whether the branch that is about to breathe has to let those go first that wait for their turn."""
+        """Return whether the branch that is about to yield has computed so long that waiting branches go first."""
         if self._since is None or not (self._ready or self._arrived):
             return False
         return time.thread_time() - self._since >= PATIENCE
@@ -136,30 +136,31 @@ class Scheduler:
     # ------------------------------------------------------------ the turn
 
     def begins(self) -> Turn:
-        """A branch will run, when it gets this turn."""
+        """Queue a new branch, and return the turn that it has to wait for."""
         turn = Turn()
         self.resume(turn)
         return turn
 
     def resume(self, turn: Turn) -> None:
-        """Give `turn` to its waiting task after all tasks that are ready now."""
+        """Queue `turn` after all tasks that are ready now."""
         self._ready.append(turn)
         self._pass_on()
 
     def ends(self) -> None:
-        """The branch that has the turn has ended, or waits."""
+        """Pass the turn on, because its branch has ended or waits."""
         self.is_running, self._since = False, None
         self._pass_on()
 
     def keeps_turn(self) -> bool:
-        """End the turn and begin it again, if no branch waits for it; returns whether that is so."""
+        """Return whether no other branch wants the turn; then the branch ends its turn and begins a new one."""
         if self.interrupted is not None or self._first or self._ready or self._arrived:
             return False
         self._since = None
         return True
 
     async def regain(self) -> None:
-        """Continue after a wait for the outside, in this task's turn. A cancellation is delivered afterwards."""
+        """Continue after a wait for the outside, when this task gets the turn. A cancellation is delivered
+        afterwards."""
         turn = Turn()
         self._arrived.append(turn)
         self._pass_on()
@@ -184,8 +185,8 @@ class Scheduler:
     # ------------------------------------------------------------ waiting for other branches
 
     async def park(self) -> None:
-        """Wait for something that another branch does, which calls `wakes`. A cancellation wakes as well, before all
-        others if it comes from outside of the program."""
+        """Wait until another branch calls `wakes` for this task. A cancellation also wakes it, before all others if it
+        comes from outside of the program."""
         task = asyncio.current_task()
         assert task is not None
         turn = self._parked[task] = Turn()
@@ -198,8 +199,8 @@ class Scheduler:
             self._wake_first(task)
 
     def cancel(self, task: asyncio.Task[Any]) -> None:
-        """Cancel a task of the program, because of what a branch does now. If it is parked, it and all that it cancels
-        go before others: what will be cancelled asks nothing any more."""
+        """Cancel a task because of an action of a branch. If it is parked, it and the tasks that it cancels go before
+        others, so that they make no more requests."""
         if self.cancelling is not None:
             self.cancelling(task)
         self._wake_first(task)
@@ -212,14 +213,14 @@ class Scheduler:
             self._pass_on()
 
     def wakes(self, task: asyncio.Task[Any] | None) -> None:
-        """A parked task will continue because of an action of a branch. Does nothing for a running task."""
+        """Let a parked task continue after an action of a branch. Does nothing for a running task."""
         turn = self._parked.pop(task, None) if task is not None else None
         if turn is not None:
             self.resume(turn)
 
 
 class Suspension:
-    """Awaits something and calls `leaves` if that has to wait; `happened` is whether it had to."""
+    """Awaits an awaitable. Calls `leaves` if that has to wait; `happened` tells whether it had to."""
 
     __slots__ = ("_leaves", "_waiting", "happened")
 

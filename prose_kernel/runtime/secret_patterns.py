@@ -1,4 +1,5 @@
-"""Patterns of secrets in texts: one list for `redaction.py`, which replaces them, and for all that refuse them."""
+"""Patterns of secrets in texts: one list for `redaction.py`, which replaces them, and for all checks that refuse
+them."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ KEY_BLOCK: Final = (
 
 
 class Find(NamedTuple):
-    """A pattern to search for: the expression can only match if one of the fixed texts is present; `word` replaces the
+    """A pattern to search for. The expression can only match if one of the fixed texts is present; `word` replaces the
     match.
 
-    `kept` is an expression for what is before it, and stays. Neither has groups. Where the fixed texts are common,
-    `around` is an expression that begins with one of them, for a part of each match: it is searched for first.
+    `kept` is an expression for the text before the match, which stays. Neither expression has groups. If the fixed
+    texts are common, `around` is an expression for a part of each match that begins with one of them, searched first.
     """
 
     fixed: tuple[str, ...]
@@ -34,7 +35,7 @@ class Find(NamedTuple):
     around: re.Pattern[str] | None = None
 
     def may_be_in(self, text: str) -> bool:
-        """Return whether the fixed texts let the expression match, whatever `kept` says of their case."""
+        """Return whether the fixed texts permit a match, ignoring that `kept` may match them in other cases."""
         for fixed in self.fixed:
             if fixed in text:
                 return self.around is None or self.around.search(text) is not None
@@ -42,7 +43,7 @@ class Find(NamedTuple):
 
 
 def _token(name: str, fixed: Iterable[str], rest: str) -> Find:
-    """A token that begins with one of the fixed texts, at the beginning of a word."""
+    """Return a `Find` for a token that starts with one of the fixed texts, at the beginning of a word."""
     begin = tuple(fixed)
     head = "|".join(map(re.escape, begin))
     return Find(begin, rf"(?<![A-Za-z0-9])(?:{head}){rest}", f"«secret:{name}»")
@@ -53,7 +54,7 @@ def _cased(*words: str) -> tuple[str, ...]:
 
 
 _STATED_AS: Final = r"""\\{0,3}["']?\s{0,4}[:=]\s{0,4}\\{0,3}["']?"""
-"""Also with the escaped quotes of JSON inside a text of JSON."""
+"""The text between a name and its value, including escaped quotes of JSON inside a JSON text."""
 
 _VARIED: Final = r"(?=[^\s\"']{0,200}(?:[0-9=+/]|[a-z][A-Z]))"
 _SCHEMES: Final = (
@@ -61,7 +62,7 @@ _SCHEMES: Final = (
     "|AWS4-HMAC-SHA256|GoogleLogin|Bot|PrivateToken"
 )
 
-# No expression looks at a piece of text more than a few times: what repeats is bounded, or never given back.
+# No expression reads a part of the text more than a few times: repetitions are bounded or possessive.
 SHAPES: Final = (
     Find(("-----BEGIN",), KEY_BLOCK, "«secret:pem»"),
     Find(("://",), r"[^\s/:@?#'\"<>«]{0,256}:[^\s/?#'\"<>«]{1,400}(?=@)", "«secret:url»", r"(?<=://)"),
@@ -156,17 +157,17 @@ _HEADS: Final = (fixed for find in SHAPES if not find.kept for fixed in find.fix
 QUOTED: Final = re.compile(
     rf"(?<![A-Za-z0-9])(?:{'|'.join(re.escape(head) for head in _HEADS if head[0].isalnum())})[\w*.-]{{6,400}}"
 )
-"""A token that a server quotes in part, `sk-abcd***wxyz`: too short for its shape."""
+"""Matches a token that a server quotes in part, `sk-abcd***wxyz`: too short for the token's own pattern."""
 
 
 # ---------------------------------------------------------------- values of variables
 
 SHORTEST: Final = 8
-"""Characters that the value of a secret-looking variable must have: shorter ones occur in ordinary text."""
+"""The minimum length of a secret in a variable with a secret-looking name: shorter values occur in ordinary text."""
 
 PHRASE: Final = 16
 LONG: Final = 20
-"""Characters from which several words, or one without a break, are taken for a secret."""
+"""The minimum lengths of a secret that consists of several words, or of one without a break."""
 
 _SECRET_NAME: Final = re.compile(
     r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|AUTH|PRIVATE|COOKIE|(?:_|\A)(?:PAT|PASS|PWD)\Z",
@@ -177,10 +178,10 @@ _IN_URL: Final = re.compile(r"://[^\s/:@?#]{0,256}:([^\s/?#]{4,400})@")
 
 
 def looks_secret(value: str) -> bool:
-    """Whether the value of a secret-looking variable could be a secret, and not an ordinary word, number or path.
+    """Return whether the value of a secret-looking variable could be a secret, rather than a word, number or path.
 
-    A known token shape is one, and so is a phrase of several words; anything else has several kinds of characters, or
-    is long without a break, and its characters vary.
+    Values with a known token prefix or of several words are secrets. Other values must mix kinds of characters, or be
+    long without a break, and have enough entropy.
     """
     if len(value) < SHORTEST:
         return False
@@ -199,8 +200,8 @@ def looks_secret(value: str) -> bool:
 
 
 def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """The secret values of an environment with the names of their variables: values of secret-looking variables, and
-    the password of a URL, whatever its variable is called."""
+    """Return the secret values of an environment with the names of their variables: values of secret-looking variables,
+    and the password in a URL, whatever the name of its variable."""
     names: dict[str, str] = {}
     for name, value in sorted(environment.items()):
         if _SECRET_NAME.search(name) and not _NAMES_A_PLACE.search(name) and looks_secret(value):
@@ -215,27 +216,27 @@ def holds_private_key(text: str) -> bool:
     return "-----BEGIN" in text and PRIVATE_KEY.search(text) is not None
 
 
-# ---------------------------------------------------------------- a value after a telling name
+# ---------------------------------------------------------------- values after secret-looking names
 
 NAME: Final = r"(?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|credentials?)"
-"""The end of a name that says so: `GITHUB_TOKEN`, `db-password`."""
+"""Matches the end of a name of a secret: `GITHUB_TOKEN`, `db-password`."""
 
 _NAMED: Final = ("token", "secret", "passw", "passphrase", "key", "credential")
-"""What such a name holds."""
+"""Every match of `NAME` contains one of these."""
 
 
 def folded(text: str) -> str:
-    """Return a text in small letters: what `(?i)` takes for a letter is that letter."""
+    """Return a text in lower case, including letters that `(?i)` treats as ASCII letters."""
     lower = text.lower()
     return lower if text.isascii() else lower.translate(_FOLDED)
 
 
 _FOLDED: Final = {ord("\N{LATIN SMALL LETTER DOTLESS I}"): "i", ord("\N{LATIN SMALL LETTER LONG S}"): "s", 0x307: ""}
-"""The dot is what `lower` leaves of a capital I with a dot."""
+"""The code 0x307 is the dot that `lower` leaves of a capital I with a dot."""
 
 
 def has_name(small: str) -> bool:
-    """Return whether `NAME` may match in a text, which is `folded`."""
+    """Return whether `NAME` may match in a text, which must be `folded`."""
     return any(name in small for name in _NAMED)
 
 
@@ -244,18 +245,18 @@ ASSIGNED: Final = re.compile(rf"(?i)({NAME}[A-Za-z0-9_-]{{0,64}}\s*=\s*){VALUE}"
 BEARER: Final = re.compile(r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{8,}")
 _TOKENS: Final = tuple(find for find in SHAPES if find.expression is not KEY_BLOCK)
 _IN_ANY_CASE: Final = frozenset(number for number, find in enumerate(_TOKENS) if "(?i" in find.kept)
-"""Tokens whose fixed texts match in more ways than they are written."""
+"""Tokens whose fixed texts also match in other cases."""
 
 
 _NEVER: Final = "(?!)"
-"""An expression that nothing matches: an empty one matches everywhere."""
+"""An expression that never matches, because an empty one matches everywhere."""
 _WORDS_OF_THEM: Final = ("authorization", "bearer", "access", "session")
 
 
 def tokens_in(text: str) -> re.Pattern[str]:
-    """Return the expression for all tokens that can be in the text: those with one of their fixed texts in it.
+    """Return the expression for all tokens that may be in the text, because one of their fixed texts is.
 
-    The expression for all of them takes 10 microseconds a character.
+    An expression for all tokens would take 10 microseconds for each character.
     """
     small = folded(text)
     in_any_case = _IN_ANY_CASE if any(word in small for word in _WORDS_OF_THEM) else ()
@@ -271,18 +272,18 @@ def _expression(numbers: tuple[int, ...]) -> re.Pattern[str]:
 
 
 _COUNTED: Final = re.compile(r"(?i)tokens\s*=\s*\d{1,8}\.?")
-"""`max_tokens = 512` isn't a secret."""
+"""Matches `max_tokens = 512`, which isn't a secret."""
 
 _STATED: Final = re.compile(
     rf"""(?i){NAME}["'`*]{{0,3}}\s{{0,8}}(?::=?|=>)\s{{0,8}}"""
     r"""(?:["'`*]{0,3}(?=\S{0,200}[0-9!@#$%^&+/\\?~])[^\s"'`,;]{6,}|(["'`])[^\s"'`]{6,400}\1)"""
 )
-"""`password: hunter2-x`, `"token": "correcthorse"`: after a colon, which words may follow too, only texts that aren't
-words, or are written as literals."""
+"""Matches `password: hunter2-x` and `"token": "correcthorse"`. A colon may also be followed by ordinary words, so only
+values that aren't words, or are written as literals, match."""
 
 
 def secret_in(text: str) -> str | None:
-    """Return the kind of secret in a text, in a word; None if it holds no known one."""
+    """Return the kind of secret in a text, in a word; None if no pattern matches."""
     if holds_private_key(text):
         return "private-key"
     small = folded(text)

@@ -1,7 +1,6 @@
-"""Services between the rooms: those of commands for sessions, and the person at the front end for all.
+"""Interfaces between rooms, which no machine uses: helper processes, tasks and `Exec` for sessions, and the person.
 
-No machine uses them. Callers get an implementation from the workspace, so that `models` and `processes` do not import
-each other.
+Callers get an implementation from the workspace, so that `models` and `processes` do not import each other.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Literal, Protocol
 
 @dataclass(frozen=True, slots=True)
 class HelperEnd:
-    """How a helper ended: its exit code, or the name of the signal that ended it; `ours` when we ended it."""
+    """The end of a helper: its exit code or signal. `ours` means that we ended it."""
 
     exit_code: int | None
     signal: str | None = None
@@ -26,22 +25,22 @@ class Helper(Protocol):
     """A long-lived process, used through its standard streams, in its own process session and group."""
 
     def write(self, text: str) -> None:
-        """To its standard input, in order, without waiting; dropped when it has ended."""
+        """Queue text for its standard input, without waiting. It is dropped if the helper has ended."""
 
     @property
     def complaints(self) -> str:
-        """The last that it wrote to standard error."""
+        """The last lines on its standard error."""
 
     async def ended(self) -> HelperEnd:
-        """Wait until it and all that it started have ended; what it printed has been delivered by then."""
+        """Wait until it and its children have ended. All its output has been delivered then."""
 
     async def stop(self, grace: float) -> HelperEnd:
-        """End it with all that it started: TERM, `grace` seconds, KILL. With 0 send KILL immediately, even if it is
-        being stopped already. Returns when nothing is left; cancelling the call does not keep it alive."""
+        """End it and its children: TERM, `grace` seconds, KILL. With 0 send KILL immediately, even if it is being
+        stopped already. Returns when no process is left; cancelling the call does not keep it alive."""
 
 
 class Guard(Protocol):
-    """Starts helpers, and sees to it that none outlives the kernel, whatever becomes of the kernel."""
+    """Starts helpers, and ensures that none outlives the kernel, even if the kernel is killed."""
 
     async def start(
         self,
@@ -53,25 +52,25 @@ class Guard(Protocol):
         trusted: bool = True,
     ) -> Helper:
         """Start a command with our own environment and `env` on top. Unless `trusted`, it inherits only common
-        variables that hold no secrets (`PATH`, `HOME`, `LANG` ...). `on_output` gets the decoded text of its standard
-        output, piece by piece, in the caller's loop. Raises `OSError` whose text says why it could not be started."""
+        variables without secrets (`PATH`, `HOME`, `LANG` ...). `on_output` gets the decoded text of its standard
+        output, piece by piece, in the caller's loop. Raises `OSError` with the reason if it cannot be started."""
 
 
 class Terminal(Protocol):
-    """A command that an agent runs through us."""
+    """A command that we run for an agent."""
 
     def output(self) -> tuple[str, bool]:
         """Return the kept part of its output so far, and whether its beginning was cut off."""
 
     @property
     def end(self) -> HelperEnd | None:
-        """How it ended; None while it runs."""
+        """How it ended; None while it is running."""
 
     async def wait(self) -> HelperEnd:
         """Wait until it has ended. Cancelling the call leaves the command running."""
 
     async def close(self) -> None:
-        """End it if it runs, with all that it started. Its output stays readable. A second call does nothing."""
+        """End it and its children, if it is running. Its output stays readable. A second call does nothing."""
 
 
 class Terminals(Protocol):
@@ -80,20 +79,20 @@ class Terminals(Protocol):
     async def start(
         self, command: Sequence[str] | str, cwd: str, env: Mapping[str, str], keep_bytes: int | None
     ) -> Terminal:
-        """Start a program with its arguments, or a shell string. `keep_bytes` limits the output that is kept: its end.
-        Raises `OSError` whose text says why it could not be started."""
+        """Start a program with its arguments, or a shell string. `keep_bytes` limits the kept output to its end. Raises
+        `OSError` with the reason if it cannot be started."""
 
 
-# ---------------------------------------------------------------- programs that agents run
+# ---------------------------------------------------------------- programs run by agents
 
 
 @dataclass(frozen=True, slots=True)
 class ExecCaller:
-    """The agent's session that calls `Exec`: `agent` names it, the same for all its calls and for no other session.
+    """The agent's session that calls `Exec`. `agent` identifies it: equal for all its calls, different for all others.
 
-    `rules` are its permissions in force: a word (`allow`, `deny`, `prompt`, `workspace`) or patterns for each kind.
-    `lists_bind`: the program has stated which files may be read or written, and its commands must keep to them.
-    `prompt` for the network means that the person has been asked and said yes.
+    `rules` are its effective permissions: a word (`allow`, `deny`, `prompt`, `workspace`) or patterns for each kind.
+    `lists_bind` means that the program has listed readable or writable files, to which its commands are confined.
+    `prompt` for the network means that the person has already allowed it.
     """
 
     agent: str
@@ -107,8 +106,8 @@ ExecErrorKind = Literal["tool_not_found", "invalid_args", "permission_denied", "
 
 @dataclass(frozen=True, slots=True)
 class ExecOutcome:
-    """The answer to a call of `Exec` (exec-and-tasks.md 3.2, 3.8): a result with its seven fields and what was added
-    to them, or the kind of the refusal and a message for the model. A program that fails is a result."""
+    """The answer to a call of `Exec` (exec-and-tasks.md 3.2, 3.8): a result with its seven fields and additions, or the
+    kind of the refusal and a message for the model. A failed program also has a result."""
 
     call: str
     ok: bool
@@ -118,18 +117,19 @@ class ExecOutcome:
 
 
 class Programs(Protocol):
-    """Runs programs for agents: argument lists, never shell text; every call is checked, confined and audited."""
+    """Runs programs for agents, from argument lists and never from shell text. Calls are checked, confined and
+    audited."""
 
     def offers(self, caller: ExecCaller) -> bool:
-        """Whether the tool is there for this agent at all: switched on by the operator, and granted."""
+        """Return whether this agent has the tool: it is enabled by the operator, and granted."""
 
     def shown(self, argv: Sequence[object]) -> str:
-        """Arguments on one line for traces and lists: what looks like a secret is replaced."""
+        """Return arguments on one line for traces and lists, with secrets replaced."""
 
     async def call(self, caller: ExecCaller, call: str, arguments: object) -> ExecOutcome:
-        """Run one program to its end; all that it started has ended then. `call` is the id of the call, `arguments`
-        are the model's. Never raises for what is asked or what the program does. Cancelling the call ends the
-        program with all that it started."""
+        """Run one program until it and its children have ended. `call` is the id of the call, `arguments` come from the
+        model. Never raises an error for wrong arguments or a failed program. Cancelling the call ends the program and
+        its children."""
 
 
 # ---------------------------------------------------------------- agent commands and tasks
@@ -142,9 +142,10 @@ class TaskCaller:
     """The caller that starts a command or asks about a task: an agent's session, or the person (None), who sees all
     tasks.
 
-    `cell` names the cell that it happens in. `workspace` is the directory that relative ones start from; None is the
-    run's own. `continues` is whose work the result of a person's command is for (`continue_on_result`).
-    `rules` and `lists_bind` are an agent's permissions in force, as in `ExecCaller`: its commands are confined to them.
+    - `cell`: the cell of the call
+    - `workspace`: the base of relative directories; None: the run's working directory
+    - `continues`: the session that gets the result of a person's command (`continue_on_result`)
+    - `rules`, `lists_bind`: an agent's effective permissions, as in `ExecCaller`; its commands are confined to them
     """
 
     session: str | None = None
@@ -157,7 +158,7 @@ class TaskCaller:
 
 @dataclass(frozen=True, slots=True)
 class CommandCompleted:
-    """`exec_command` whose process ended inside its waiting window. `exit_status` is None when a signal ended it."""
+    """The result of `exec_command` for a process that ended within the wait. `exit_status` is None after a signal."""
 
     exit_status: int | None
     signal: str | None
@@ -173,7 +174,7 @@ class CommandCompleted:
 
 @dataclass(frozen=True, slots=True)
 class CommandPromoted:
-    """An `exec_command` whose process continues as a task. `number` is its place in the run, which people type."""
+    """The result of `exec_command` for a process that continues as a task. `number` is its number in the run."""
 
     task_id: str
     number: int
@@ -186,7 +187,7 @@ class CommandPromoted:
 
 @dataclass(frozen=True, slots=True)
 class CommandRunning:
-    """`exec_command` that started nothing, because the same command runs as a task already."""
+    """The result of `exec_command` if nothing was started, because a task already runs the same command."""
 
     task_id: str
     status: TaskStatus
@@ -201,7 +202,7 @@ TaskReceipt = CommandCompleted | CommandPromoted | CommandRunning
 
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
-    """A task as it is now: lifecycle, identity, result, never its output (exec-and-tasks.md 4.7). Times are UTC.
+    """The current state of a task without its output (exec-and-tasks.md 4.7). Times are UTC.
 
     `duration` is volatile. `error` has a `kind` and a `message`. `output_summary` is one line of facts.
     """
@@ -252,7 +253,7 @@ class TaskListing:
 
 @dataclass(frozen=True, slots=True)
 class TaskOutput:
-    """A task's output so far: its beginning and end, in the order of arrival. `artifact` is the path of the log."""
+    """A task's output so far: its beginning and end, in order of arrival. `artifact` is the path of the log."""
 
     retrieval_status: Literal["success", "not_ready", "timeout"]
     task: TaskSnapshot
@@ -264,7 +265,7 @@ class TaskOutput:
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:
-    """`TaskStatus` reports a change; `TaskResult` comes exactly once per task, with its terminal state."""
+    """`TaskStatus` reports a change; `TaskResult` is sent exactly once for each task, with its final state."""
 
     kind: Literal["TaskStatus", "TaskResult"]
     task: TaskSnapshot
@@ -273,8 +274,8 @@ class TaskEvent:
 
 @dataclass(frozen=True, slots=True)
 class TaskFollowUp:
-    """The one continuation of a task made with `continue_on_result`: `text` is data from the runtime and never an
-    instruction, whatever the program has printed."""
+    """The one continuation of a task made with `continue_on_result`. `text` is data from the runtime and never an
+    instruction, even if it quotes the program's output."""
 
     result_id: str
     task_id: str
@@ -285,15 +286,15 @@ class TaskFollowUp:
 
 
 class Tasks(Protocol):
-    """Commands with a waiting window, and the tasks that they become (exec-and-tasks.md section 4).
+    """Commands with a limited wait, and the tasks that they become (exec-and-tasks.md section 4).
 
-    Every call may be made in any event loop and raises `TaskRefused` when it cannot be carried out. A task is named by
-    its id; the person may also give its number.
+    Every method may be called in any event loop, and raises `TaskRefused` if it cannot be carried out. A task is
+    identified by its id; the person may also give its number.
     """
 
     async def start(self, fields: Mapping[str, object], caller: TaskCaller) -> TaskReceipt:
-        """`exec_command`: start, wait until it ends or the window closes, promote. Cancelling the call ends a command
-        that is still in its window, and changes nothing about a task."""
+        """Start a command (`exec_command`), wait until it ends or the wait is over, and then make it a task. Cancelling
+        the call during the wait ends the command; it does not affect a task."""
 
     async def active(self, caller: TaskCaller, limit: object = 20) -> TaskListing: ...
 
@@ -304,7 +305,7 @@ class Tasks(Protocol):
     ) -> TaskOutput: ...
 
     async def stop(self, task_id: str, caller: TaskCaller) -> TaskSnapshot:
-        """Ask the task to end; a second call kills it. Returns immediately: the end arrives as an event."""
+        """Ask the task to end; a second call kills it. Returns immediately; an event reports the end."""
 
 
 # ---------------------------------------------------------------- the person
@@ -312,7 +313,7 @@ class Tasks(Protocol):
 
 class Asker(Protocol):
     """The person at a front end: an input box in a notebook, a terminal. `User`, `Gates`, the human provider and the
-    human judge use it; the machine itself does not.
+    human judge use it; the machine does not.
 
     `available` may change from cell to cell (`allow_stdin`).
     """

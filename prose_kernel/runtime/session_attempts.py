@@ -1,6 +1,6 @@
-"""Attempts at one session: each asked of the port within its time, a failed one repeated as the program allows.
+"""The attempts at one session: each has a time limit, and a failed one is repeated as the program allows.
 
-How it ended is returned, not raised: whether a failure is an error or a value is the decision of the language.
+The outcome is returned, not raised: the language decides whether a failure is an error or a value.
 """
 
 from __future__ import annotations
@@ -32,21 +32,20 @@ from prose_kernel.runtime.values import Value
 T = TypeVar("T")
 
 TIME_IS_UP: Final = "timeout"
-"""The message that a session is cancelled with when it has run into its `timeout`."""
+"""The message of the cancellation of a session that has exceeded its `timeout`."""
 
 LONGEST_ASKED: Final = 300.0
-"""Seconds that a server's `Retry-After` is honoured for, at most."""
+"""The longest `Retry-After` of a server, in seconds, that is honoured."""
 
 
 class Success(Struct, frozen=True):
-    """The session has answered; the value that the language has made of the answer."""
+    """The session has answered. `value` is the language's value of the answer."""
 
     value: Value
 
 
 class Failure(Struct, frozen=True):
-    """The session has failed for good, or its answer could not be taken. `cause` is what the port raised, if it was
-    the port."""
+    """The session has failed for good, or its answer was refused. `cause` is the port's exception, if there is one."""
 
     error: RunError
     cause: ProviderError | None = None
@@ -64,10 +63,10 @@ class Allowed:
 
 @dataclass(eq=False, repr=False)
 class SessionAttempts:
-    """One session of a program while it runs. A language says where the answer goes (`target`) and takes it (`keep`).
+    """One running session of a program. The language chooses the file of the answer (`target`) and stores it (`keep`).
 
-    `key` is where the answer is kept, `bound_to` the name that it is bound to. A `consumed` answer has no name, but the
-    statement around the session uses it.
+    `key` is the answer's key in the store, `bound_to` the name that it is bound to. A `consumed` answer has no name,
+    but is used by the statement around the session.
     """
 
     s: ExecutionContext
@@ -83,30 +82,30 @@ class SessionAttempts:
         self.place = self.s.place(self.node)
 
     def target(self) -> Target | None:
-        """Return the file for the session's answer, looked up before each attempt; None: its reply is the answer."""
+        """Return the file for the session's answer, chosen before each attempt; None if its reply is the answer."""
         return None
 
     def kept(self, result: SessionResult) -> SessionResult:
-        """Return an answer as the journal records it when the program gets it: whole. May write files."""
+        """Return the complete answer for the record that is written when the program gets it. May write files."""
         return self.whole(result)
 
     def whole(self, result: SessionResult) -> SessionResult:
-        """Return an answer with its text, even if the session wrote its binding. Changes nothing."""
+        """Return an answer with its text, even if the session wrote its binding. Has no side effects."""
         return result
 
     def begins(self) -> None:
-        """An attempt is about to be made."""
+        """Called before each attempt."""
 
     def asks(self) -> None:
-        """A provider is about to be asked; no journal has the answer."""
+        """Called before a provider is asked, if the journal has no answer."""
 
     def retries_after(self, failure: ProviderError) -> bool:
-        """Whether another attempt may help."""
+        """Return whether another attempt may help."""
         return failure.retryable
 
     def typed(self, result: SessionResult) -> str | None:
-        """The text of an answer; of a typed one as it is kept. Raises E201, and the next attempt gets a description of
-        the error."""
+        """Return the text of an answer; a typed answer in its stored form. If it does not fit, the next attempt gets a
+        description of the problem, and E201 is raised."""
         try:
             return self.fitting(result)
         except WrongAnswer as problem:
@@ -116,18 +115,18 @@ class SessionAttempts:
             raise SessionError(message, details={"kind": "answer"}) from None
 
     def fitting(self, result: SessionResult) -> str | None:
-        """The text of an answer; a typed one as it is kept. Raises `WrongAnswer`."""
+        """Return the text of an answer; a typed answer in its stored form. Raises `WrongAnswer`."""
         schema = self.request.output
         if schema is None or result.origin == "dry-run":
             return result.text
         return taken(result.text, schema, typed_by_hand=result.origin == "human")
 
     def keep(self, result: SessionResult) -> Value:
-        """The value of an answer, kept. A `SessionError` raised here is a failed attempt like any other."""
+        """Store an answer and return its value. A `SessionError` raised here fails the attempt."""
         raise NotImplementedError
 
     async def run(self) -> Success | Failure:
-        """Make attempts until one succeeds or no further one is allowed."""
+        """Make attempts until one succeeds or no more are allowed."""
         if not self.allowed.budgets:
             return await self._run()
         with self.s.within(*self.allowed.budgets):
@@ -153,10 +152,10 @@ class SessionAttempts:
                 asked_wait = min(getattr(failure, "retry_after", None) or 0.0, LONGEST_ASKED)
             except (SessionError, SessionTimeout) as failed:
                 error, again = failed, True
-            except ResumeMismatch:  # of the run, and no value of the program
+            except ResumeMismatch:  # concerns the run, and is never a value of the program
                 raise
             except RunError as failed:
-                error = failed  # not the session's fault: what it did is not done again
+                error = failed  # not a failure of the session, so it is not repeated
             else:
                 self._finished(current, result=result, value=value)
                 return Success(value)
@@ -170,7 +169,7 @@ class SessionAttempts:
             await before_retry(s, what, retries, attempt, least=asked_wait, replayed=replayed)
 
     def refused(self, failure: Failure) -> Failure:
-        """The session failed before a provider was asked: report it like any other."""
+        """Report a session that failed before a provider was asked."""
         if self.s.host.listeners:
             self.s.emit(SessionStarted(self.place, self.number, self.request, self.bound_to))
         self._finished(self.request, error=failure.error)
@@ -188,14 +187,13 @@ class SessionAttempts:
             running = s.host.ports.sessions.run(request, progress)
             return running if request.timeout is None else self._within(running, request.timeout)
 
-        # A resumed run takes the agent's memory back to its last answer that a program has got. An answer that none has
-        # got would be used without the part of the memory that belongs to it.
+        # A resumed run restores the agent's memory to the last answer that a program received. An answer that was not
+        # received would be used without its part of the memory.
         whole = self.whole if request.memory is None else None
         return await s.ask(request, SessionResult, ask, limited=True, kept=self.kept, whole=whole)
 
     async def _within(self, running: Coroutine[Any, Any, T], seconds: float) -> T:
-        """Await something for at most so many seconds of the machine's clock; what runs longer is cancelled and
-        awaited."""
+        """Await `running` for at most `seconds` on the machine's clock. After that it is cancelled and awaited."""
         loop = asyncio.get_running_loop()
         session, timer = loop.create_task(running), loop.create_task(self.s.host.ports.clock.sleep(seconds))
         try:
@@ -240,7 +238,7 @@ class SessionAttempts:
 
 
 async def _all_ended(*tasks: asyncio.Future[T] | asyncio.Future[None]) -> None:
-    """Wait for cancelled tasks, however often we are cancelled ourselves."""
+    """Wait for cancelled tasks, even if this task is cancelled meanwhile."""
     cancelled: asyncio.CancelledError | None = None
     while any(not task.done() for task in tasks):
         try:

@@ -1,7 +1,7 @@
 """The options of sessions, judge, recordings, tasks and `Exec`: providers, the place of recordings, permissions.
 
 Plain data that the rooms share. `runs/settings.py` fills it from `prose.toml` and the environment; nothing here reads
-either. The structs are also the declaration of tables of `prose.toml`: a field is a key.
+them. The structs also declare tables of `prose.toml`: each field is a key.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The shared names of a run's languages, with functions and agents that any of them can use.
+"""The names that the languages of a run share, including functions and agents that any language can use.
 
-Machines of several languages run side by side in one run (`Machine.sharing`). Each of them publishes the names that it
-binds at its root; the others adopt them immediately, so that a name has the same value everywhere, however control
-passes between languages. Values cross as data: each language converts what it adopts (docs/reference/vvm.md 13).
+Machines of several languages work side by side in one run (`Machine.sharing`). Each publishes the names that it binds
+at its root; the others adopt them immediately, so that a name has the same value everywhere, however control passes
+between languages. Values cross as data: each language converts the values that it adopts (docs/reference/vvm.md 13).
 
-Two kinds of values are more than data. A `Function` can be called from any language; the caller's line of control goes
-along, with its branch, turn, numbers and cancellation. An `Agent` can be asked from any language; the calling language
-decides whether a failed session raises, the declaring language what the agent is.
+Two kinds of values are more than data. A `Function` can be called from any language, in the caller's line of control:
+with its branch, turn, numbers and cancellation. An `Agent` can be asked from any language; the calling language decides
+whether a failed session raises an error, the declaring language defines the agent.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Asked:
     take the answer.
 
     `retries` are allowed after a failure, with waits that are `none`, always the same (`linear`) or doubled
-    (`exponential`). `timeout` is the limit of each attempt as written (`30s`), `model` and
-    `output`, the JSON Schema of the answer, stand in for the agent's own.
+    (`exponential`). `timeout` is the limit of each attempt as written (`30s`). `model` and `output`, the JSON Schema of
+    the answer, override the agent's own.
     """
 
     task: str
@@ -44,7 +44,7 @@ class Asked:
 
 
 class Function(LanguageValue):
-    """A function, or a block: what a call from another language needs to know of it."""
+    """A function or block that other languages can call."""
 
     __slots__ = ("name", "parameters")
 
@@ -65,7 +65,7 @@ class Function(LanguageValue):
 
 
 class Agent(LanguageValue):
-    """An agent: what a session asked from another language needs of it."""
+    """An agent that other languages can ask."""
 
     __slots__ = ("name",)
 
@@ -79,14 +79,14 @@ class Agent(LanguageValue):
         return f"agent {self.name}"
 
     async def ask(self, caller: ExecutionContext, node: Node, asked: Asked) -> Success | Failure:
-        """One session of the agent. `node` is what asks it. A wrong configuration raises `RunError`."""
+        """Run one session of the agent. `node` is the asking expression. A wrong configuration raises `RunError`."""
         raise NotImplementedError
 
 
 class SharedNames:
     """The directory of names of one run.
 
-    With only one language `several` is false, and publishing does nothing.
+    If the run has only one language, `several` is false and publishing does nothing.
     """
 
     __slots__ = ("_members", "several")
@@ -96,7 +96,7 @@ class SharedNames:
         self.several = False
 
     def join(self, member: Machine) -> None:
-        """A machine takes part from now on: it adopts all that the others hold."""
+        """Add a machine. It adopts all names of the others."""
         for other in self._members:
             for name, value in other.shared().items():
                 member.adopt(name, value)
@@ -104,14 +104,14 @@ class SharedNames:
         self.several = len(self._members) > 1
 
     def publish(self, member: Machine, name: str, value: Value) -> None:
-        """A machine has bound a name at its root."""
+        """Pass a name that a machine has bound at its root to the others."""
         if self.several:
             for other in self._members:
                 if other is not member:
                     other.adopt(name, value)
 
     def fixed(self, member: Machine, name: str) -> str | None:
-        """Why `member` must not bind the name: another language has bound it for good."""
+        """Return why `member` must not bind the name, because another language has fixed it; None if it may."""
         if not self.several:
             return None
         return next((why for other in self._members if other is not member and (why := other.fixed(name))), None)

@@ -1,4 +1,4 @@
-"""Which resource of this process or machine has run out: it is an error of neither the program nor this package."""
+"""Recognizes errors caused by a lack of resources, which are errors of neither the program nor this package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 
 class Shortage(NamedTuple):
-    """What there is too little of, and what to do about it."""
+    """A lacking resource, and what to do about it."""
 
     message: str
     hint: str
@@ -32,7 +32,7 @@ _OF_A_START: Final = re.compile(r"\((E[A-Z]+)\)$")
 
 
 def hint_for_start(reason: str) -> str | None:
-    """Return what to do about a process that could not be started, by the reason that names an error of the system."""
+    """Return what to do about a process that could not be started, from a reason that ends with the system's error."""
     named = _OF_A_START.search(reason)
     number = getattr(errno, named[1], None) if named is not None else None
     found = _THREADS if number == errno.EAGAIN else _BY_NUMBER.get(number)
@@ -40,7 +40,7 @@ def hint_for_start(reason: str) -> str | None:
 
 
 def shortage(error: BaseException) -> Shortage | None:
-    """Return what has run out; None if the error has another cause."""
+    """Return the lacking resource that caused an error; None if it has another cause."""
     match error:
         case MemoryError():
             return _MEMORY

@@ -1,11 +1,11 @@
-"""A hook that is called right before each statement runs, for debuggers and displays of a running machine.
+"""A hook that is called before each statement runs, for debuggers and displays of a running machine.
 
-`Host.hook` is None without a listener, so that it costs nothing then. While there is a hook, nothing is computed flat:
-each statement passes through `before`, with the context that it runs in. The hook may hold it: what it returns is
-awaited, and the branch keeps its turn meanwhile. So all other branches stand still too, answers of the outside wait,
-and the program does what it would have done without the hook: the journal of the run is the same.
+Without a listener `Host.hook` is None and costs nothing. With a hook, bodies have no fast path: each statement passes
+through `before`, with its context. The hook may hold it by returning an awaitable; the branch keeps its turn meanwhile.
+So all other branches wait too, answers of the outside are not delivered, and the program does the same as without the
+hook: the journal of the run is the same.
 
-`ExecutionContext.frames` says where control is, in the terms of any language.
+`ExecutionContext.frames` describes the current position for any language.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 
 class StatementHook(Protocol):
-    """Listens to a machine statement by statement. Called in the machine's loop. A hook that derives from this class
-    need not have `failed` and `interrupted`."""
+    """Listens to a machine statement by statement, in the machine's loop. Subclasses need not implement `failed` and
+    `interrupted`."""
 
     def before(self, s: ExecutionContext, node: Node) -> Awaitable[None] | None:
-        """The statement (or named branch) `node` is about to run in `s`. None: it may run immediately."""
+        """Called before the statement (or named branch) `node` runs in `s`. Return None to let it run immediately."""
 
     def failed(self, s: ExecutionContext, node: Node, error: RunError) -> Awaitable[None] | None:
-        """An error arose in `node`; handlers catch it after this call."""
+        """Called for an error in `node`, before handlers catch it."""
         return None
 
     def interrupted(self) -> None:
-        """The running text is interrupted: release all held statements."""
+        """Called when the running text is interrupted. Release all held statements."""
         return
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Names that a frame sees, with their values; those of the root are `is_global`."""
+    """Names that a frame sees, with their values; `is_global` for names of the root."""
 
     name: str
     is_global: bool
@@ -51,7 +51,7 @@ class Scope:
 class StackFrame:
     """One active call: the callee, its running statement, and the names visible to it, innermost first.
 
-    `context` is the line of control that the frame belongs to, `inner` the language's own object for it.
+    `context` is the line of control of the frame, `inner` the language's own object for it.
     """
 
     name: str
@@ -63,7 +63,7 @@ class StackFrame:
 
 
 class _Several:
-    """Several hooks as one: a statement runs when all of them have released it."""
+    """Combines several hooks: a statement runs when all of them have released it."""
 
     def __init__(self, hooks: Sequence[StatementHook]) -> None:
         self._hooks = tuple(hooks)
@@ -87,5 +87,5 @@ async def _all(held: Sequence[Awaitable[None]]) -> None:
 
 
 def joined(hooks: Sequence[StatementHook]) -> StatementHook | None:
-    """Some hooks as one; None without any."""
+    """Return several hooks as one; None if there are none."""
     return _Several(hooks) if len(hooks) > 1 else hooks[0] if hooks else None

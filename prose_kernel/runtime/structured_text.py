@@ -1,6 +1,6 @@
-"""Reading structure out of text: JSON, members, indexes, items, binding files (openprose.md 3.11).
+"""Reads structure from texts: JSON, members, indexes, items, binding files (openprose.md 3.11).
 
-Everything here is decided without a judge; `JudgeNeeded` means that only a judge can decide.
+No function here asks a judge. `JudgeNeeded` means that only a judge can decide.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BULLET = re.compile(r"^([ \t]*)(?:[-*+•]|\d{1,9}[.)])[ \t]+(\S.*)$", re.MULTI
 
 
 class JudgeNeeded(Exception):
-    """The rules leave it open; `text` is what a judge would have to read."""
+    """The rules do not decide; `text` is what a judge would have to read."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class JudgeNeeded(Exception):
 
 
 class ProgramResult(dict[str, Value]):
-    """The value of a program call: its outputs by name. `alias` is the name it was called by."""
+    """The value of a program call: its outputs by name. `alias` is the name used for the call."""
 
     __slots__ = ("alias",)
 
@@ -35,7 +35,7 @@ class ProgramResult(dict[str, Value]):
 
 
 def json_in(text: str) -> object:
-    """The JSON that a text is, or its first fenced block; `None` also when there is none, or it nests too deeply."""
+    """Return the data if a text, or its first fenced block, is JSON; None otherwise, or if it nests too deeply."""
     try:
         return shallow_json_in(text)
     except data_size.TooDeep:
@@ -43,7 +43,7 @@ def json_in(text: str) -> object:
 
 
 def shallow_json_in(text: str) -> object:
-    """The same. Raises `data_size.TooDeep`."""
+    """Like `json_in`, but raises `data_size.TooDeep`."""
     stripped = text.strip()
     if stripped[:1] in ("{", "["):
         found = _parsed(stripped)
@@ -54,7 +54,7 @@ def shallow_json_in(text: str) -> object:
 
 
 def _fenced(text: str) -> str | None:
-    """The first block between fences. Linear in the text, however many fences are open (A37)."""
+    """Return the first fenced block. Takes linear time, however many fences are open (A37)."""
     if "```" not in text:
         return None
     lines = text.split("\n")
@@ -89,7 +89,7 @@ def _no_constant(name: str) -> object:
 
 
 def _data_in(text: str) -> object:
-    """The JSON in a text that the program uses as data. Raises E209 for JSON that nests too deeply."""
+    """Return the JSON in a text that the program uses as data. Raises E209 for JSON that nests too deeply."""
     try:
         return shallow_json_in(text)
     except data_size.TooDeep:
@@ -100,7 +100,7 @@ def _data_in(text: str) -> object:
 
 
 def member(value: Value, name: str) -> Value:
-    """`value.name`. Raises E028, E138, E209, E220, or `JudgeNeeded` for prose."""
+    """Return `value.name`. Raises E028, E138, E209, E220, or `JudgeNeeded` for prose."""
     match value:
         case ProgramResult():
             if name not in value:
@@ -134,7 +134,7 @@ def _field(value: dict[str, Value], name: str) -> Value:
 
 
 def index(value: Value, at: Value) -> Value:
-    """`value[at]`. Raises E138, E209, E210, E220, or `JudgeNeeded`."""
+    """Return `value[at]`. Raises E138, E209, E210, E220, or `JudgeNeeded`."""
     command_data.require_whole(at)
     if isinstance(value, ExecText):
         value = command_data.parsed(value, position=True)
@@ -147,7 +147,7 @@ def index(value: Value, at: Value) -> Value:
 
 
 def element(items: list[Value], at: Value) -> Value:
-    """One element of an array, by a number from 0, or text that is one."""
+    """Return an element of an array by its number from 0, which may be a text."""
     number = int(at) if isinstance(at, str) and at.strip().isdecimal() and len(at) < 20 else at
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise ValueTypeError("an index is a whole number from 0")
@@ -161,7 +161,7 @@ def element(items: list[Value], at: Value) -> Value:
 
 
 def collection(value: Value) -> list[Value]:
-    """The items of a value. Raises E209, E210, E220, or `JudgeNeeded` for prose that rules 1 to 3 do not split."""
+    """Return the items of a value. Raises E209, E210, E220, or `JudgeNeeded` for prose not split by rules 1 to 3."""
     match value:
         case list():
             return value
@@ -205,7 +205,7 @@ def _only_array(value: dict[str, Value]) -> list[Value] | None:
 
 
 def _listed(text: str) -> list[Value] | None:
-    """Top-level bullet or numbered lines, two or more."""
+    """Return the items of a list with bullets or numbers, at its top level; None if there are fewer than two."""
     found = _BULLET.findall(text)
     if not found:
         return None
@@ -233,11 +233,11 @@ def _a(value: Value) -> str:
 
 # ---------------------------------------------------------------- binding files
 
-# docs/reference/openprose.md 7.4; lines are told apart by LF alone. A session may have written the file.
+# docs/reference/openprose.md 7.4; only LF ends a line. A session may have written the file.
 
 
 def value_of(text: str) -> str:
-    """The value in a binding file, also in one that a session has written with a poor header.
+    """Return the value in a binding file, even if a session has written it with an incomplete header.
 
     Without any header the whole text is the value.
     """
@@ -249,7 +249,7 @@ def value_of(text: str) -> str:
 
 
 def split_source(text: str) -> tuple[list[str], str | None, str, str]:
-    """The lines before `source:`, the fence (None when there is none), the source, and the text after the fence."""
+    """Return the lines before `source:`, the fence (None if there is none), the source, and the rest of the text."""
     start = text.find("\nsource:\n```")
     if start < 0:
         return text[:1000].split("\n"), None, "", ""
@@ -265,7 +265,7 @@ def split_source(text: str) -> tuple[list[str], str | None, str, str]:
 
 
 def split_value(rest: str) -> tuple[str, str | None]:
-    """The lines before the first line that is exactly `---`, and what follows it and its blank line."""
+    """Return the lines before the first line that is exactly `---`, and the text after it and its blank line."""
     if rest.startswith("---\n"):
         at = 0
     else:

@@ -1,4 +1,4 @@
-"""Text for the person: short, without anything that drives a terminal; and the marker of a dry run."""
+"""Makes text safe and short for display: no terminal control characters. Also has the placeholder of a dry run."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u
 
 
 def marker(what: str) -> str:
-    """The placeholder for the value of something that a dry run did not run."""
+    """Return the placeholder for a value that a dry run does not produce."""
     return f"{MARK}{what}⟧"
 
 
 def printable(text: str) -> str:
-    """The text with control characters (all but newline and tab), bidirectional overrides and lone surrogates made
-    visible as U+FFFD."""
+    """Return the text with control characters (all but newline and tab), bidirectional overrides and lone surrogates
+    made visible as U+FFFD."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def encodable(text: str) -> str:
-    """The text as UTF-8 can hold it: a lone surrogate becomes `?`."""
+    """Return the text in a form that UTF-8 can encode: a lone surrogate becomes `?`."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def one_line(text: str, length: int = 120) -> str:
-    """The text on one line, cut to `length` characters."""
+    """Return the text on one line, cut to `length` characters."""
     return clipped(printable(" ".join(text[: length * 8].split())), length, tidy=True)

@@ -1,6 +1,6 @@
-"""Requests to models and calls of tools, for those who watch a run from outside (docs/how-to/watching.md).
+"""Reports requests to models and calls of tools to a watcher of the run (docs/how-to/watching.md).
 
-The packages that ask models and call tools report the beginning and end of each operation. The watcher is in a context
+The rooms that ask models and call tools report the beginning and end of each operation. The watcher is in a context
 variable of the running task, like the open request: ports don't pass it as an argument, and an unwatched operation
 costs one look at a variable.
 """
@@ -18,16 +18,17 @@ Outcome = Literal["ok", "error", "cancelled"]
 
 
 class Operation(Protocol):
-    """Something that has begun. `traceparent` names it to other processes, as W3C trace context has it."""
+    """An operation that has begun. `traceparent` identifies it to other processes, in the format of W3C trace
+    context."""
 
     @property
     def traceparent(self) -> str: ...
 
     def asked(self, *, outcome: Outcome, error: str = "", model: str = "", usage: Usage | None = None) -> None:
-        """A request to a model has ended; `model` is the one that answered."""
+        """Report the end of a request to a model; `model` is the one that answered."""
 
     def called(self, *, outcome: str, arguments: str = "", answer: str = "") -> None:
-        """A call of a tool has ended: `ok`, `refused`, `failed`, or `cancelled`."""
+        """Report the end of a call of a tool: `ok`, `refused`, `failed`, or `cancelled`."""
 
 
 class Watch(Protocol):
@@ -59,14 +60,14 @@ def belongs_to(at: str) -> None:
 
 
 def request(provider: str, model: str) -> Operation | None:
-    """A request to a model begins."""
+    """Report the beginning of a request to a model."""
     watch = _watch.get()
     return watch.request(_at.get(), provider, model) if watch is not None else None
 
 
 @contextmanager
 def tool(name: str) -> Iterator[Operation | None]:
-    """A call of a tool, made inside the block, begins."""
+    """Report the beginning of a call of a tool, which is made inside the block."""
     watch = _watch.get()
     found = watch.tool(_at.get(), name) if watch is not None else None
     token = _tool.set(found)
@@ -81,6 +82,6 @@ def tool(name: str) -> Iterator[Operation | None]:
 
 
 def traceparent() -> str:
-    """That of the call of a tool that is made; empty where nothing is watched."""
+    """Return the `traceparent` of the running call of a tool; "" if nothing is watched."""
     called = _tool.get()
     return called.traceparent if called is not None else ""

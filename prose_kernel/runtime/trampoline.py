@@ -1,4 +1,4 @@
-"""Deep programs on a flat stack.
+"""A trampoline that runs deeply nested programs on a flat Python stack.
 
 The machine is ordinary `async def` code, but where the program nests (a body in a body, a block in a block) it writes
 `await call(coroutine)`. The coroutine is then run by `drive` from an explicit stack, so neither Python's recursion
@@ -54,13 +54,13 @@ def _drive(first: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
                 except BaseException as raised:
                     error = raised
     finally:
-        error = None  # it refers to this frame
+        error = None  # breaks the reference cycle with this frame
         while stack:
             stack.pop().close()
 
 
 call = cast("Callable[[Coroutine[Any, Any, T]], Awaitable[T]]", _call)
-"""Run a coroutine one level deeper. Only inside of `drive`."""
+"""Run a coroutine one level deeper. Use it only inside of `drive`."""
 
 drive = cast("Callable[[Coroutine[Any, Any, T]], Awaitable[T]]", _drive)
-"""Run a coroutine, and all that it calls with `call`, in the current task. Returns its value, raises its error."""
+"""Run a coroutine, and all coroutines that it runs with `call`, in the current task. Returns its value or raises."""

@@ -1,4 +1,4 @@
-"""Typed answers while a program runs: request them in words, check that one fits (docs/how-to/typed-answers.md)."""
+"""Typed answers: asks for them in words, and checks that they fit their schema (docs/how-to/typed-answers.md)."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from prose_kernel.runtime.json_text import json_text, mapped
 from prose_kernel.runtime.structured_text import json_in, shallow_json_in
 
 _NAMED: Final = 5
-"""The most mistakes of an answer that one message names."""
+"""The most problems of an answer that one message lists."""
 PATTERN_SECONDS: Final = 1.0
 _NULLS: Final = ("", "null", "~")
-"""Words of YAML for null."""
+"""The words for null in YAML."""
 NO_OBJECT: Final = "it is not a JSON object"
 _TOO_LARGE: Final = "a number in it is too large"
 _TOO_DEEP: Final = f"it {data_size.DEEPER}"
 
 
 class WrongAnswer(Exception):
-    """The answer does not fit; the text says how, for people and for the model that is asked again."""
+    """The answer does not fit. The text describes the problem, for people and for the model that is asked again."""
 
 
 def asked_for(schema: Schema, correction: str = "", wrong: str = "") -> str:
-    """The words that ask for an answer of this schema; `correction` is what was wrong with the last one, `wrong`."""
+    """Return the words that ask for an answer of this schema. `correction` describes the last answer's problem."""
     text = (
         "Reply with one JSON object and nothing else. It must fit this JSON Schema:\n"
         f"{json_text(schema, separators=(',', ':'))}"
@@ -38,18 +38,18 @@ def asked_for(schema: Schema, correction: str = "", wrong: str = "") -> str:
 
 
 def again(correction: str, wrong: str) -> str:
-    """The words that ask once more where the last answer, `wrong`, is not in the conversation."""
+    """Return the words that ask once more, if the last answer, `wrong`, is not in the conversation."""
     last = f"Your last answer was:\n{wrong}\n\n" if wrong else ""
     return f"{last}{corrected(correction)}"
 
 
 def corrected(correction: str) -> str:
-    """The words that ask for an answer once more, after one that did not fit."""
+    """Return the words that ask for another answer after one that did not fit."""
     return f"Your last answer did not fit: {correction}. Give a corrected one."
 
 
 def taken(text: str | None, schema: Schema, *, typed_by_hand: bool = False) -> str:
-    """The answer as JSON on one line, fields that may be null filled in. Raises `WrongAnswer`.
+    """Return the answer as JSON on one line, with null for absent fields that may be null. Raises `WrongAnswer`.
 
     A person may also give one line `field: value` for each field.
     """
@@ -79,14 +79,14 @@ def taken(text: str | None, schema: Schema, *, typed_by_hand: bool = False) -> s
         more = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
         raise WrongAnswer("; ".join(problems_shown) + more)
     found = json_text(data, separators=(", ", ": "))
-    if json_in(found) is None:  # `1e999` is read as infinity, which no JSON can say
+    if json_in(found) is None:  # `1e999` was read as infinity, which JSON does not have
         raise WrongAnswer(_TOO_LARGE)
     return found
 
 
 def missing(text: str, schema: Schema) -> list[str] | None:
-    """Return the fields that the lines `field: value` of a person do not give yet, in backticks. None if the text is
-    something else, or a given value does not fit. Raises `WrongAnswer`."""
+    """Return the fields, in backticks, that are missing in the lines `field: value` of a person. None if the text has
+    another form, or a given value does not fit. Raises `WrongAnswer`."""
     given = _from_lines(text, schema)
     if given is None or any(_validator()({**schema, "required": []}).iter_errors(given)):
         return None
@@ -96,8 +96,8 @@ def missing(text: str, schema: Schema) -> list[str] | None:
 
 @cache
 def _validator() -> Any:
-    """The class that compares an answer with a schema. A `pattern` has a second for an answer: `re` would need years
-    for some, and nothing could interrupt it."""
+    """Return the class that validates an answer. Matching a `pattern` takes at most a second: with `re` some patterns
+    would take years, and could not be interrupted."""
     import regex
 
     draft = _draft()
@@ -110,7 +110,7 @@ def _validator() -> Any:
                 yield ValidationError(f"{answer!r} does not match {wanted!r}")
         except TimeoutError:
             yield ValidationError(f"whether it matches {wanted!r} takes too long to find out")
-        except regex.error:  # `re`, which has checked the schema, reads a few patterns in another way
+        except regex.error:  # `re`, which checked the schema, accepts a few patterns that `regex` does not
             yield ValidationError(f"whether it matches {wanted!r} cannot be found out")
 
     return extend(draft, {"pattern": pattern})
@@ -118,14 +118,14 @@ def _validator() -> Any:
 
 @cache
 def _draft() -> Any:
-    """The class of JSON Schema 2020-12; imported only where an answer is typed.
+    """Return the validator class of JSON Schema 2020-12, imported only for typed answers.
 
-    A `format` is not checked, but jsonschema (from 4.25 on) compiles the grammars of addresses on import if
-    `rfc3987_syntax` is installed, which takes longer than a second; so that package is hidden from it here.
+    jsonschema (from 4.25 on) compiles the grammars of addresses on import if `rfc3987_syntax` is installed, which takes
+    longer than a second. A `format` is not checked here, so that package is hidden during the import.
     """
     hidden = "rfc3987_syntax" not in sys.modules
     if hidden:
-        sys.modules["rfc3987_syntax"] = cast("Any", None)  # to the import system: there is no such package
+        sys.modules["rfc3987_syntax"] = cast("Any", None)  # makes its import fail
     try:
         from jsonschema import Draft202012Validator
     finally:
@@ -146,7 +146,7 @@ def require_schema(schema: Schema) -> None:
 
 
 def _problem_text(problem: Any) -> str:
-    """One mistake: the field, and what it must be."""
+    """Return the description of one problem: the field, and what it must be."""
     where = problem.json_path.removeprefix("$").removeprefix(".")
     return f"`{where}`: {_clipped(problem.message)}" if where else _clipped(problem.message)
 
@@ -156,7 +156,7 @@ def _clipped(text: str) -> str:
 
 
 def _filled(data: Any, schema: Schema) -> Any:
-    """The data with null for each absent field that may be null."""
+    """Return the data with null for each absent field that may be null."""
     if isinstance(data, list):
         items = schema.get("items")
         return [_filled(one, without_null(items)) for one in data] if isinstance(items, Mapping) else data
@@ -171,7 +171,7 @@ def _filled(data: Any, schema: Schema) -> Any:
 
 
 def _from_lines(text: str, schema: Schema) -> dict[str, object] | None:
-    """`field: value` on each line; None when a line is something else."""
+    """Return the data in lines `field: value`; None if a line has another form."""
     found: dict[str, object] = {}
     properties = schema.get("properties", {})
     for line in text.splitlines():
@@ -191,7 +191,7 @@ def _from_lines(text: str, schema: Schema) -> dict[str, object] | None:
 
 
 def from_words(data: object, part: Schema) -> object:
-    """Data whose texts may stand for numbers, booleans or null, as in YAML, as the schema wants them."""
+    """Return the data with texts converted to numbers, booleans or null, as in YAML, where the schema wants them."""
     if isinstance(data, str):
         return None if data in _NULLS and may_be_null(part) else _typed(data, without_null(part))
     part = without_null(part)
@@ -207,7 +207,7 @@ def from_words(data: object, part: Schema) -> object:
 
 
 def _typed(value: str, part: Schema) -> object:
-    """Convert the text typed for a field: text stays unchanged, anything else is read as JSON if it is valid."""
+    """Convert the text given for a field: a string is unchanged, other values are read as JSON if it is valid."""
     if value in part.get("enum", ()) or (part.get("type") == "string" and not value.startswith('"')):
         return value
     words = {"yes": True, "no": False}
@@ -219,11 +219,11 @@ def _typed(value: str, part: Schema) -> object:
         return value
 
 
-# ---------------------------------------------------------------- a dry run
+# ---------------------------------------------------------------- dry runs
 
 
 def filled_in(schema: Schema, text: str) -> str:
-    """Return an answer of this shape as JSON, for a run without answers: `text` replaces all texts."""
+    """Return an answer of this shape as JSON, for a dry run: `text` replaces all texts."""
     return json_text(_example(schema, text))
 
 

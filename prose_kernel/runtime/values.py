@@ -1,8 +1,8 @@
-"""The values of a running program (openprose.md 3.2) and how each reads as text or JSON.
+"""The values of a running program (openprose.md 3.2), and their forms as text and JSON.
 
 Text is `str`, numbers `int` or `float`, booleans `bool`, null `None`, arrays `list`, objects `dict`. Lists and dicts
 are never changed after they have become a value. Three kinds have their own classes, and values that only one language
-knows are `LanguageValue`s.
+has are `LanguageValue`s.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from prose_kernel.runtime.ports import CommandResult, Key
 
 @dataclass(frozen=True, slots=True)
 class ExecText:
-    """The value of `exec`: its stdout, with the result it came from as metadata (openprose.md 5.4).
+    """The value of `exec`: its stdout, with the command's result as metadata (openprose.md 5.4).
 
-    `bare` is true for a value bound under `on-fail: ignore` after a failure: neither code nor stderr is kept. `format`
-    is what the program declares its text to be, "" without a word; `location` is where its binding lives, "" before it
-    has one.
+    `bare` is true for a value bound under `on-fail: ignore` after a failure: exit code and stderr are not kept.
+    `format` is the declared format of the text, or ""; `location` is the location of its binding, or "".
     """
 
     text: str
@@ -33,14 +32,14 @@ class ExecText:
     location: str = field(default="", compare=False)
 
     def at(self, location: str) -> ExecText:
-        """Return the same value with its binding there."""
+        """Return the same value with its binding at `location`."""
         return ExecText(self.text, self.result, self.bare, self.format, location)
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The value of a session: where its binding lives. `run` names the store that holds it (see `Machine`). Of a typed
-    answer `schema` is what it fits."""
+    """The value of a session: the `key` and `location` of its binding, and `read`, which returns its text. A typed
+    answer has a `schema`."""
 
     key: Key
     read: Callable[[], str] = field(compare=False, repr=False)
@@ -62,9 +61,9 @@ class ErrorValue:
 
 
 class LanguageValue:
-    """A value that only its own language can use: a function, an agent, the one value that is nothing.
+    """A value that only its own language can use: a function or an agent.
 
-    `kind` is the word for people, `str` its text wherever text is wanted: in a store, in another language, in JSON.
+    `kind` is the word for people. `str` is its text in a store, in another language, and in JSON.
     """
 
     __slots__ = ()
@@ -88,7 +87,7 @@ Value = (
 
 
 def kind_of(value: Value) -> str:
-    """The word people are shown for a value's kind."""
+    """Return the word for a value's kind in messages."""
     match value:
         case None:
             return "null"
@@ -113,7 +112,7 @@ def kind_of(value: Value) -> str:
 
 
 def number_text(value: int | float) -> str:
-    """Plain decimal (1.6): no exponent, no trailing zeros."""
+    """Return a plain decimal (1.6): no exponent, no trailing zeros."""
     if isinstance(value, int):
         return int_text(value)
     text = format(value, "f") if abs(value) < 1e15 else format(value, ".0f")
@@ -124,7 +123,7 @@ def number_text(value: int | float) -> str:
 
 
 def full_text(value: Value) -> str:
-    """The value as it is stored: verbatim text, a JSON scalar, compact JSON."""
+    """Return the value in its stored form: verbatim text, a JSON scalar, or compact JSON."""
     match value:
         case str():
             return value
@@ -147,7 +146,7 @@ def full_text(value: Value) -> str:
 
 
 def inserted_text(value: Value) -> str:
-    """The value as interpolation inserts it (1.6): exec text without its trailing newlines, null as empty text.
+    """Return the value as inserted by interpolation (1.6): exec text without its trailing newlines, null as empty text.
 
     Raises E209 for an array or object whose text would be too long (amendment A32).
     """
@@ -170,7 +169,7 @@ def require_writable(value: Value) -> None:
 
 
 def require_short(length: int) -> None:
-    """Raise E209 if a text that a program is about to make is too long."""
+    """Raise E209 if a text that a program is about to build is too long."""
     if length > LONGEST_TEXT:
         raise ValueTypeError(
             f"the text would have more than {LONGEST_TEXT:,} characters", hint="write it to a file, and name the file"
@@ -178,9 +177,9 @@ def require_short(length: int) -> None:
 
 
 def data_of(value: ExecText | Reference) -> object:
-    """The data of a typed answer, or of whole output with a declared format; the verbatim text of anything else.
+    """Return the data of a typed answer, or of complete output with a declared format; otherwise the verbatim text.
 
-    Output that is not in its format is text, as it is where it is shown.
+    Output that is not in its declared format is returned as text.
     """
     if isinstance(value, Reference):
         text = value.read()
@@ -203,8 +202,8 @@ _JSON: Final[frozenset[type]] = frozenset((str, int, float, bool, type(None)))
 
 
 def plain(value: Value) -> object:
-    """The value as plain JSON data; exec text as inserted, references read, errors as their fields, typed answers and
-    output with a declared format as their data."""
+    """Return the value as plain JSON data: exec text as inserted, references read, errors as their fields, typed
+    answers and output with a declared format as their data."""
     match value:
         case list() | dict():
             return too_large(value) or mapped(value, plain, _JSON)
@@ -222,7 +221,7 @@ def plain(value: Value) -> object:
 
 
 def verbatim(value: Value) -> object:
-    """The value as plain JSON data, every text as it is kept: exec text with its trailing newlines (5.4)."""
+    """Like `plain`, but exec text keeps its trailing newlines (5.4)."""
     match value:
         case list() | dict():
             return too_large(value) or mapped(value, verbatim, _JSON)
@@ -236,7 +235,7 @@ V = TypeVar("V")
 
 
 class ReadMapping(Mapping[str, V]):
-    """A mapping by names without a copy, read by `read` when a name is looked up."""
+    """A read-only view of a mapping. `read` converts a value when it is looked up."""
 
     def __init__(self, values: Mapping[str, Any], read: Callable[[Any], V]) -> None:
         self._values = values
