@@ -23,7 +23,7 @@ from prose_kernel.runtime.values import ExecText, Value
 
 
 class Destination(Struct, frozen=True):
-    """The name that will take a spawn's value, and where its binding lives."""
+    """The name that a spawn's value will be bound to, and the key of its binding."""
 
     name: str
     key: Key
@@ -31,8 +31,8 @@ class Destination(Struct, frozen=True):
 
 
 class SpawnCode(Code):
-    """The code of session, resume, exec and arrow chains: it wants to know what will take its value. `nests` is false
-    where no body can run inside it."""
+    """The code of session, resume, exec and arrow chains, which needs to know what its value will be bound to. `nests`
+    is false if no body can run inside it."""
 
     nests: ClassVar[bool] = True
     spawned: Spawned
@@ -54,7 +54,7 @@ _FREE: Final = ("let", "output")
 def bind(
     s: ProgramContext, layer: Layer, name: str, kind: Kind, value: Value, node: tree.Node, spawned: Spawned | None
 ) -> Slot:
-    """Give a name of a table its value; declares it when it is new there."""
+    """Bind a value to a name in the table of a layer, and declare the name if it is new there."""
     if s.host.preview is not None:
         value = s.host.preview.bound(s, name, value, node)
     s.recent.result = None
@@ -92,7 +92,7 @@ def bind(
 
 
 def writable(s: ProgramContext, node: tree.Name) -> None:
-    """E137 for a name that is temporary here."""
+    """Raise E137 if the name is temporary here."""
     temp = s.temps.get(node.id)
     if temp is not None:
         raise _immutable(s, node, temp)
@@ -123,7 +123,7 @@ def home_of(s: ProgramContext, node: tree.Name) -> tuple[Layer, Kind]:
 
 
 async def produce(s: ProgramContext, code: Code, destination: Destination) -> tuple[Value, Spawned | None]:
-    """The value for a name; a spawn learns where its binding goes."""
+    """Return the value for a name, with its kind of spawn; a spawn gets the destination of its binding."""
     if isinstance(code, SpawnCode):
         spawned = code.spawn(s, destination)
         return await (call(spawned) if code.nests else spawned), code.spawned
@@ -166,7 +166,7 @@ class LetStep(Step):
         found: list[Value] = []
         for name in self.node.names:
             if called is not None and called == (value, name.id) and not (type(value) is dict and name.id in value):
-                found.append(value)  # the only output of a call, by its name (prose-md.md 3.6)
+                found.append(value)  # the only output of a call, under its name (prose-md.md 3.6)
                 continue
             try:
                 found.append(await judging.member(s, name, value, name.id))
@@ -201,7 +201,7 @@ class AssignStep(Step):
         layer, kind = home_of(s, name)
         key = Key(name.id, layer.frame.execution_id, layer.iterations)
         value, spawned = await produce(s, self.code, Destination(name.id, key, kind))
-        layer, kind = home_of(s, name)  # something may have declared it meanwhile
+        layer, kind = home_of(s, name)  # another branch may have declared it meanwhile
         bind(s, layer, name.id, kind, value, self.node, spawned)
         return value
 
@@ -281,7 +281,7 @@ class InputStep(Step):
 
 
 def supplied(s: ProgramContext, name: str) -> Value:
-    """The value that the caller or the front end gave for an input, None without one."""
+    """Return the value that the caller or the front end supplied for an input, or None."""
     if name in s.run.supplied:
         return s.run.supplied[name]
     return None if s.run.program else s.host.supplied_to_text.get(name)

@@ -54,7 +54,7 @@ class BlockCallCode(Code):
         return value if preview is None else unknown(name.id)
 
     async def _call_function(self, s: ProgramContext) -> Value:
-        """The name after `do` is a function of another language, or unknown."""
+        """Call the function of another language that the name after `do` refers to. Raises E140."""
         name, preview = self.node.block, s.host.preview
         function = s.run.functions.get(name.id)
         if function is None:
@@ -74,9 +74,10 @@ def _origin(s: ProgramContext, node: tree.Node) -> Key | None:
 async def invoke_block(
     s: ProgramContext, node: Node, entry: BlockEntry, arguments: Sequence[tuple[Value, Key | None]], *, used: bool
 ) -> tuple[Value, dict[str, Slot]]:
-    """A new invocation: its value, and the names that a bare `do` makes readable. Raises E206 when the stack is full.
+    """Run a new invocation. Returns its value, and the names that a bare `do` makes readable. Raises E206 if the stack
+    is full.
 
-    `node` is the call. Each argument comes with its binding, if any.
+    `node` is the call. Each argument comes with its binding, if it is a plain variable.
     """
     frame = _frame(s, node, entry, tuple(value for value, _ in arguments))
     temps: dict[str, Temp] = {}
@@ -89,7 +90,7 @@ async def invoke_block(
 
 
 def _frame(s: ProgramContext, node: Node, entry: BlockEntry, arguments: tuple[Value, ...]) -> Frame:
-    """The frame of a new invocation."""
+    """Return the frame of a new invocation."""
     name = entry.node.name.id
     same = next((frame.same for frame in s.frame.stack() if frame.block == name), 0) + 1
     limit = entry.node.max_depth or DEFAULT_BLOCK_DEPTH
@@ -104,7 +105,7 @@ def _frame(s: ProgramContext, node: Node, entry: BlockEntry, arguments: tuple[Va
 async def _invoke(
     s: ProgramContext, entry: BlockEntry, frame: Frame, layer: Layer, temps: dict[str, Temp], *, used: bool
 ) -> tuple[Value, dict[str, Slot]]:
-    """Run the body in its frame; the value of the invocation, and the names that a bare `do` makes readable."""
+    """Run the body in its frame. Returns its value, and the names that a bare `do` makes readable."""
     outer = s.frame, s.layer, s.temps, s.source, s.statement
     name, number = entry.node.name.id, frame.execution_id
     assert number is not None
@@ -125,7 +126,7 @@ async def _invoke(
 
 
 async def _within(s: ProgramContext, budget: Budget, body: Coroutine[Any, Any, T]) -> T:
-    """Run a call that has its own budget."""
+    """Run a call under its own budget."""
     with s.within(budget):
         return await call(body)
 
@@ -156,7 +157,7 @@ async def _result(s: ProgramContext, body: Body, layer: Layer) -> tuple[Value, d
 
 
 def _branch_names(body: Body, layer: Layer) -> dict[str, Slot]:
-    """The names of a `parallel` that ends a block without outputs."""
+    """Return the branch names of a `parallel` at the end of a block without outputs."""
     last = body.nodes[-1] if body.nodes else None
     if not isinstance(last, tree.ExpressionStatement) or not isinstance(last.value, tree.Parallel):
         return {}

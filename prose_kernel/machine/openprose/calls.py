@@ -1,5 +1,5 @@
-"""`call`: targets, inputs, modifiers, attempts and results (docs/reference/prose-md.md 3.5, 3.6); a script as it runs
-for a call or as the root of a run (3.3, 3.7); stages as sessions (3.10).
+"""`call`: targets, inputs, modifiers, attempts and results (docs/reference/prose-md.md 3.5, 3.6). Also runs a script
+for a call or as the root of a run (3.3, 3.7), and stages as sessions (3.10).
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Reference, Value, inserted_text
 
 MOST_CALLS: Final = 100
-"""Calls of one function inside each other."""
+"""The most nested calls of one function."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """A call, evaluated.
+    """A call with evaluated inputs.
 
-    `inputs` holds every declared input, in the order of declaration; `given` names those that the call gave, the
-    others have their default. `extra` are inputs that the target does not declare. `prompt`, `model`, `context` and
-    `timeout` (seconds) are the modifiers of 3.5, None where the call does not give them.
+    `inputs` has every declared input, in the order of declaration; the names in `given` were supplied by the call, the
+    others have their defaults. `extra` are inputs that the target does not declare. `prompt`, `model`, `context` and
+    `timeout` (seconds) are the modifiers of 3.5, or None.
     """
 
     target: CallTarget
@@ -82,10 +82,10 @@ class CallCode(Code):
             s.keep_anonymous(value, self.node)
         return value
 
-    # ---- what is given
+    # ---- inputs
 
     async def _request(self, s: ProgramContext, target: CallTarget) -> CallRequest:
-        """The values of the call, evaluated once and in order. Raises E026, E027, which a slot decides only now."""
+        """Evaluate the inputs once and in order. Raises E026 or E027, for a slot whose target is only known now."""
         declared = {each.name: each for each in target.inputs}
         values: dict[str, Value] = {}
         for name, part in zip(declared, self.parts, strict=False):
@@ -131,7 +131,7 @@ class CallCode(Code):
     # ---- attempts
 
     async def _attempts(self, s: ProgramContext, request: CallRequest) -> Value:
-        """Render the target, again after failures as `retry` allows, and check what it gives (3.6)."""
+        """Render the target, again after failures as `retry` allows, and check its result (3.6)."""
         own = {entry.name.id: entry.value for entry, _ in self.entries}
         retry = own.get("retry")
         most = int(retry.value) if isinstance(retry, tree.Number) else 0
@@ -163,7 +163,8 @@ class CallCode(Code):
 
 
 def _target(s: ProgramContext, node: tree.Call) -> CallTarget:
-    """The target of a call. In a delegation a variable may hold the name of a slot's function (3.5 step 1)."""
+    """Return the target of a call. In a delegation a variable may contain the name of a slot's function (3.5 step
+    1)."""
     interface, (name, is_path) = interface_of(s.source), node.named
     if interface.targets is None:
         raise located(s, ImportProgramError(f"'{name}' cannot be called here", code="E313"), node.target)
@@ -186,7 +187,7 @@ def _target(s: ProgramContext, node: tree.Call) -> CallTarget:
 
 
 def result_of(target: CallTarget, value: Value) -> Value:
-    """The value of a call by the declared outputs of its target (3.6). Raises E230."""
+    """Return the value of a call, according to the declared outputs of its target (3.6). Raises E230."""
     if target.kind in ("helper", "instance") or not target.outputs:
         return value
     if len(target.outputs) == 1:
@@ -196,8 +197,8 @@ def result_of(target: CallTarget, value: Value) -> Value:
 
 
 def checked_outputs(name: str, outputs: Sequence[CallOutput], value: Value) -> dict[str, Value]:
-    """Several outputs out of an object, or a text that is a JSON object, in the order of declaration. Raises E230. In a
-    dry run the answer of a session is unknown: it is used for each output."""
+    """Return several outputs from an object, or from a text that is a JSON object, in the order of declaration. Raises
+    E230. In a dry run the answer of a session is unknown, and used for each output."""
     if isinstance(value, (str, Reference)) and inserted_text(value).startswith(MARK):
         return {output.name: value for output in outputs}
     data = value if isinstance(value, dict) else _object_in(value)
@@ -212,7 +213,7 @@ def checked_outputs(name: str, outputs: Sequence[CallOutput], value: Value) -> d
 
 
 def _object_in(value: Value) -> dict[str, Value] | None:
-    """The object that a text is."""
+    """Return the object in a text that is a JSON object, else None."""
     with contextlib.suppress(ValueError, RecursionError):
         data = json.loads(inserted_text(value)) if isinstance(value, (str, Reference, ExecText)) else None
         return data if isinstance(data, dict) else None
@@ -223,10 +224,10 @@ def _object_in(value: Value) -> dict[str, Value] | None:
 
 
 async def run_script(s: ProgramContext, program: tree.Program, source: Source, values: Mapping[str, Value]) -> Value:
-    """Run the checked script of a node in the context of its run, and return what it returns.
+    """Run the checked script of a node in the context of its run, and return its value.
 
-    `source` is its `ScriptSource`. `values` are the names it starts with: inputs (unless they are bound already), prior
-    truth, the variables of a delegation; a name of the interface without a value is null. Outputs are not checked.
+    `source` is its `ScriptSource`. `values` are the initial names: inputs (unless they are bound already), prior truth,
+    the variables of a delegation. Names of the interface without a value are null. Outputs are not checked.
     """
     interface = interface_of(source)
     s.source = source

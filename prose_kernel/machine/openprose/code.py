@@ -1,4 +1,4 @@
-"""The compiler of OpenProse: its constructs register themselves here."""
+"""The compiler of OpenProse, with which its constructs register."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prose_kernel.runtime import compiled_code
 
 
 def _kept(nodes: Sequence[tree.Node]) -> int:
-    """A bare `return` keeps the value of what ran before it."""
+    """Return the index of the statement that determines a body's value. A bare `return` keeps the value before it."""
     last = len(nodes) - 1
     end = nodes[last] if last > 0 else None
     return last - 1 if isinstance(end, tree.Return) and end.value is None else last

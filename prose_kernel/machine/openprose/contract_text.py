@@ -1,4 +1,4 @@
-"""A node of a contract file while it runs: its inputs, its script or its one session, its result and promises; and the
+"""Runs a node of a contract file: its inputs, its script or its one session, its result and promises. Also renders the
 targets of calls: nodes, instances of patterns, helpers, `.prose` programs (docs/reference/prose-md.md 3.3 to 6, 8).
 """
 
@@ -54,7 +54,7 @@ from prose_kernel.runtime.values import Reference, Value, inserted_text
 _ERROR_LINE: Final = re.compile(r"#[ \t]*Error:[ \t]*([^\n]*?)[ \t]*(?:\n|\Z)")
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.-]+|^\.+")
 _NEVER_CHECKED: Final = re.compile(r"(?:if|when|each)\b", re.IGNORECASE)
-"""How promises begin that hold under a condition only."""
+"""Matches the beginning of promises that hold only under a condition."""
 _HOW_TO_FAIL: Final = (
     "If one of the declared errors applies, reply with a first line `# Error: NAME` and what happened below it, "
     "and with nothing else. NAME is one of: {}."
@@ -63,7 +63,7 @@ _PERSIST: Final = frozenset(["true", "project", "user"])
 
 
 async def run_contract(s: ProgramContext, program: ContractProgram) -> Value:
-    """Run the node of a file: the root of a run, or a program that another one imports."""
+    """Run the node of a file, as the root of a run or as an imported program."""
     s.run.begin(program)
     unit = program.node
     s.source = unit.file.source
@@ -81,7 +81,7 @@ async def run_contract(s: ProgramContext, program: ContractProgram) -> Value:
 
 
 def _say_once(s: ProgramContext, unit: Unit, here: tree.Node) -> None:
-    """One line: what a render of a node that others would wake is, and is not (5)."""
+    """Warn that a node which is meant to be woken repeatedly is rendered only once (5)."""
     words = ["this is one render: it isn't woken again, and nothing is compared, signed or published"]
     if in_words := [item.span.start for item in unit.node.items("Requires") if not item.names]:
         lines = ", ".join(str(unit.file.source.line_column(at)[0]) for at in in_words)
@@ -93,7 +93,7 @@ def _say_once(s: ProgramContext, unit: Unit, here: tree.Node) -> None:
 
 
 async def _inputs(s: ProgramContext, unit: Unit) -> dict[str, Value]:
-    """The values of a node's inputs by name; those that are missing are asked for. Raises E212, E232."""
+    """Return the values of a node's inputs by name, and ask for missing ones. Raises E212, E232."""
     found: dict[str, Value] = {}
     for one in unit.contract.inputs:
         value = supplied(s, one.name)
@@ -101,14 +101,14 @@ async def _inputs(s: ProgramContext, unit: Unit) -> dict[str, Value]:
             value = one.default if one.optional else await call(_asked(s, unit, one.name))
         try:
             found[one.name] = value if s.run.program else _with_run(s, unit, one.name, value)
-        except ContractError as problem:  # at the root of a run, an error of usage
+        except ContractError as problem:  # a usage error at the root of a run
             message = f"--input {one.name}: {problem.message} [{problem.code}]"
             raise UsageError(message, hint=problem.hint) from None
     return found
 
 
 async def _asked(s: ProgramContext, unit: Unit, name: str) -> Value:
-    """The answer to the question for an input that was not given."""
+    """Return the answer to the question for an input that was not given."""
     item, place = unit.node.item(name, TAKES), _place(unit, name)
     words = tree.Text((item.text if item is not None and item.text else name,))
     try:
@@ -120,7 +120,7 @@ async def _asked(s: ProgramContext, unit: Unit, name: str) -> Value:
 
 
 def _maker(unit: Unit, name: str) -> str | None:
-    """The node of the same file that maintains a need (5)."""
+    """Return the node of the same file that maintains a needed value (5), or None."""
     file = unit.file
     for other in file.units:
         if other is not unit and any(one.name == name for one in other.contract.outputs):
@@ -133,7 +133,7 @@ def _here(unit: Unit) -> tree.Node:
 
 
 def _place(unit: Unit, name: str, sections: Sequence[str] = TAKES) -> tree.Name:
-    """A name at the bullet that declares it."""
+    """Return a name node at the bullet that declares the name."""
     item = unit.node.item(name, sections)
     return tree.Name(name, span=item.head if item is not None else unit.node.heading)
 
@@ -148,9 +148,9 @@ async def render_node(
     script: ScriptSource | None = None,
     values: Mapping[str, Value] | None = None,
 ) -> Value:
-    """Render a node in a separate run: check the machine, bind its inputs, run its script or ask its session.
+    """Render a node in its own run: check the machine, bind its inputs, run its script or ask its session.
 
-    `script` and `values` are those of an instance of a pattern. Returns what the script returned, or the answer.
+    `script` and `values` belong to an instance of a pattern. Returns the value of the script, or the answer.
     """
     s.source = unit.file.source
     s.statement = here = _here(unit)
@@ -165,7 +165,7 @@ async def render_node(
             if not compiled.ok:
                 raise ImportProgramError(f"'{unit.name}' has errors: {first_error(compiled.diagnostics)}")
             starts = values
-            if starts is None:  # the prior truth as it was given (5)
+            if starts is None:  # prior truth that was supplied as inputs (5)
                 starts = {name: supplied(s, f"{PRIOR}{name}") for name in unit.truth}
             value = await call(run_script(s, compiled.program, script or cast("ScriptSource", compiled.source), starts))
             s.source, s.statement = unit.file.source, here
@@ -181,7 +181,7 @@ async def render_node(
 
 
 def _with_run(s: ProgramContext, unit: Unit, name: str, value: Value) -> Value:
-    """The value of an input; of one that is a completed run what is known of that (1.6). Raises E232."""
+    """Return the value of an input; for an input that is a completed run, facts about that run (1.6). Raises E232."""
     if name not in unit.contract.runs or not isinstance(value, str | Reference) or s.host.preview is not None:
         return value
     many, text, node = unit.contract.runs[name], inserted_text(value), _place(unit, name)
@@ -210,7 +210,7 @@ def _runtime(unit: Unit) -> dict[str, str]:
 
 
 def _check_machine(s: ProgramContext, unit: Unit, here: tree.Node) -> None:
-    """Raise E233 or E234 for a tool or a variable that is not here (8)."""
+    """Raise E233 or E234 for a needed tool or environment variable that this machine does not have (8)."""
     library = unit.file.files.library
     if not s.host.needs_checked or library is None or s.host.preview is not None:
         return
@@ -230,7 +230,7 @@ def _check_machine(s: ProgramContext, unit: Unit, here: tree.Node) -> None:
 
 
 async def _session(s: ProgramContext, unit: Unit, given: CallRequest, here: tree.Node) -> Value:
-    """The answer of the one session that renders a node (4.1 to 4.3)."""
+    """Return the answer of the one session that renders a node (4.1 to 4.3)."""
     contract = unit.contract
     s.temps = {**s.temps, **{name: Temp(value, "input") for name, value in given.extra.items()}}
     names = [one.name for one in contract.inputs if not (one.optional and given.inputs.get(one.name) is None)]
@@ -255,7 +255,8 @@ async def ask_session(
     schema: tree.Object | None = None,
     unit: Unit | None = None,
 ) -> Value:
-    """One session at the place `here`, which gets the values of `names`; that of a node has its skills and memory."""
+    """Ask one session at the place `here` with the values of `names`. With `unit` it has the node's skills and
+    memory."""
     span, agent = here.span, None if unit is None else _agent(s, unit)
     entries = tuple(tree.Entry(name, tree.Name(name, span=span), span=span) for name in names)
     properties = [tree.Property(tree.Name("context"), tree.Object(entries, span=span), span=span)]
@@ -276,7 +277,7 @@ async def ask_session(
 
 
 def task_of(unit: Unit, prompt: str | None) -> str:
-    """The task of a node's session, exactly as 4.1 says."""
+    """Return the task of a node's session, as specified in 4.1."""
     node, text = unit.node, unit.file.source.text
     own = text[node.span.start : node.span.end]
     for fence in reversed(unit.file.contract.blocks):
@@ -288,7 +289,7 @@ def task_of(unit: Unit, prompt: str | None) -> str:
 
 
 def _output(unit: Unit) -> tree.Object | None:
-    """The property `output` of a session whose answer is typed."""
+    """Return the `output` property of a session with a typed answer, or None."""
     contract = unit.contract
     if not contract.is_typed:
         return None
@@ -302,7 +303,7 @@ def _output(unit: Unit) -> tree.Object | None:
 
 
 def _agent(s: ProgramContext, unit: Unit) -> tree.Name | None:
-    """An agent with the skills, the memory and the declared errors of the node; None where it has none of these."""
+    """Return an agent with the node's skills, memory and declared errors; None if it has none of these."""
     span = unit.node.heading
     skills = [text for item in unit.node.items("Skills") for text in provided(item)]
     persist = _runtime(unit).get("persist", "")
@@ -324,7 +325,7 @@ def _agent(s: ProgramContext, unit: Unit) -> tree.Name | None:
 
 
 def _remembers(s: ProgramContext, unit: Unit, agent: tree.Name) -> bool:
-    """Whether the node's session has a memory to continue with."""
+    """Return whether the node's session can continue with a memory."""
     persist, store = _runtime(unit).get("persist", ""), s.run.store
     if persist not in _PERSIST:
         return False
@@ -332,7 +333,7 @@ def _remembers(s: ProgramContext, unit: Unit, agent: tree.Name) -> bool:
 
 
 def _raise_declared(unit: Unit, result: SessionResult) -> None:
-    """Raise the declared error that an answer names (4.3)."""
+    """Raise the declared error that an answer reports (4.3)."""
     names, text = unit.contract.errors, (result.text or "").strip()
     if (line := _ERROR_LINE.match(text)) and line[1] in names:
         raise ThrowError(" ".join(text[line.end() :].split()) or line[1], details={"name": line[1]})
@@ -347,7 +348,7 @@ def _raise_declared(unit: Unit, result: SessionResult) -> None:
 
 
 def _given_results(s: ProgramContext, unit: Unit, value: Value) -> dict[str, Value]:
-    """The outputs by name; one that is missing is an error at its bullet."""
+    """Return the outputs by name. The error for a missing one is located at its bullet."""
     try:
         return results(unit, value)
     except ValueTypeError as error:
@@ -357,7 +358,7 @@ def _given_results(s: ProgramContext, unit: Unit, value: Value) -> dict[str, Val
 
 
 def results(unit: Unit, value: Value) -> dict[str, Value]:
-    """The outputs of a run by name (2, 3.6): one without a declared name is called `result`. Raises E230."""
+    """Return the outputs of a run by name (2, 3.6). A value without a declared name is called `result`. Raises E230."""
     outputs = unit.contract.outputs
     if not outputs:
         return {"result": value}
@@ -373,7 +374,7 @@ def results(unit: Unit, value: Value) -> dict[str, Value]:
 
 
 async def _check_promises(s: ProgramContext, unit: Unit, outputs: dict[str, Value]) -> None:
-    """Raise E231 for a promise about an output that is broken; a broken invariant is a warning."""
+    """Raise E231 for a broken promise about an output. Warn about a broken invariant."""
     mode = s.host.contracts
     if mode == "off" or s.host.preview is not None:
         return
@@ -391,7 +392,7 @@ async def _check_promises(s: ProgramContext, unit: Unit, outputs: dict[str, Valu
 
 
 async def _answer(s: ProgramContext, promise: Promise, outputs: dict[str, Value], *, by_rules: bool) -> bool | None:
-    """Whether a promise is kept; None where that is uncertain, or cannot be decided here."""
+    """Return whether a promise is kept; None if that is uncertain or cannot be decided."""
     request = judging.request_about(s, promise.condition, s.at("judge"))
     bindings = {**request.bindings, **outputs}
     request = structs.replace(request, bindings=bindings, by_rules=by_rules)
@@ -408,9 +409,9 @@ async def _answer(s: ProgramContext, promise: Promise, outputs: dict[str, Value]
 
 
 async def render(s: ProgramContext, node: tree.Node, request: CallRequest) -> Value:
-    """One attempt at the call `node`: what the script returned, or the answer of the session; the caller looks for
-    missing outputs (E230). The target runs below the caller, in a run of its own whose `module` ends with its name.
-    Raises a `RunError` when it fails.
+    """Make one attempt at the call `node`. Returns the value of the script, or the answer of the session; the caller
+    checks for missing outputs (E230). The target runs in its own run below the caller, with its name at the end of
+    `module`. Raises a `RunError` if it fails.
     """
     match request.target.unit:
         case Unit() as unit:
@@ -428,7 +429,7 @@ async def render(s: ProgramContext, node: tree.Node, request: CallRequest) -> Va
 
 
 async def _instance(s: ProgramContext, node: tree.Node, request: CallRequest, bound: Bound) -> Value:
-    """The Delegation of a pattern in a separate frame, with its slots bound."""
+    """Run the Delegation of a pattern in a separate frame, with its slots bound."""
     pattern, source = bound.pattern, bound.source
     values: dict[str, Value] = {slot: _names(target) for slot, target in bound.slots.items()}
     values.update(dict.fromkeys(free_inputs(pattern.compiled.program, source)))
@@ -437,14 +438,14 @@ async def _instance(s: ProgramContext, node: tree.Node, request: CallRequest, bo
 
 
 def _names(target: object) -> Value:
-    """A slot used as a value: the name of its function, or a list of names."""
+    """Return a slot as a value: the name of its function, or a list of names."""
     if isinstance(target, list):
         return [_names(one) for one in target]
     return target.name if isinstance(target, CallTarget) else None
 
 
 async def _helper(s: ProgramContext, node: tree.Node, request: CallRequest, helper: Helper) -> Value:
-    """One session in the caller's own run; its task is the line of the Shape."""
+    """Run a helper as one session in the caller's own run. Its task is the line of the Shape."""
     values = {**request.inputs, **request.extra}
     outer, s.temps = s.temps, {**s.temps, **{name: Temp(value, "input") for name, value in values.items()}}
     task = f"{helper.task}\n\n{request.prompt}" if request.prompt else helper.task
@@ -462,7 +463,7 @@ async def _in_own_run(
     script: ScriptSource | None = None,
     values: Mapping[str, Value] | None = None,
 ) -> Value:
-    """Render a node below the caller; `script` and `values` are those of an instance."""
+    """Render a node below the caller; `script` and `values` belong to an instance."""
     target, source = request.target, unit.file.source
     inner = nested_context(s, node, target.name, (unit.handle, target.name), source, "", any_call_of)
     inputs = {one.name: not one.optional for one in target.inputs}

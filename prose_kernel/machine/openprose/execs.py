@@ -1,4 +1,4 @@
-"""`exec`: the machine's half (openprose.md 5.1 to 5.7; exec-and-tasks.md 2.1 to 2.6)."""
+"""`exec` on the machine's side (openprose.md 5.1 to 5.7; exec-and-tasks.md 2.1 to 2.6)."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ OnFail = Literal["throw", "continue", "ignore"]
 
 DEFAULT_TIMEOUT: Final = "2m"
 LOST_RETRIES: Final = 3
-"""Retries that `retry: lost` allows. A command that ends its worker each time would otherwise end them all."""
+"""The retries of `retry: lost`. Without a limit, a command that ends its worker each time would end all workers."""
 
 _BLOCKS: Final = (tree.Permissions, tree.ContextBlock, tree.OnReject)
 _CODES: Final = {"timeout": "E204", "spawn": "E205", "cwd": "E205"}
 
 
 def word(value: object) -> str:
-    """A property's word, bare or quoted."""
+    """Return the text of a property's value that is a word, bare or quoted; "" for others."""
     return value.text if isinstance(value, tree.Duration) else tree.word_of(value) or ""
 
 
 def _computed(node: tree.Exec) -> list[tree.Property]:
-    """The properties whose values are computed before the command starts: its standard input, its variables."""
+    """Return the properties whose values are computed before the command starts: `stdin` and `env`."""
     return [p for p in node.properties if p.name.id in ("stdin", "env") and not isinstance(p.value, _BLOCKS)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What the text of an `exec` contains that is the same for each run. `pipefail` is None if the text doesn't say;
-    `seconds` is None if `limit` isn't a duration. `short` is the beginning of the command."""
+    """The parts of an `exec` that are the same each time it runs. `pipefail` is None if not set; `seconds` is None if
+    `limit` isn't a duration. `short` is the beginning of the command."""
 
     properties: Mapping[str, object]
     command: str
@@ -112,7 +112,7 @@ class ExecCode(SpawnCode):
 
     async def spawn(self, s: ProgramContext, destination: Destination | None) -> Value:
         if s.cancellation.stopped:
-            return None  # a branch that its siblings have cancelled starts nothing new
+            return None  # cancelled by its siblings: starts nothing new
         node: tree.Exec = self.node
         written = self._written(s)
         found, on_fail, command, form = written.properties, written.on_fail, written.command, written.form
@@ -146,7 +146,7 @@ class ExecCode(SpawnCode):
     async def _attempts(
         self, s: ProgramContext, place: Place, spawn: int, request: CommandRequest, written: _Written
     ) -> tuple[CommandRequest, CommandResult]:
-        """Run the command until it succeeds or `retry` allows no further attempt; return the last request and its
+        """Run the command until it succeeds or `retry` allows no further attempt. Returns the last request and its
         result."""
 
         def run() -> Awaitable[CommandResult]:
@@ -169,7 +169,7 @@ class ExecCode(SpawnCode):
             await before_retry(s, what, retries, request.attempt, why=_message(current, result, written.limit))
 
     async def _show(self, s: ProgramContext, spawn: int, directory: str, path: tree.Text) -> None:
-        """Show the file of `display`, which the command has made, as it is now."""
+        """Show the file of `display`, which the command has written."""
         files = s.host.ports.files
         request = ShowRequest(await render(s, path, refused), directory, s.at("file"))
         if files is None:
@@ -207,7 +207,7 @@ class ExecCode(SpawnCode):
     async def _inputs(
         self, s: ProgramContext, found: Mapping[str, object]
     ) -> tuple[str | bytes | None, dict[str, str]]:
-        """The text of standard input, and further environment variables."""
+        """Return the standard input, and additional environment variables."""
         stdin: str | bytes | None = None
         env: dict[str, str] = {}
         for item, code in zip(_computed(self.node), self.parts, strict=True):
@@ -224,7 +224,7 @@ class ExecCode(SpawnCode):
         return stdin, env
 
     def _move(self, s: ProgramContext, request: CommandRequest, result: CommandResult) -> str | None:
-        """Commit the shell's final directory (5.6); says where to, when that is another one."""
+        """Set the directory to the shell's final one (5.6), and return it if it is a different one."""
         after = result.cwd_after
         if not request.track or after is None or after == s.cwd:
             return None
@@ -233,8 +233,8 @@ class ExecCode(SpawnCode):
 
 
 async def _globs(s: ProgramContext, value: object) -> tuple[str, ...] | None:
-    """The globs of `reads` or `writes`; None: there is no such property. Raises E054 for one that leaves the directory
-    of the run."""
+    """Return the globs of `reads` or `writes`, or None if the value is no array. Raises E054 for a glob outside of the
+    directory of the run."""
     if not isinstance(value, tree.Array):
         return None
     found = []
@@ -250,18 +250,18 @@ async def _globs(s: ProgramContext, value: object) -> tuple[str, ...] | None:
 
 
 def _amounts(needs: object) -> dict[str, float]:
-    """Return the value of `needs` by name; `true` is an amount of 0 (`processes.resources`)."""
+    """Return the amounts in `needs` by name; `true` is an amount of 0 (`processes.resources`)."""
     entries = needs.entries if isinstance(needs, tree.Object) else ()
     return {entry.key: float(entry.value.value) if isinstance(entry.value, tree.Number) else 0.0 for entry in entries}
 
 
 def backoff_word(value: object) -> str:
-    """Return the value of `backoff` as `Retries` takes it."""
+    """Return the value of `backoff` in the form for `Retries`."""
     return str(value.value) if isinstance(value, tree.Number) else word(value) or "none"
 
 
 def _may_be_repeated(result: CommandResult, *, only_lost: bool) -> bool:
-    """Whether `retry` repeats a command that ended so: it ran and failed, and was not ended by the person."""
+    """Return whether `retry` repeats a command with this result: it ran and failed, and no person stopped it."""
     if only_lost or result.kind == "lost":
         return result.kind == "lost"
     return result.kind in ("exit", "signal", "timeout") and result.outcome not in ("interrupted", "cancelled")
@@ -300,7 +300,7 @@ def _message(request: CommandRequest, result: CommandResult, limit: str) -> str:
     if result.kind == "timeout":
         return f"exec timed out after {limit}"
     if result.kind in ("spawn", "cwd"):
-        # The directory's path varies from run to run; the caret marks the program's own text.
+        # The directory's path varies from run to run; the caret marks the program's text.
         reason = " ".join((result.spawn_error or result.stderr).replace(f": {request.cwd}", "").split())
         return f"exec could not start: {reason}" if reason else "exec could not start"
     if result.kind == "lost":

@@ -17,7 +17,7 @@ __all__ = ["interpolation"]
 
 
 def undefined(s: ProgramContext, node: tree.Name) -> RunError:
-    """E208, with the words for a name that is known as something else."""
+    """Return the error E208, with a hint for a name that has another meaning."""
     name = node.id
     hint = None
     if name in s.run.gate_names:
@@ -64,7 +64,7 @@ class DurationCode(Code):
 
 @expression(tree.Discretion, lambda node: (node.text,))
 class DiscretionCode(Code):
-    """A marker as a value: the judge's boolean; uncertain is false."""
+    """A marker as a value: the judge's answer, where uncertain is false."""
 
     def prepare(self, node: tree.Discretion) -> None:
         self.judged = True

@@ -1,4 +1,4 @@
-"""Errors as the program sees them (docs/reference/openprose.md 3.12)."""
+"""Errors as values of a program (docs/reference/openprose.md 3.12)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ _ORDER: Final = (
 
 
 def error_value(error: RunError) -> ErrorValue:
-    """Return the value that `catch` binds: the fields of 3.12 in the order of its table, then the error's other
-    fields."""
+    """Return the value that `catch` binds: the fields of 3.12 in the order of its table, then other fields."""
     fields: dict[str, object] = {"type": error.type, "code": error.code, "message": one_line(error.message)}
     for name in _ORDER:
         if name in error.details:

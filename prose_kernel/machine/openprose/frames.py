@@ -1,8 +1,8 @@
 """Frames and names (openprose.md 3.5, 3.6).
 
 A frame belongs to the root or to one block invocation. Its table is flat: bodies open no scope. A branch of `parallel`
-lays a layer of its own over the table, which the join publishes. Temporary names are looked up before the table; after
-it come the soft exports, then the caller, up to the root: scope is dynamic.
+puts its own layer over the table, which is published at the join. A name is looked up among the temporary names, then
+in the table, then among the soft exports, then in the caller, up to the root: scope is dynamic.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEFAULT_BLOCK_DEPTH = 100
 
 
 class Temp:
-    """A temporary name's value: immutable, gone with its body. `key` is the binding it refers to, if any."""
+    """The value of a temporary name, which is immutable and ends with its body. `key` is its binding, if it has one."""
 
     __slots__ = ("key", "value", "word")
 
@@ -39,8 +39,8 @@ Temps = dict[str, Temp]
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A variable of a table. `source` and `span` are the statement that made its value; `single` is the only output of
-    the target whose call gave it."""
+    """A variable of a table. `source` and `span` are the statement that made its value. `single` is set for the result
+    of a call whose target has only one output: the name of the output."""
 
     name: str
     kind: Kind
@@ -58,7 +58,7 @@ class Slot:
 
 @dataclass(slots=True, eq=False)
 class Layer:
-    """The names of a frame, or those that one branch has bound over it. `iterations` are the `__i{index}` of 7.4."""
+    """The names of a frame, or the names bound by one branch over it. `iterations` are the `__i{index}` of 7.4."""
 
     frame: Frame
     parent: Layer | None = None
@@ -68,7 +68,7 @@ class Layer:
     outputs: dict[str, Slot] = field(default_factory=dict)
 
     def publish(self) -> None:
-        """Hand everything bound in this layer to the one below (the join of 3.7)."""
+        """Copy everything bound in this layer to the one below (the join of 3.7)."""
         below = self.parent
         if below is None:
             return
@@ -85,7 +85,7 @@ class Layer:
 
 @dataclass(slots=True, eq=False)
 class Caller:
-    """The names that a block invocation sees after its own: those of its caller at the time of the call."""
+    """The names that a block invocation sees after its own: the names of its caller at the time of the call."""
 
     temps: Temps
     layer: Layer
@@ -99,7 +99,7 @@ class Caller:
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """The root, or one block invocation. `same` counts the frames of this block on the stack, itself included."""
+    """The root, or one block invocation. `same` counts the frames of this block on the stack, including itself."""
 
     execution_id: int | None = None
     block: str | None = None
@@ -121,8 +121,8 @@ class Frame:
 
 
 def find_home(name: str, temps: Temps, layer: Layer) -> tuple[Temp | Slot, Layer] | None:
-    """The variable with the layer that holds it (3.5: temporary names, table, soft exports, then the caller's in that
-    order). A soft export is reported with the layer it was made in."""
+    """Return the variable and its layer. Temporary names come first, then the table, the soft exports, and the caller's
+    names in the same order (3.5). A soft export is returned with the layer in which it was made."""
     while True:
         temp = temps.get(name)
         if temp is not None:
@@ -142,7 +142,7 @@ def find_home(name: str, temps: Temps, layer: Layer) -> tuple[Temp | Slot, Layer
 
 
 def visible(temps: Temps, layer: Layer) -> dict[str, Value]:
-    """Every visible name with its value, innermost meaning first."""
+    """Return every visible name with its value; inner names come first and hide outer ones."""
     found: dict[str, Value] = {}
     while True:
         for name, temp in temps.items():

@@ -1,4 +1,4 @@
-"""`gate`: the machine's half; who decides is the port's business (openprose.md 5.8, 5.9)."""
+"""`gate` on the machine's side; the port decides (openprose.md 5.8, 5.9)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class GateStep(Step):
         return decision
 
     async def _instead(self, s: ProgramContext, action: tree.OnReject) -> Value:
-        """The session that a rejection starts, if it is to start one."""
+        """Run the session that a rejection starts, if there is one."""
         if action.action == "session" and action.text is not None:
             await run_session(s, tree.Session(title=action.text, span=action.span), None)
         return None
@@ -114,13 +114,13 @@ class GateStep(Step):
 
 
 def _in_advance(name: str) -> str:
-    """How a person approves a gate in advance. The name of a contract file, which is part of it, has any characters."""
+    """Return how to approve a gate in advance. In a contract file the gate's name may contain any characters."""
     word = shlex.quote(name)
     return f"approve it in advance: --yes {word}, or %gate approve {word} in a notebook"
 
 
 def _record_id(s: ProgramContext, name: str) -> str:
-    """The gate's name with its frame and iterations; reached again in the same place `--2`, `--3`."""
+    """Return the gate's name with its frame and iterations, and `--2`, `--3` if it is reached again at this place."""
     parts = [name]
     if s.frame.execution_id is not None:
         parts.append(f"__{s.frame.execution_id}")
@@ -137,7 +137,7 @@ async def _allowed(s: ProgramContext, value: object) -> tuple[str, ...]:
 
 
 def _is_hopeless(decision: GateDecision) -> bool:
-    """Whether opening the gate again would never end: no one can answer, or the answer was given beforehand (5.10)."""
+    """Return whether retrying would never end: no person can answer, or the answer was given in advance (5.10)."""
     return decision.reason == "nobody" or decision.source == "option"
 
 

@@ -1,4 +1,4 @@
-"""`{path}` inside texts, put in when the text is used (openprose.md 1.6)."""
+"""Inserts `{path}` into texts when they are used (openprose.md 1.6)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Missing = Callable[[ProgramContext, tree.Interpolation], str]
 
 
 def kept(s: ProgramContext, part: tree.Interpolation) -> str:
-    """An unresolvable name outside of commands: the braces stay (W108).
+    """Return an unresolvable name outside of commands unchanged, with its braces (W108).
 
-    A name that is declared nowhere has been reported by the checker; here is reported what only a run can show.
+    The checker has reported names that are declared nowhere; only the others are reported here.
     """
     if part.name in s.run.declared and s.run.warns_once(part):
         s.warn("W108", f"'{part.name}' is not defined here; {part.raw} stays as it is", part)
@@ -32,17 +32,17 @@ def kept(s: ProgramContext, part: tree.Interpolation) -> str:
 
 
 def kept_in_data(s: ProgramContext, part: tree.Interpolation) -> str:
-    """The same in a text that becomes a value: what is inserted there must be whole (E220)."""
+    """Like `kept`, in a text that becomes a value: inserted values must be complete (E220)."""
     return kept(s, part)
 
 
 def kept_silently(s: ProgramContext, part: tree.Interpolation) -> str:
-    """The same in an agent's prompt, where only a name declared nowhere counts."""
+    """Like `kept` without a warning, for an agent's prompt."""
     return part.raw
 
 
 def refused(s: ProgramContext, part: tree.Interpolation) -> str:
-    """An unresolvable name in a command: E053."""
+    """Raise E053 for an unresolvable name in a command."""
     if part.after_dollar:
         hint = f"write `${part.name}`, or `$\\{{{part.raw[1:-1]}\\}}` to keep the braces for the shell"
     else:
@@ -52,12 +52,12 @@ def refused(s: ProgramContext, part: tree.Interpolation) -> str:
 
 
 _WHOLE = (refused, kept_in_data)
-"""The uses that refuse half a value: a text has no mark of it, so a later comparison or command would use it
+"""The uses that refuse cut output: the text would not show that it is cut, so a comparison or command would use it
 unnoticed."""
 
 
 async def render(s: ProgramContext, text: tree.Text, missing: Missing = kept) -> str:
-    """The text with its interpolations, left to right, once."""
+    """Return the text with its interpolations inserted once, from left to right."""
     literal = text.literal
     if literal is not None:
         return literal
@@ -73,7 +73,7 @@ async def render(s: ProgramContext, text: tree.Text, missing: Missing = kept) ->
 
 
 def _joined(s: ProgramContext, text: tree.Text, pieces: list[str]) -> str:
-    """The pieces as one text. Raises E209 before it is made, if it is too long (A32)."""
+    """Return the pieces as one text. Raises E209 before building it if it is too long (A32)."""
     length = sum(map(len, pieces))
     if length > LONGEST_TEXT:
         try:
@@ -89,7 +89,7 @@ def _plain(s: ProgramContext, part: tree.Interpolation, missing: Missing) -> str
 
 
 def _inserted(s: ProgramContext, part: tree.Interpolation, value: Value, missing: Missing) -> str:
-    """The value as text. Commands and values need all of it (E220); a session gets a note that it is cut."""
+    """Return the value as text. Raises E220 for cut output in a command or value; a session gets a note instead."""
     if missing in _WHOLE:
         try:
             require_whole(value)
@@ -99,7 +99,7 @@ def _inserted(s: ProgramContext, part: tree.Interpolation, value: Value, missing
 
 
 def cut_notes(s: ProgramContext, text: tree.Text) -> str:
-    """A paragraph for each inserted value that is only the beginning of a command's output; "" when there is none."""
+    """Return a paragraph for each inserted value that is cut output of a command; "" if there is none."""
     notes = []
     for part in dict.fromkeys(text.interpolations):
         found = s.find(part.name)
@@ -136,7 +136,7 @@ def _position(s: ProgramContext, step: int | tree.Name) -> Value:
 
 @expression(tree.Text)
 class TextCode(Code):
-    """A text as an expression, or as the words of a marker."""
+    """A text as an expression, or in a marker."""
 
     def prepare(self, node: tree.Text) -> None:
         literal = node.literal

@@ -1,4 +1,4 @@
-"""The machine's side of the judge protocol (openprose.md 3.3, 3.4, 3.9)."""
+"""Questions to the judge port (openprose.md 3.3, 3.4, 3.9)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Reference, Value, inserted_text
 
 Arms = tuple[tuple[str, Sequence[tree.Node]], ...]
-"""The arms of a condition: for each answer a word and its statements."""
+"""The arms of a condition: for each answer a word and the statements that follow."""
 
 DRY_RUN = "dry-run"
 _ARM_VALUES = 3
@@ -34,8 +34,11 @@ _ARM_VALUES = 3
 
 @dataclass(slots=True)
 class Asking:
-    """The construct of a condition. `no_progress` is set when the judge saw none; a loop then ends. `arms` are called
-    when a dry run leaves the answer open. `after` are the conditions that are asked next if this one does not hold."""
+    """The context of a condition.
+
+    `loop`, `index` and `maximum` describe its loop. `no_progress` is set if the judge saw no progress, which ends the
+    loop. `arms` are described if a dry run has no answer. `after` are the conditions asked next if this one fails.
+    """
 
     loop: Literal["until", "while"] | None = None
     index: int | None = None
@@ -51,10 +54,10 @@ class Asking:
 
 
 def _taken_apart(node: tree.Node, text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """A question with its placeholders, and what was inserted for each.
+    """Return a question with its placeholders, and the text inserted for each.
 
-    Read off the rendered text: whatever does not belong to the program's own words is material. A bare value
-    (`if reply:`) is material as a whole.
+    The inserted texts are found in the rendered text, between the program's own words. The text of a bare value
+    (`if reply:`) is inserted as a whole.
     """
     if not isinstance(node, tree.Discretion):
         return "The text says yes, or that something is the case.", (("the text", text),)
@@ -91,7 +94,7 @@ def _request(s: ProgramContext, text: str, asking: Asking | None = None, node: t
 def request_about(
     s: ProgramContext, text: str, at: str, asking: Asking | None = None, node: tree.Node | None = None
 ) -> JudgeRequest:
-    """A question about the values that are visible here."""
+    """Return a question that comes with the values visible here."""
     asking = asking or Asking()
     written, inserted = _taken_apart(node, text) if node is not None else ("", ())
     bindings = visible(s.temps, s.layer)
@@ -103,15 +106,15 @@ def request_about(
 
 
 def _further(s: ProgramContext, request: JudgeRequest, after: Sequence[Code]) -> Iterator[JudgeRequest]:
-    """The markers that are asked next, up to the first condition that is something else, or whose text is not there
-    without asking or failing."""
+    """Yield the markers that are asked next, up to the first condition of another kind, or with a text that cannot be
+    computed without waiting or fails."""
     for code in after:
         if not isinstance(code.node, tree.Discretion) or code.parts[0].now is None:
             return
         try:
             text = inserted_text(code.parts[0].now(s))
         except ProseError:
-            return  # reported in its turn, if that ever comes
+            return  # reported when the condition itself is evaluated
         written, inserted = _taken_apart(code.node, text)
         yield structs.replace(request, text=text, written=written, inserted=inserted, conditional=True)
 
@@ -129,7 +132,7 @@ def _emit_judged(
 
 
 def _both_ways(s: ProgramContext, arms: Arms) -> str:
-    """Describe the statements that would follow each answer, for a dry run, which has no answers."""
+    """Describe the statements after each answer, for a dry run, which has no answers."""
     return "; ".join(f"{answer}: {_beginning(s, body)}" for answer, body in arms)
 
 
@@ -143,7 +146,7 @@ def _beginning(s: ProgramContext, body: Sequence[tree.Node]) -> str:
 
 
 async def _ready(s: ProgramContext) -> None:
-    """A judge may be asked now: what is bound can be read, and it is this branch's turn."""
+    """Prepare a question to a judge: store all bindings, and wait until this branch may ask."""
     await s.flush()
     await s.admitted()
 
@@ -169,7 +172,7 @@ async def _verdict(s: ProgramContext, node: tree.Node, text: str, asking: Asking
 
 
 async def choose(s: ProgramContext, node: tree.Node, text: str, arms: Arms) -> str:
-    """The word of one of the arms; a label that is none of them is asked for once more, then E211 (3.4)."""
+    """Return the chosen label. After an unknown label the judge is asked once more, then E211 is raised (3.4)."""
     labels = tuple(label for label, _ in arms)
     await _ready(s)
     pick = Pick("", "")
@@ -192,9 +195,9 @@ async def choose(s: ProgramContext, node: tree.Node, text: str, arms: Arms) -> s
 
 
 async def member(s: ProgramContext, node: tree.Node, value: Value, name: str) -> Value:
-    """`value.name` (3.11), by the judge where the rules leave it open.
+    """Return `value.name` (3.11), asking the judge if the rules do not decide.
 
-    In ProseScript an array has a `length`, and `x.n` is `x` where `n` is the only output of the call that gave `x`
+    In ProseScript an array has a `length`, and `x.n` is `x` if `n` is the only output of the call that returned `x`
     (prose-md.md 3.2, 3.6).
     """
     if s.run.is_script:
@@ -213,7 +216,7 @@ async def member(s: ProgramContext, node: tree.Node, value: Value, name: str) ->
 
 
 def _named(node: tree.Node) -> str | None:
-    """The variable that a member is read of, None for another value."""
+    """Return the variable whose member is read; None for another value."""
     root = node.value if isinstance(node, tree.Member) else node
     return root.id if isinstance(root, tree.Name) else root.name if isinstance(root, tree.Interpolation) else None
 
@@ -240,7 +243,7 @@ async def _extract(s: ProgramContext, node: tree.Node, text: str, name: str) -> 
 
 
 async def index(s: ProgramContext, node: tree.Node, value: Value, at: Value) -> Value:
-    """`value[at]` (3.11)."""
+    """Return `value[at]` (3.11), asking the judge if the rules do not decide."""
     try:
         return readings.index(value, at)
     except readings.JudgeNeeded:
@@ -250,7 +253,7 @@ async def index(s: ProgramContext, node: tree.Node, value: Value, at: Value) -> 
 
 
 async def items(s: ProgramContext, node: tree.Node, value: Value) -> list[Value]:
-    """A value as a collection (3.11): rules, then the judge, then lines."""
+    """Return the items of a value (3.11): by the rules, else by the judge, else its lines."""
     try:
         return readings.collection(value)
     except readings.JudgeNeeded as needed:
@@ -273,7 +276,7 @@ async def items(s: ProgramContext, node: tree.Node, value: Value) -> list[Value]
 
 
 async def is_true(s: ProgramContext, value: Value, node: tree.Node) -> bool:
-    """Truth of a value (3.10); free text goes to the judge, and counts as true when no judge decides."""
+    """Return the truth of a value (3.10). The judge decides free text, which is true if no judge can answer."""
     answer = truth(value)
     if answer is None:
         asking = Asking()
@@ -283,7 +286,7 @@ async def is_true(s: ProgramContext, value: Value, node: tree.Node) -> bool:
 
 
 async def _is_text_true(s: ProgramContext, value: Value, node: tree.Node, asking: Asking) -> bool | None:
-    """The judge's verdict on free text, None while uncertain; without a judge it is true (3.10)."""
+    """Return the judge's verdict on free text, None if uncertain. Without a judge it is true (3.10)."""
     try:
         return await _verdict(s, node, inserted_text(value), asking)
     except Undecided as error:
@@ -293,7 +296,7 @@ async def _is_text_true(s: ProgramContext, value: Value, node: tree.Node, asking
 
 
 async def holds(code: Code, s: ProgramContext, asking: Asking) -> bool:
-    """Whether a condition holds; uncertainty by the rule of what it belongs to."""
+    """Return whether a condition holds. If uncertain, the construct that it belongs to decides."""
     if code.logical and code.now is not None:
         return code.now(s) is True
     answer = await call(condition(code, s, asking))
@@ -301,7 +304,7 @@ async def holds(code: Code, s: ProgramContext, asking: Asking) -> bool:
 
 
 async def condition(code: Code, s: ProgramContext, asking: Asking) -> bool | None:
-    """A condition's value, None while uncertain: markers by the judge, and only if the rest leaves it open (3.9)."""
+    """Return a condition's value, None if uncertain. A marker is judged only if the other parts do not decide (3.9)."""
     node = code.node
     if isinstance(node, tree.Discretion):
         words = inserted_text(await value_of(code.parts[0], s))
@@ -317,7 +320,7 @@ async def condition(code: Code, s: ProgramContext, asking: Asking) -> bool | Non
 
 
 async def _logical(decisive: bool, operands: Sequence[Code], s: ProgramContext, asking: Asking) -> bool | None:
-    """`and` / `or`: operands without a marker first; what needs the judge only while the result is open."""
+    """Evaluate `and` or `or`: first operands without a marker, then judged ones as long as the result is open."""
     open_texts: dict[int, Value] = {}
     for at, operand in enumerate(operands):
         if operand.judged:

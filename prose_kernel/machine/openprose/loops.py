@@ -26,7 +26,7 @@ _LEAVING = (RunError, ControlFlow, asyncio.CancelledError)
 
 
 class _Passes(Passes):
-    """The passes of one loop: runs the body, leaves on `break`."""
+    """The passes of one loop. Runs the body, and stops at `break`."""
 
     def __init__(
         self, s: ProgramContext, node: tree.Node, body: Body, maximum: int | None, *, fixed: bool = True
@@ -38,7 +38,7 @@ class _Passes(Passes):
     async def all(self, count: int, begin: Callable[[int], None], used: bool) -> Value:
         """Run `count` passes, each after `begin`; with `used`, return the array of their values.
 
-        A pass left by `continue` gives null, one left by `break` nothing (3.8).
+        A pass left by `continue` gives null; a pass left by `break` gives no element (3.8).
         """
         found: list[Value] = []
         index, reason = -1, "end"
@@ -58,7 +58,7 @@ class _Passes(Passes):
         return found if used else None
 
     async def one(self) -> bool:
-        """Run the body once, without its own coroutine where nothing can wait; False after `break`."""
+        """Run the body once, without a coroutine if nothing in it can wait. Returns False after `break`."""
         s = self.s
         ways = self.body.flat(s)
         try:
@@ -97,7 +97,7 @@ class ForCode(Code):
 
 
 def loop_names(s: ProgramContext, node: tree.For, items: list[Value], index: int) -> Temps:
-    """The names that a pass of `for` has for itself."""
+    """Return the temporary names of a pass of `for`."""
     item, number = node.item.id, node.index
     names = {item: Temp(items[index], "loop variable")}
     if number is not None:
@@ -108,14 +108,14 @@ def loop_names(s: ProgramContext, node: tree.For, items: list[Value], index: int
 
 
 async def collection(code: Code, s: ProgramContext, name: str) -> list[Value]:
-    """The items of a loop's or pipeline's collection, each called `name` in its body. Raises E210 at its place."""
+    """Return the items of a loop's or pipeline's collection. `name` is their name in the body. Raises E210."""
     if s.host.preview is not None:
         return cast("list[Value]", await s.host.preview.items(s, code, name))
     return await items_of(s, code.node, await value_of(code, s))
 
 
 async def items_of(s: ProgramContext, node: tree.Node, value: Value) -> list[Value]:
-    """The items of a collection. Raises E210 at `node`."""
+    """Return the items of a collection. Raises E210 at `node`."""
     if isinstance(value, list):
         return value
     try:
@@ -145,7 +145,7 @@ class RepeatCode(Code):
             s.temps = outer
 
     async def numbers(self, s: ProgramContext) -> Sequence[Value]:
-        """The values of the counter."""
+        """Return the values of the counter."""
         variable = self.node.variable
         if s.host.preview is not None:
             name = variable.id if variable is not None else ""
@@ -216,7 +216,7 @@ class LoopCode(Code):
             index += 1
 
     async def _exit(self, s: ProgramContext, index: int) -> str | None:
-        """Why the condition ends the loop before this pass, None when it does not."""
+        """Return why the condition ends the loop before this pass; None if it does not."""
         assert self.condition is not None
         node: tree.Loop = self.node
         asking = Asking(node.mode, index, node.maximum)

@@ -39,7 +39,7 @@ from prose_kernel.runtime.values import ExecText, ReadMapping, Reference, Value
 
 
 class _LateRenderer:
-    """Renders what contract files hold; loaded when there is something to render."""
+    """Renders nodes of contract files. The implementation is loaded on first use."""
 
     def render(self, s: ProgramContext, node: tree.Node, request: calls.CallRequest) -> Coroutine[Any, Any, Value]:
         from prose_kernel.machine.openprose.contract_text import render
@@ -55,8 +55,8 @@ class _LateRenderer:
 class Machine(RuntimeMachine):
     """One run of OpenProse. After an interrupt `finally` bodies run before `CancelledError` is raised.
 
-    A file gives its outputs as an object, or without any the value of its last statement; `for` and `repeat` as the
-    last statement give null.
+    The value of a file is an object of its outputs, or without outputs the value of its last statement; `for` and
+    `repeat` as the last statement give null.
     """
 
     new_run = ProgramRun
@@ -79,7 +79,7 @@ class Machine(RuntimeMachine):
 
         return await preview(self._run, program, source, self.cwd)
 
-    # ------------------------------------------------------------ together with another language
+    # ------------------------------------------------------------ sharing names with another language
 
     def adopt(self, name: str, value: Value) -> None:
         other_languages.adopt(self._run, name, value)
@@ -93,7 +93,7 @@ class Machine(RuntimeMachine):
             return None
         return f"{'a' if slot.kind == 'const' else 'an'} {slot.kind} of cell {slot.source.number(slot.cell)}"
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ inspection
 
     def known(self) -> Known:
         run = self._run
@@ -141,7 +141,7 @@ def _known(entry: AgentEntry) -> KnownAgent:
 
 
 def _agent_facts(entry: AgentEntry) -> dict[str, str]:
-    """Its properties as written; those that it has."""
+    """Return those properties of an agent that are facts of its `Definition`, as written."""
     found = {item.name.id: _word(item.value) for item in entry.node.properties}
     facts = {key: found[key] for key in ("model", "persist", "prompt", "tools") if found.get(key)}
     return {**facts, "memory": "yes"} if persistence(entry.node) is not None else facts
@@ -167,7 +167,7 @@ def _info(slot: Slot) -> BindingInfo:
 
 
 def _variable(slot: Slot) -> Variable:
-    """A name of the root table as the checker sees it."""
+    """Return the checker's view of a name in the root table."""
     answer = slot.value.schema if isinstance(slot.value, Reference) else None
     hides = isinstance(slot.value, ExecText) and slot.value.result.code_hidden
     return Variable(slot.kind, slot.spawned == "exec", answer, hides)

@@ -1,4 +1,4 @@
-"""Operators and truth (openprose.md 3.10, 3.11): everything that is computed without a request."""
+"""Operators and truth (openprose.md 3.10, 3.11), without any requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FIRST_WORD = re.compile(r"\s*(\w+)[ \t]*(?=\n|$|[^\w\s])")
 
 
 def as_number(value: Value) -> Number | None:
-    """A number, or text that is one after trimming; None for everything else. Raises E220 for a cut text."""
+    """Return a number, also from a text; None for everything else. Raises E220 for cut output."""
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
@@ -53,7 +53,7 @@ def as_number(value: Value) -> Number | None:
 
 
 def _text(value: Value) -> str | None:
-    """The text of a text value, None for other kinds."""
+    """Return the text of a text value; None for other kinds."""
     if isinstance(value, str):
         return value
     if isinstance(value, ExecText):
@@ -70,7 +70,7 @@ def _sum(left: Number, right: Number) -> Number:
         if not -_SMALL < result < _SMALL and not -_BIG < result < _BIG:
             raise ValueTypeError("the number has more than 4,000 digits")
         return result
-    # The digits that people see are what is added: 0.1 + 0.2 is 0.3.
+    # Add the decimal digits that people see: 0.1 + 0.2 is 0.3.
     exact = float(Decimal(repr(left)) + Decimal(repr(right)))
     if exact - exact != 0:
         raise ValueTypeError("the number is too large")
@@ -81,7 +81,7 @@ def _sum(left: Number, right: Number) -> Number:
 
 
 def equal(left: Value, right: Value, *, fold: bool = False) -> bool:
-    """`==`, and with `fold` the operator `is`."""
+    """Return whether two values are equal by `==`, or with `fold` by the operator `is`."""
     if left is None or right is None:
         return left is None and right is None
     require_whole(left)
@@ -96,15 +96,15 @@ def equal(left: Value, right: Value, *, fold: bool = False) -> bool:
 
 
 def _same_data(left: Value, right: Value) -> bool:
-    """JSON equality, without recursion: a boolean isn't a number, the order of keys does not matter."""
+    """Compare data as JSON, without recursion. A boolean isn't a number; the order of keys does not matter."""
     stack: list[tuple[object, object]] = [(_data(left), _data(right))]
-    met: dict[tuple[int, int], object] = {}  # a list may be in several places: it is compared once
+    met: dict[tuple[int, int], object] = {}  # a list may occur in several places: compare it once
     while stack:
         a, b = stack.pop()
         if isinstance(a, (list, dict)):
             if (id(a), id(b)) in met:
                 continue
-            met[id(a), id(b)] = a, b  # kept, so that no other object gets their ids
+            met[id(a), id(b)] = a, b  # kept, so that the ids are not reused
         if isinstance(a, list) and isinstance(b, list):
             if len(a) != len(b):
                 return False
@@ -154,7 +154,7 @@ def _described(value: Value) -> str:
 
 
 def add(left: Value, right: Value) -> Value:
-    """`+`: arrays are joined or extended, numbers added, everything else is put together as text."""
+    """Evaluate `+`: arrays are joined or extended, numbers added, other values concatenated as text."""
     if isinstance(left, list):
         return joined(left, right if isinstance(right, list) else [right])
     if isinstance(right, list):
@@ -198,7 +198,7 @@ OPERATORS: Final[dict[str, Callable[[Value, Value], Value]]] = {
 
 
 def truth(value: Value) -> bool | None:
-    """The table of 3.10; None for free text that it does not decide."""
+    """Return the truth of a value by the table of 3.10; None for free text that the table does not decide."""
     if isinstance(value, bool):
         return value
     if value is None or isinstance(value, ErrorValue):

@@ -1,8 +1,8 @@
-"""OpenProse with another language in one run (docs/reference/vvm.md 13): the names it takes over and offers.
+"""Shares names with another language in one run (docs/reference/vvm.md 13).
 
-Values cross as data. A function of another language is called like a block, an agent of another language is called like
-one of this language: `session: scribe`; a failure raises, as it does for every session. In return a block is a
-function, and an agent runs as its session, with its prompt, memory and permissions.
+Values cross as data. A function of another language is called like a block, and an agent of another language is asked
+like an OpenProse agent: `session: scribe`; a failure raises an error, like that of any session. For the other language
+a block is a function, and asking an agent runs a session with its prompt, memory and permissions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ELSEWHERE = Source("", "another language")
 
 
 def adopt(run: ProgramRun, name: str, value: Value) -> None:
-    """Another language has bound a name at its root."""
+    """Register a name that another language has bound at its root."""
     if isinstance(value, Function):
         run.root.table.pop(name, None)
         run.blocks.pop(name, None)
@@ -44,7 +44,7 @@ def adopt(run: ProgramRun, name: str, value: Value) -> None:
 
 
 def _adopt_value(run: ProgramRun, name: str, value: Value) -> None:
-    """It is kept in the run's store, too: a session's context refers to it there."""
+    """Bind the value. It is also kept in the run's store, where a session's context can refer to it."""
     slot = run.root.table.get(name)
     if slot is None:
         slot = run.root.table[name] = Slot(name, "let", value, Key(name), ELSEWHERE, tree.NOWHERE)
@@ -57,7 +57,7 @@ def _adopt_value(run: ProgramRun, name: str, value: Value) -> None:
 
 
 def shared(run: ProgramRun) -> dict[str, Value]:
-    """Return the values of the root's names, for another language to take over."""
+    """Return the values of the root's names, for another language to adopt."""
     entries: list[BlockEntry | AgentEntry] = [*run.blocks.values(), *run.agents.values()]
     found: dict[str, Value] = {entry.node.name.id: offered(run, entry.node) for entry in entries}
     found.update((name, slot.value) for name, slot in run.root.table.items())
@@ -65,7 +65,7 @@ def shared(run: ProgramRun) -> dict[str, Value]:
 
 
 def offered(run: ProgramRun, item: tree.Agent | tree.Block) -> BlockFunction | DeclaredAgent:
-    """A registered agent or block, as another language may use it."""
+    """Return a registered agent or block in the form for other languages."""
     name = item.name.id
     if isinstance(item, tree.Agent):
         return DeclaredAgent(run, run.agents[name])
@@ -77,7 +77,7 @@ def _context(run: ProgramRun, caller: ExecutionContext) -> ProgramContext:
 
 
 class BlockFunction(Function):
-    """A block that another language calls."""
+    """A block, as a function for other languages."""
 
     __slots__ = ("entry", "run")
 
@@ -98,7 +98,7 @@ class BlockFunction(Function):
 
 
 class DeclaredAgent(Agent):
-    """An agent that another language asks: it runs as its session."""
+    """An agent that other languages can ask. Each request runs a session."""
 
     __slots__ = ("entry", "run")
 

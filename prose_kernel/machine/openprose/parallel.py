@@ -29,7 +29,7 @@ def branch_label(branch: tree.Branch, index: int) -> str:
 
 
 def _member(join: Join, outcome: Outcome) -> Value:
-    """The value of a branch's name, or of its place in the array, afterwards."""
+    """Return the value for a branch's name, or for its element of the array."""
     if outcome.status == "done":
         return outcome.value
     if outcome.status == "failed" and outcome.error is not None and join.policy.on_fail == "continue":
@@ -38,7 +38,7 @@ def _member(join: Join, outcome: Outcome) -> Value:
 
 
 def _won(join: Join, outcomes: list[Outcome]) -> Value:
-    """The value of a construct that `first` or `any` decided."""
+    """Return the value of a construct that was decided by `first` or `any`."""
     won = [outcomes[index].value for index in join.winners]
     if join.policy.strategy == "any" and join.policy.count is not None:
         return list(won)
@@ -46,7 +46,7 @@ def _won(join: Join, outcomes: list[Outcome]) -> Value:
 
 
 def _raise(fork: Fork[ProgramContext], label: Callable[[int], str]) -> None:
-    """Raise the error that the construct fails with, if it does, with the branch it arose in."""
+    """Raise the error with which the construct fails, if it does, and add the branch in which it was raised."""
     raised = fork.join.raised
     if raised is not None:
         index = next(i for i, o in enumerate(fork.outcomes) if o.error is raised)
@@ -109,7 +109,7 @@ class ParallelCode(Code):
         return await until_return(s, call(named.run(s)))
 
     def _publish(self, s: ProgramContext, fork: Fork[ProgramContext]) -> None:
-        """Publish the names that the branches have bound, then the branches' own names, in source order."""
+        """Publish the names bound in the branches, then the branches' own names, in source order."""
         for index in range(len(self.bodies)):
             context = fork.contexts.get(index)
             if context is not None and fork.outcomes[index].status != "cancelled":
@@ -149,7 +149,7 @@ class ParallelCode(Code):
         return {branch_label(b, i): v for i, (b, v) in enumerate(zip(branches, values, strict=True))}
 
     def _element(self, s: ProgramContext, branch: tree.Branch, value: Value) -> Value:
-        """The part of the block's value from one branch: the value of its name, or an unnamed one."""
+        """Return a branch's element of the block's value: the value of its name, or an unnamed value."""
         if not isinstance(value, ExecText) or not self.used:
             return value
         slot = s.layer.table.get(branch.name.id) if branch.name is not None else None
@@ -157,7 +157,7 @@ class ParallelCode(Code):
 
 
 class _NamedBranch(Step):
-    """`name = rhs` in a branch: a spawn's binding goes where the name will be."""
+    """`name = rhs` in a branch. A spawn stores its binding under that name."""
 
     def __init__(self, node: tree.Node, code: Code, destination: Destination) -> None:
         super().__init__(node, True)
@@ -173,7 +173,7 @@ class _NamedBranch(Step):
 
 
 async def until_return(s: ProgramContext, work: Awaitable[Value]) -> Value:
-    """Run a branch or an iteration. In ProseScript `return` ends it (prose-md.md 3.7)."""
+    """Await a branch or an iteration. In ProseScript `return` ends it (prose-md.md 3.7)."""
     try:
         return await work
     except ControlFlow as leave:
@@ -189,7 +189,7 @@ async def each(
     modifiers: tree.Modifiers,
     one: Callable[[ProgramContext, int, Value], Coroutine[Any, Any, Value]],
 ) -> Value:
-    """One branch for each item, the value in input order (`parallel for`, `pmap`)."""
+    """Run one branch for each item (`parallel for`, `pmap`). Returns the values in input order."""
 
     def begin(context: ProgramContext, index: int) -> Coroutine[Any, Any, Value]:
         return one(context, index, items[index])

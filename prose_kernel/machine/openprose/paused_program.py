@@ -1,4 +1,4 @@
-"""Inspection of a paused program: its frames, the names that each sees, the value of an expression there."""
+"""Inspects a paused program: its frames, the names that each sees, the value of an expression there."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _View = tuple[Layer, Temps]
 
 
 def frames(s: ProgramContext, node: Node) -> tuple[StackFrame, ...]:
-    """The block invocations on the way here, the program's own names below, then the program's callers."""
+    """Return the block invocations that led here, then the program itself, then its callers."""
     found: list[StackFrame] = []
     layer, temps, source, span = s.layer, s.temps, s.source, node.span
     while True:
         caller = layer.frame.caller
         if caller is None and paused_evaluation.is_crossing(s):
-            break  # nothing runs here: another language has called a block
+            break  # another language has called a block directly: the program itself is not running
         name = _name(layer.frame, source)
         if not found and s.branches:
             name += f" [{' › '.join(step.label for step in s.branches)}]"
@@ -48,7 +48,7 @@ def frames(s: ProgramContext, node: Node) -> tuple[StackFrame, ...]:
 
 
 def level(s: ProgramContext) -> int:
-    """Return the number of open frames here, callers included."""
+    """Return the number of open frames here, including those of callers."""
     return paused_evaluation.level(s, s.frame.depth)
 
 
@@ -77,7 +77,7 @@ def _scopes(run: ProgramRun, layer: Layer, temps: Temps) -> tuple[Scope, ...]:
 
 
 _BEFORE: Final = ("let debugger_value = ", "assert ")
-"""What makes a statement of an expression, and of a condition with a marker."""
+"""Texts that turn an expression, or a condition with a marker, into a statement."""
 
 
 async def evaluate(s: ProgramContext, frame: StackFrame, text: str) -> Value:
@@ -96,7 +96,7 @@ async def evaluate(s: ProgramContext, frame: StackFrame, text: str) -> Value:
 
 @lru_cache(maxsize=64)
 def _compiled(text: str) -> tuple[Code, bool]:
-    """An expression or a condition, ready to run. Assertions of an evaluation ask for the same few each time."""
+    """Compile an expression or a condition; the flag marks a condition. Repeated expressions are cached."""
     found: list[Diagnostic] = []
     for before in _BEFORE:
         parsed = parse(Source.of(f"{before}{text.strip()}\n", "expression"))
@@ -126,7 +126,7 @@ def _context(s: ProgramContext, host: Host, layer: Layer, temps: Temps) -> Progr
 
 
 def _layers(layer: Layer) -> list[Layer]:
-    """This layer and all that it sees, outwards."""
+    """Return this layer and all outer layers that it sees."""
     found: list[Layer] = []
     at: Layer | None = layer
     while at is not None:
@@ -137,7 +137,7 @@ def _layers(layer: Layer) -> list[Layer]:
 
 
 def _copied(layer: Layer, temps: Temps) -> _View:
-    """The same names, in new variables."""
+    """Return copies of the layer and its temporary names, with new variables."""
     copies: dict[int, Layer] = {}
     frames: dict[int, Frame] = {}
     for real in reversed(_layers(layer)):

@@ -54,7 +54,7 @@ class PipeCode(Code):
 
 
 async def _once(s: ProgramContext, body: Body, temps: Temps) -> Value:
-    """One item: the value of the body's last statement, with the operation's names before it."""
+    """Run the body for one item, with the operation's temporary names. Returns the value of its last statement."""
     outer = s.temps
     s.temps = temps
     try:
@@ -69,7 +69,7 @@ async def _once(s: ProgramContext, body: Body, temps: Temps) -> Value:
 
 
 async def _each(s: ProgramContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
-    """`map` and `filter`: the values that the body has for the items, or the items for which it is true."""
+    """Run `map` or `filter`. Returns the values of the body, or the items for which it is true."""
     found: list[Value] = []
     with Items(s, operation, len(items)) as passes:
         for index, item in enumerate(items):

@@ -1,10 +1,9 @@
-"""Preview the requests of a text's sessions: the machine runs it, and requests to the outside are announced instead of
-made.
+"""Previews the sessions, commands and gates of a text: the machine runs it, and lists requests instead of making them.
 
-The text runs over a copy of the run, with no counter used up and nothing kept. A value that only the outside can give
-is not known yet: a visible marker represents it, and all values made from it are unknown as well. So the preview
-decides where the machine continues (`host.preview`): both arms of a condition run, a loop over known items runs for
-each of them, any other one once; a statement that cannot be computed is skipped.
+The text runs in a copy of the run, so that no counter or store changes. A value that only the outside can provide is
+replaced by a visible placeholder, and all values computed from it are unknown as well. So the preview decides where the
+machine continues (`host.preview`): both arms of a condition run, a loop over known items runs for each of them, any
+other loop once; a statement that cannot be computed is skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from prose_kernel.runtime.values import Value
 
 
 async def preview(run: ProgramRun, program: tree.Program, source: Source, cwd: str) -> tuple[Preview, ...]:
-    """Every session, command and gate of a checked text, in source order, against what the run knows now."""
+    """Return every session, command and gate of a checked text, in source order, based on the run's current state."""
     answers = _Answers()
     shadow = _shadow(run, answers)
     context = ProgramContext(shadow, shadow.root, source, cwd, f"c{run.cell + 1}")
@@ -43,12 +42,12 @@ async def preview(run: ProgramRun, program: tree.Program, source: Source, cwd: s
 
 
 class _Answers(PreviewAnswers):
-    # ------------------------------------------------------------ announcing
+    # ------------------------------------------------------------ requests
 
     async def session(
         self, s: ProgramContext, node: tree.Node, name: str | None, prepared: Awaitable[tuple[SessionRequest, Binding]]
     ) -> Value:
-        """Announce a session instead of asking it."""
+        """Add the request of a session instead of asking it."""
 
         async def first() -> SessionRequest:
             return (await prepared)[0]
@@ -59,7 +58,7 @@ class _Answers(PreviewAnswers):
         return unknown(name or "answer")
 
     def program(self, s: ProgramContext, node: tree.ProgramCall) -> Value:
-        """Announce a program that is loaded only when the text runs."""
+        """Add a note about a program that is loaded only when the text runs."""
         name = node.program.id
         note = f"program '{name}' is loaded when the text runs; its sessions are not known before"
         self.add(Preview(s.source, node.span, None, note=note))
@@ -68,7 +67,7 @@ class _Answers(PreviewAnswers):
     # ------------------------------------------------------------ values
 
     def bound(self, s: ProgramContext, name: str, value: Value, node: tree.Node) -> Value:
-        """The value of a name if it is computed from known values."""
+        """Return the value of a name if it is computed from known values, else a placeholder."""
         made_by = getattr(node, "value", None) or getattr(node, "statement", None)
         parts = walk(made_by) if isinstance(made_by, tree.Node) else ()
         doubtful = any(unknown_names(value)) or any(self._is_open(s, part) for part in parts)
@@ -82,7 +81,7 @@ class _Answers(PreviewAnswers):
         return found is not None and any(unknown_names(found.value))
 
     def failed(self, s: ProgramContext, node: tree.Node) -> Value:
-        """The effect of a statement that could not be computed: names with unknown values."""
+        """Bind the names of a statement that could not be computed to placeholders, and return its value."""
         kind: Kind = node.kind if isinstance(node, tree.Let) else "output" if isinstance(node, tree.Output) else "let"
         bound = isinstance(node, tree.Let | tree.Assign | tree.Output | tree.Branch)
         names = (getattr(node, "names", None) or (getattr(node, "name", None),)) if bound else ()
@@ -96,12 +95,12 @@ class _Answers(PreviewAnswers):
     # ------------------------------------------------------------ control
 
     async def ways(self, s: ProgramContext, bodies: Sequence[Body | None]) -> Value:
-        """Bodies of which one will run: each runs as if it were the one."""
+        """Run alternative bodies, each as if it were the only one."""
         await self.run_each(s, bodies)
         return unknown("value")
 
     async def items(self, s: ProgramContext, code: Code, name: str) -> list[Value]:
-        """The items of a collection, the first ones of many; one placeholder if they are unknown."""
+        """Return the first items of a collection; one placeholder if they are unknown."""
         try:
             return self.items_of(await value_of(code, s), name)
         except RunError:
@@ -116,7 +115,7 @@ class _Answers(PreviewAnswers):
             return [unknown(name)]
 
     async def passes(self, s: ProgramContext, code: Code, name: str) -> list[Value]:
-        """The values of a counter: the first ones when the count is known, else one placeholder."""
+        """Return the first values of a counter; one placeholder if its count is unknown."""
         try:
             count = await value_of(code, s)
         except RunError:
@@ -130,7 +129,7 @@ class _Answers(PreviewAnswers):
 
 
 def _shadow(run: ProgramRun, answers: _Answers) -> ProgramRun:
-    """A copy of a run, whose bindings, counters and registries may be changed, and which can do nothing."""
+    """Return a copy of a run with its own bindings, counters and registries, whose host makes no requests."""
     host = answers.make_host(run.host)
     shadow = ProgramRun(host, host.ports.store, run.name, run.program)
     shadow.module = run.module

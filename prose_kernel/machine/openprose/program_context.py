@@ -1,5 +1,5 @@
-"""The state of a running OpenProse program besides control: its registries, its frames and names, the error being
-caught."""
+"""The state of a running OpenProse program in addition to control: its registries, frames and names, and the error that
+is being caught."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AgentEntry:
-    """A registered agent and the text it was defined in."""
+    """A registered agent, and the text that defines it."""
 
     node: tree.Agent
     source: Source
@@ -40,7 +40,7 @@ class AgentEntry:
 
 @dataclass(slots=True)
 class BlockEntry:
-    """A registered block, the text it was defined in, its compiled body (with and without a wanted value)."""
+    """A registered block, the text that defines it, and its compiled body, with and without a used value."""
 
     node: tree.Block
     source: Source
@@ -48,8 +48,8 @@ class BlockEntry:
 
 
 class ProgramRun(Run):
-    """One program's run with its registries. An imported program's call has its own run; `elsewhere` is true if the
-    program was fetched, `module` is the alias under which it was called, after those of its callers."""
+    """One program's run with its registries. A call of an imported program has its own run. `elsewhere` is true if the
+    program was fetched; `module` has the aliases of the calls that led here."""
 
     def __init__(self, host: Host, store: Store, name: str, program: tuple[str, ...] = ()) -> None:
         super().__init__(host, store, name, program)
@@ -58,7 +58,7 @@ class ProgramRun(Run):
         self.module: tuple[str, ...] = ()
         self.agents: dict[str, AgentEntry] = {}
         self.blocks: dict[str, BlockEntry] = {}
-        self.functions: dict[str, Function] = {}  # of other languages, as are the agents
+        self.functions: dict[str, Function] = {}  # of other languages, like `other_agents`
         self.other_agents: dict[str, Agent] = {}
         self.programs: dict[str, ImportedProgram] = {}
         self.skills: dict[str, None] = {}
@@ -67,11 +67,11 @@ class ProgramRun(Run):
         self.started_agents: set[str] = set()
         self.supplied: Mapping[str, Value] = {}
         self.uses: dict[str, str] = {}
-        """Of a script: the aliases of its `use` lines, with their paths."""
+        """The aliases of a script's `use` lines, with their paths."""
         self.prior: Value = None
-        """Of the script of a responsibility: its prior truth."""
+        """The prior truth of a responsibility, for its script."""
         self.model: str | None = None
-        """The model of sessions that name none; `timeout` likewise, in seconds."""
+        """The model of sessions that name none; `timeout` is their timeout in seconds."""
         self.timeout: float | None = None
         self._text: tree.Program | None = None
         self._declared: frozenset[str] | None = None
@@ -81,7 +81,7 @@ class ProgramRun(Run):
         self.read(program)
 
     def read(self, program: tree.Program) -> None:
-        """The text that runs from here on."""
+        """Set the text that runs from now on."""
         self._text, self._declared = program, None
 
     @property
@@ -95,12 +95,12 @@ class ProgramRun(Run):
         return self._text is not None and self._text.strict
 
     def properties(self, owner: str, written: tree.Properties) -> dict[str, object]:
-        """The properties of an `exec` or `session` by name, without those that the program's profile does not know."""
+        """Return the properties of an `exec` or `session` by name, without those unknown to the program's profile."""
         unknown = NOT_STRICT[owner] if self.is_strict else ()
         return {item.name.id: item.value for item in written if item.name.id not in unknown}
 
     def define(self, item: tree.Agent | tree.Block, source: Source) -> None:
-        """Register an agent or a block; a function or an agent of that name in another language gives way."""
+        """Register an agent or a block. It replaces an agent or function of that name in another language."""
         name = item.name.id
         if isinstance(item, tree.Agent):
             self.agents[name] = AgentEntry(item, source)
@@ -111,7 +111,7 @@ class ProgramRun(Run):
 
     @property
     def declared(self) -> frozenset[str]:
-        """Every name that the running text binds anywhere."""
+        """Every name that is bound anywhere in the running text."""
         if self._declared is None:
             self._declared = declared_names(self._text) if self._text is not None else frozenset()
         return self._declared
@@ -136,10 +136,10 @@ class ProgramContext(ExecutionContext):
         """The value of the call that has just returned, and the name of its target's only output."""
         self.statement = tree.Constant(None)
         self._here: tuple[Source, int, Frame, tuple[BranchStep, ...], str] | None = None
-        self._places: dict[int, tuple[Node, Place]] = {}  # those of this line of control, by the id of the node
+        self._places: dict[int, tuple[Node, Place]] = {}  # of this line of control, by the id of the node
 
     def _inner(self, iteration: int | None, path: str) -> Self:
-        """A context over a new layer (docs/reference/openprose.md 3.7)."""
+        """Return a context over a new layer (docs/reference/openprose.md 3.7)."""
         iterations = self.layer.iterations if iteration is None else (*self.layer.iterations, iteration)
         inner = type(self)(self.run, Layer(self.frame, self.layer, iterations), self.source, self.cwd, path)
         inner.temps = self.temps
@@ -169,9 +169,10 @@ class ProgramContext(ExecutionContext):
         return key
 
     def kept_element(self, value: Value, node: tree.Node) -> Value:
-        """An array element made by a loop, a pipeline or a branch: a command's result is kept with its metadata.
+        """Return an array element made by a loop, a pipeline or a branch. A command's result is stored with its
+        metadata.
 
-        What has a binding stays there: sessions' replies, the values of names. Others are in the array's own binding.
+        Values with a binding keep it: sessions' replies, values of names. Others are stored with the array.
         """
         if not isinstance(value, ExecText) or value.location:
             return value
@@ -182,10 +183,10 @@ class ProgramContext(ExecutionContext):
         return kept
 
     def with_places(self, value: Value, node: tree.Node) -> Value:
-        """An array or object whose members can be stored as references: a reply or a command's result whose name has
-        another value by now gets its own binding.
+        """Return an array or object whose members can be stored as references. A reply or a command's result whose name
+        has got another value since then gets its own binding.
 
-        Raises E209 for a value that is too large or nested too deeply (amendment A32). A member that is in several
+        Raises E209 for a value that is too large or nested too deeply (amendment A32). A member that occurs in several
         places is visited only once: sixty assignments `a = [a, a]` cost sixty steps.
         """
         size = measure(value)
@@ -197,7 +198,7 @@ class ProgramContext(ExecutionContext):
         return self._placed(value, node, {})
 
     def _placed(self, value: Value, node: tree.Node, placed: dict[int, Value]) -> Value:
-        """The value with members that can be stored; those of its arrays and objects come first."""
+        """Return the value with members that can be stored, after processing nested arrays and objects."""
         for item in _members(value):
             if type(item) in _CONTAINERS and id(item) not in placed:
                 placed[id(item)] = self._placed(item, node, placed)
@@ -228,9 +229,9 @@ class ProgramContext(ExecutionContext):
     # ------------------------------------------------------------ events and errors
 
     def place(self, node: Node) -> Place:
-        """Return the place of `node`. A loop asks for the same ones in every pass."""
+        """Return the place of `node`. Places are cached, because loops need the same ones in every pass."""
         here = (self.source, self.run.progress.ordinal, self.frame, self.branches, self.path)
-        if here != self._here or len(self._places) > _PLACES:  # some nodes are made again in every pass
+        if here != self._here or len(self._places) > _PLACES:  # some nodes are created again in every pass
             self._here, self._places = here, {}
         known = self._places.get(id(node))
         if known is None:
@@ -240,26 +241,26 @@ class ProgramContext(ExecutionContext):
         return known[1]
 
     def wrong_value(self, message: str, hint: str) -> RunError:
-        """The error for a value that the program may not make."""
+        """Return the error for a value that the program may not build."""
         return ValueTypeError(message, hint=hint)
 
     def error_details(self) -> Mapping[str, object]:
         return {} if self.frame.execution_id is None else {"execution_id": self.frame.execution_id}
 
     def stack_lines(self) -> tuple[str, ...]:
-        """One line for each block on the way here, innermost first."""
+        """Return one line for each block call that led here, innermost first."""
         return shortened_stack([frame for frame in self.frame.stack() if frame.caller is not None], _stack_line)
 
 
 _PLACES: Final = 1000
-"""Places that a line of control remembers."""
+"""The most places cached for a line of control."""
 
 _ARGUMENTS: Final = 80
-"""Characters of the arguments of a frame that an error shows."""
+"""The most characters of a frame's arguments that an error shows."""
 
 
 def _stack_line(frame: Frame) -> str:
-    """A frame of the call stack with its arguments, shortened."""
+    """Return the line of a frame in the call stack, with its shortened arguments."""
     given = clipped(", ".join(map(_argument, frame.arguments)), _ARGUMENTS, tidy=True)
     where = f", called at line {frame.caller.location.line} of {frame.caller.location.source}" if frame.caller else ""
     return f"in block {frame.block}{f'({given})' if given else ''} #{frame.execution_id}{where}"

@@ -1,5 +1,5 @@
-"""Facts from the text of a program besides its meaning: its statements as they are kept, the names it declares, the
-numbers that its branches may need.
+"""Facts from the text of a program: stored texts of statements, declared names, questions to people and judges, and the
+numbers that branches may need.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WITH_LINES: Final = ("STRING", "DISCRETION")
 
 
 def declared_names(program: tree.Program) -> frozenset[str]:
-    """Every name that something in the program binds, temporary names included."""
+    """Return every name that is bound in the program, including temporary names."""
     return frozenset(name for node in walk(program) for name in names_bound(node))
 
 
@@ -32,9 +32,9 @@ _NEVER_VALUED: Final = (tree.Throw, tree.Assert, tree.Gate, tree.Use, tree.Skill
 
 
 def valued_kind(program: tree.Program) -> str:
-    """The kind of the statement that gives a text its value, "" without one.
+    """Return the kind of the statement that determines a text's value, "" without one.
 
-    It is `ended` where a `return` of ProseScript may end the text: nothing has shown its value.
+    It is `ended` if a `return` of ProseScript may end the text, because no event has shown its value then.
     """
     statements = [item for item in program.items if not isinstance(item, tree.Block)]
     if program.script and any(isinstance(node, tree.Return) for item in statements for node in walk(item)):
@@ -43,10 +43,10 @@ def valued_kind(program: tree.Program) -> str:
 
 
 def statement_text(source: Source, span: Span) -> str:
-    """A statement as it would be in the first column (docs/reference/openprose.md 7.4): its further lines lose the
+    """Return a statement moved to the first column (docs/reference/openprose.md 7.4): its further lines lose the
     indentation of the first one.
 
-    Text inside a string or a marker belongs to the program's data and is not changed.
+    Text inside a string or a marker is data of the program and does not change.
     """
     text = source.slice(span)
     if "\n" not in text:
@@ -56,7 +56,7 @@ def statement_text(source: Source, span: Span) -> str:
 
 
 def whole_lines(source: Source, span: Span) -> str:
-    """The lines of a part of a statement, as in the program, moved to the first column together."""
+    """Return the complete lines of a part of a statement, moved to the first column together."""
     start = source.text.rfind("\n", 0, span.start) + 1
     before = source.text[start : span.start]
     return statement_text(source, Span(start + len(before) - len(before.lstrip(" ")), span.end))
@@ -75,7 +75,7 @@ def _moved(text: str, columns: int) -> str:
 
 
 def _inside(text: str) -> frozenset[int]:
-    """The starts of the lines inside a string or a marker."""
+    """Return the offsets of lines that start inside a string or a marker."""
     from prose_kernel.language.openprose.lexer import tokenize
 
     starts: set[int] = set()
@@ -88,22 +88,22 @@ def _inside(text: str) -> frozenset[int]:
     return frozenset(starts)
 
 
-# ---------------------------------------------------------------- what is asked of people and judges
+# ---------------------------------------------------------------- questions to people and judges
 
 
 def gate_names(program: tree.Program) -> frozenset[str]:
-    """The names of all gates of a program, of a contract file those of all its scripts; imports left aside."""
+    """Return the names of all gates of a program, or of all scripts of a contract file, without imports."""
     return frozenset(node.name.id for one in program.scripts() for node in walk(one) if isinstance(node, tree.Gate))
 
 
 def may_run_commands(program: tree.Program) -> bool:
-    """Whether the program, or one that it imports or calls, may run `exec`."""
+    """Return whether the program, or one that it imports or calls, may run `exec`."""
     return any(isinstance(node, (tree.Exec, tree.Use, tree.Call)) for node in walk(program))
 
 
 def judged_texts(program: tree.Program) -> list[JudgedText]:
-    """Each marker that is judged, in source order; of a contract file those of all its scripts. An input's marker is a
-    question to the person, so it is left out."""
+    """Return each marker that is judged, in source order, of a program or of all scripts of a contract file. The marker
+    of an input is a question to the person, and is left out."""
     nodes = [node for one in program.scripts() for node in walk(one)]
     criteria = {id(node.criteria) for node in nodes if isinstance(node, tree.Choice)}
     prompts = {id(node.prompt) for node in nodes if isinstance(node, tree.Input)}
@@ -116,9 +116,10 @@ def judged_texts(program: tree.Program) -> list[JudgedText]:
 
 
 def spending(program: tree.Program, source: Source | None = None) -> Spending:
-    """The models that a program and what it calls name, and whether a budget in them limits money; imports left aside.
+    """Return the models named by a program and its call targets, and whether a budget in them limits money. Imports are
+    left out.
 
-    Names in called files have no place. `source` is that of a program that isn't a contract file.
+    Names in called files have no place. `source` is the source of a program that isn't a contract file.
     """
     called = any(isinstance(node, tree.Call) for node in walk(program))
     if program.declared is None and not called:
@@ -139,7 +140,7 @@ def spending(program: tree.Program, source: Source | None = None) -> Spending:
 
 
 def _spent_by(script: tree.Program, model: str | None) -> Spending:
-    """The same of one script, whose sessions use `model` by default."""
+    """Return the spending of one script, whose sessions use `model` by default."""
     agents: dict[str, bool] = {}
     models: list[tuple[str | None, Span | None]] = []
     texts: list[str] = []
@@ -176,8 +177,8 @@ def _sample(text: tree.Text) -> str:
 class Needs(NamedTuple):
     """The numbers that a branch may need, from its text.
 
-    `calls_blocks`: a block is called. `programs`: the aliases of the programs called. `spawns`: it contains a session
-    whose value no name takes. `stores`: a value without a name may have to be stored.
+    `calls_blocks` means that it calls a block, `spawns` that it contains a session whose value is not bound, `stores`
+    that a value without a name may have to be stored. `programs` are the aliases of the called programs.
     """
 
     calls_blocks: bool
@@ -191,7 +192,7 @@ ANONYMOUS = Kind("anonymous", lambda needs: 0 if needs.spawns else 1 if needs.st
 
 
 def call_of(program: str, aliases: frozenset[str]) -> Kind:
-    """The calls of one imported program, which the running program knows under these aliases."""
+    """Return the kind that counts calls of one imported program, known to the running program under these aliases."""
 
     def wanted(needs: Needs) -> int | None:
         return 0 if needs.programs & aliases else 1 if needs.calls_blocks else None
@@ -200,12 +201,12 @@ def call_of(program: str, aliases: frozenset[str]) -> Kind:
 
 
 def any_call_of(program: str) -> Kind:
-    """The calls of one target, which the running script may know under any name: a slot, a variable, a path."""
+    """Return the kind that counts calls of one target, called by any name of it: of a slot, a variable, a path."""
     return Kind(f"program {program}", lambda needs: 0 if needs.programs else 1 if needs.calls_blocks else None)
 
 
 def needs_of(statement: tree.Node) -> Needs:
-    """The needs of a branch's text, including all nested parts."""
+    """Return the needs of a branch, including all nested parts."""
     found = list(walk(statement))
     named = {id(spawn) for node in found if (spawn := _named_spawn(node)) is not None}
     sessions = [node for node in found if isinstance(node, tree.Session | tree.Resume)]
@@ -225,7 +226,7 @@ def needs_of(statement: tree.Node) -> Needs:
 
 
 def _named_spawn(node: tree.Node) -> tree.Node | None:
-    """The spawn whose value goes to the name that a statement or a branch binds."""
+    """Return the spawn whose value is bound to the name of a statement or branch, or None."""
     value: tree.Node | None = None
     match node:
         case tree.Branch(name=tree.Name(), statement=tree.ExpressionStatement() as statement):

@@ -1,5 +1,5 @@
-"""The life of a text, the same for a file, a cell and an imported program (docs/reference/openprose.md 3.1): what it
-imports, its first inputs, its definitions, its statements; and the calls of the programs that it imports (6).
+"""Runs a text, whether a file, a cell or an imported program (docs/reference/openprose.md 3.1): its imports, first
+inputs, definitions and statements. Also runs the calls of imported programs (6).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _HOISTED = (tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
 @dataclass(slots=True)
 class ImportedProgram:
-    """An entry of the import registry: `path` as written, or the URL of a program from elsewhere; `imports` are those
-    of the program itself, loaded already."""
+    """An entry of the import registry. `path` is the path as written, or the URL of a fetched program; `imports` are
+    the loaded imports of the program itself."""
 
     alias: str
     path: str
@@ -59,8 +59,8 @@ async def run_text(
 ) -> Value:
     """Run a checked text in the root frame of its run: imports, first inputs, definitions, then the statements.
 
-    `imports` are the program's own when they have been loaded before. Returns the value of the last statement; `used`
-    says that it is taken, so that a last `for` computes its array.
+    `imports` are the program's imports if they have been loaded already. Returns the value of the last statement; with
+    `used` a `for` at the end computes its array.
     """
     if program.declared is not None:
         return cast("Value", await call(s.host.renderer.run_file(s, program)))
@@ -75,7 +75,7 @@ async def run_text(
 
 
 async def keep_texts(s: ProgramContext, texts: dict[str, str]) -> None:
-    """Record the contract files that the root of a run calls: a resumed run reads them from its journal."""
+    """Record the contract files that the root of a run calls, so that a resumed run reads them from its journal."""
     if texts and not s.run.program:
         await s.ask(LoadRequest(LIBRARY, s.source, s.at("load")), dict, lambda: _given(texts))
 
@@ -87,8 +87,8 @@ async def _given(texts: dict[str, str]) -> dict[str, str]:
 async def run_statements(
     s: ProgramContext, program: tree.Program, *, used: bool = False, start: str | None = None
 ) -> Value:
-    """Run the statements of a text whose imports are known: its first inputs, its definitions, then the others. `start`
-    is the path of the text."""
+    """Run the statements of a text whose imports are loaded: first inputs, definitions, then the others. `start` is the
+    path of the text."""
     start = s.path if start is None else start
     if program.script:
         s.run.uses.update(uses_of(program))
@@ -137,7 +137,7 @@ def _define(s: ProgramContext, program: tree.Program) -> None:
 
 
 async def _execute(s: ProgramContext, step: Step) -> Value:
-    """One top-level statement."""
+    """Run one top-level statement."""
     s.statement = step.node
     host = s.host
     try:
@@ -166,7 +166,7 @@ def _done(s: ProgramContext, step: Step, node: tree.Node, value: Value) -> None:
 
 
 def _ended(s: ProgramContext, leave: ControlFlow, node: tree.Node, value: Value) -> Value:
-    """`return` or an anonymous output at root: the program ends, its value becomes the outputs (3.16)."""
+    """End the program after `return` or an anonymous output at root; the value becomes its outputs (3.16)."""
     if not leave.valued:
         return value
     if not (leave.outputs or (s.run.is_file and interface_of(s.source).kind == "cell")):
@@ -181,7 +181,7 @@ def _ended(s: ProgramContext, leave: ControlFlow, node: tree.Node, value: Value)
 
 
 async def register(s: ProgramContext, node: tree.Use) -> ImportedProgram:
-    """Load a program and all that it imports, depth first. Raises E112, E215 at the `use`."""
+    """Load a program and all its imports, depth first. Raises E112, E215 at the `use`."""
     try:
         return await call(_load(s, node, s.source, (s.source,)))
     except ImportProgramError as error:
@@ -229,8 +229,8 @@ class ProgramCallCode(Code):
         return result if preview is None else unknown(entry.alias)
 
     async def _host_read(self, s: ProgramContext) -> Value:
-        """`read_world_model("self")`: the prior truth. `read_subscription(node, facet)`: the input called `facet`, else
-        the only one (prose-md.md 3.10)."""
+        """Return the value of a host function: `read_world_model("self")` is the prior truth, and
+        `read_subscription(node, facet)` the input named `facet`, or else the only input (prose-md.md 3.10)."""
         if self.node.program.id == "read_world_model":
             return s.run.prior
         inputs = interface_of(s.source).fixed
@@ -265,8 +265,8 @@ async def _run_program(
 async def run_program(
     s: ProgramContext, node: tree.Node, entry: ImportedProgram, supplied: dict[str, Value], kind: Callable[[str], Kind]
 ) -> Value:
-    """Run the program with its own frames, registries, numbers and store; its final outputs are the result. `kind`
-    gives the numbers of its calls."""
+    """Run the program with its own frames, registries, numbers and store. Returns its final outputs. `kind` returns the
+    kind of number for its calls."""
     await s.flush()
     loaded, known = entry.loaded, entry.contract
     program = (loaded.handle, loaded.slug)
@@ -284,7 +284,7 @@ async def run_program(
 async def in_program(
     s: ProgramContext, node: tree.Node, inner: ProgramContext, called: ProgramCalled, work: Coroutine[Any, Any, Value]
 ) -> Value:
-    """Run a called program in its own run, between the events for listeners; its errors surface at the call."""
+    """Run a called program in its own run, between its two events. Its errors are located at the call."""
     place, alias = called.place, called.alias
     if s.host.listeners:
         s.emit(called)
@@ -304,7 +304,7 @@ async def in_program(
 
 
 async def program_at(s: ProgramContext, node: tree.Node, address: str, alias: str) -> ImportedProgram:
-    """The `.prose` program of a file, loaded once in a run. Raises E112, E215 at `node`."""
+    """Return the `.prose` program of a file, loaded only once in a run. Raises E112, E215 at `node`."""
     entry = s.run.programs.get(address)
     if entry is None:
         use = tree.Use(tree.Text((address,), span=node.span), tree.Name(alias, span=node.span), span=node.span)
@@ -321,10 +321,10 @@ def nested_context(
     text: str,
     kind: Callable[[str], Kind],
 ) -> ProgramContext:
-    """A separate run, below that of the caller, for a program that it calls `alias`.
+    """Return the context of a new run, below the caller's run, for a program that is called by the name `alias`.
 
-    `program` are the two parts of the name of its directory, `text` is the copy that is kept there; `kind` gives the
-    numbers of its calls.
+    `program` has the two parts of its directory's name, `text` is the copy that is kept there; `kind` returns the kind
+    of number for its calls.
     """
     number = s.numbers.next(kind("--".join(program)))
     store = s.run.store.nested(*program, text, number)

@@ -1,7 +1,7 @@
-"""The context of a session: its `context` (openprose.md 4.3): places and values of bindings, texts.
+"""The `context` of a session (openprose.md 4.3): locations and values of bindings, texts.
 
-Whether a session gets the place or the value is decided by who answers it. In runs without files there is only the
-value (7.6).
+The provider decides whether a session gets the location or the value. In runs without files there are only values
+(7.6).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from prose_kernel.runtime.ports import ContextItem, Key
 from prose_kernel.runtime.values import Reference, Value
 
 INLINE: Final = 2000
-"""Characters of a value without a binding that are passed as they are; longer ones are stored first."""
+"""The most characters of a value without a binding that are passed inline; longer values are stored first."""
 
 _NOT_REFERENCES = (tree.Number, tree.Constant, tree.Discretion, tree.Duration)
 
 
 async def assemble(s: ProgramContext, value: object) -> tuple[ContextItem, ...]:
-    """The lines of a session's context, in order. Raises E132, E134 for a value that isn't a reference."""
+    """Return the lines of a session's context, in order. Raises E132, E134 for a value that isn't a reference."""
     if isinstance(value, tree.ContextBlock):
         return tuple([await _line(s, entry) for entry in value.entries])
     if isinstance(value, tree.Array):
@@ -42,14 +42,14 @@ async def assemble(s: ProgramContext, value: object) -> tuple[ContextItem, ...]:
 
 
 async def _line(s: ProgramContext, entry: tree.Argument) -> ContextItem:
-    """A line of the block form; a text after `file:` is the path of a file."""
+    """Return a line of the block form. A text after `file:` is the path of a file."""
     if entry.name.id == "file" and isinstance(entry.value, tree.Text):
         return ContextItem("file", text=await render(s, entry.value), file=True)
     return await _item(s, entry.name.id, entry.value)
 
 
 async def value_given(s: ProgramContext, value: object) -> Value:
-    """A session's context as one value, for an agent of another language, which is given its input so."""
+    """Return a session's context as one value, which an agent of another language gets as its input."""
     if isinstance(value, tree.ContextBlock):
         return {e.name.id: await value_of(compile_expression(e.value), s) for e in value.entries}
     assert isinstance(value, tree.Node)
@@ -59,7 +59,7 @@ async def value_given(s: ProgramContext, value: object) -> Value:
 
 
 def _title(node: tree.Node, at: int) -> str:
-    """The name under which a value is listed: its own, or the path as written."""
+    """Return the name under which a value is listed: its own name, or the path as written."""
     if isinstance(node, tree.Name):
         return node.id
     parts: list[str] = []
@@ -87,8 +87,8 @@ async def _item(s: ProgramContext, name: str, node: tree.Node) -> ContextItem:
 
 
 def _age(s: ProgramContext, node: tree.Node) -> tuple[int, ...]:
-    """How new a value is: names of the program in the order of the statements that bound them, then those of a block,
-    then loop variables and whatever is computed here."""
+    """Return the age of a value: names of the program in the order of the statements that bound them, then names of a
+    block, then loop variables and values computed here."""
     while isinstance(node, (tree.Member, tree.Index)):
         node = node.value
     found = s.find(node.id) if isinstance(node, tree.Name) else None
@@ -114,7 +114,7 @@ def _named(s: ProgramContext, name: str, node: tree.Name) -> ContextItem:
 
 
 def _stored(s: ProgramContext, name: str, key: Key, value: Value, node: tree.Node) -> ContextItem:
-    """A value that has a binding."""
+    """Return the context item of a value that has a binding."""
     if s.run.store.by_value:
         return _by_value(s, name, value, node)
     store = s.run.store
@@ -122,7 +122,7 @@ def _stored(s: ProgramContext, name: str, key: Key, value: Value, node: tree.Nod
 
 
 def _agent(s: ProgramContext, name: str, node: tree.Name) -> ContextItem:
-    """A persistent agent in a context passes its memory (W133)."""
+    """Return the memory of a persistent agent that is named in a context (W133)."""
     from prose_kernel.language.openprose.contract import persistence
 
     entry = s.run.agents.get(node.id)
@@ -135,7 +135,7 @@ def _agent(s: ProgramContext, name: str, node: tree.Name) -> ContextItem:
 
 
 def item_of_value(s: ProgramContext, name: str, value: Value, node: tree.Node) -> ContextItem:
-    """A value without its own variable: a session's binding by its place, all else as text."""
+    """Return the context item of a value without a variable: a session's binding by its location, others as text."""
     if value is None:
         return ContextItem(name, missing=True)
     if s.run.store.by_value:
@@ -151,7 +151,7 @@ def item_of_value(s: ProgramContext, name: str, value: Value, node: tree.Node) -
 
 
 def _by_value(s: ProgramContext, name: str, value: Value, node: tree.Node) -> ContextItem:
-    """The value itself. No model condenses a long one: it is passed whole, with a warning (7.6)."""
+    """Return a value itself. Long values are passed whole, with a warning, because no model condenses them (7.6)."""
     text = full_content(value)
     if len(text) > INLINE and s.run.warns_once(node):
         s.warn("W220", f"'{name}' is passed whole, though it is long ({len(text):,} characters)", node)

@@ -58,12 +58,12 @@ class SessionCode(SpawnCode):
 
 
 Inspect = Callable[[SessionResult], None]
-"""Looks at an answer before it is taken; what it raises is the session's error."""
+"""Checks an answer before it is accepted. An error that it raises is the session's error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """Additions for a session that renders a node of a contract file: further context, other fields of its request."""
+    """Additions for a session that renders a node of a contract file: more context, other fields of the request."""
 
     context: tuple[ContextItem, ...] = ()
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -79,7 +79,7 @@ async def run_session(
     destination: Destination | None,
     rendering: Rendering | None = None,
 ) -> Value:
-    """Run a session with its retries; the value is a reference to the binding it left. Raises E018, E201, E218."""
+    """Run a session with its retries. Returns a reference to the binding of its answer. Raises E018, E201, E218."""
     name = destination.name if destination is not None else None
     other = s.run.other_agents.get(node.agent.id) if node.agent is not None else None
     if other is not None:
@@ -91,7 +91,7 @@ async def run_session(
     allowed = _allowed(s.run.properties("session", node.properties))
     allowed = replace(allowed, budgets=tuple(_budgets(s, node, request)))
     inspect = rendering.inspect if rendering is not None else None
-    consumed = rendering is not None  # the answer that renders a node is the node's value, which is shown as that
+    consumed = rendering is not None  # the answer is the value of the rendered node, and is shown as that
     attempts = Attempts(
         s, node, request, binding.key, name, allowed, consumed=consumed, binding=binding, inspect=inspect
     )
@@ -107,13 +107,13 @@ async def prepared(
     destination: Destination | None,
     rendering: Rendering | None = None,
 ) -> tuple[SessionRequest, Binding]:
-    """The request of the first attempt, and the binding for its answer. Raises E018 and what the texts and
-    values in it raise."""
+    """Return the request of the first attempt, and the binding for its answer. Raises E018, and the errors of its texts
+    and values."""
     own = s.run.properties("session", node.properties)
     entry = _agent(s, node)
     agent: Properties = {p.name.id: p.value for p in entry.node.properties} if entry is not None else {}
     memory = _memory(s, node, entry)
-    await s.flush()  # what the context refers to can be read from here on, or is passed by value
+    await s.flush()  # from here on, bindings that the context refers to can be read
     request = await _request(s, node, own, agent, entry, memory)
     request = rendering.of(request) if rendering is not None else request
     key = destination.key if destination is not None else s.next_anonymous()
@@ -133,7 +133,7 @@ def _allowed(own: Properties) -> Allowed:
 
 
 def _budgets(s: ProgramContext, node: tree.Session | tree.Resume, request: SessionRequest) -> list[Budget]:
-    """Those of the session itself and of its agent, which all its sessions share."""
+    """Return the budgets of the session and of its agent; all sessions of an agent share one."""
     entry = _agent(s, node)
     agent = s.run.properties("agent", entry.node.properties) if entry is not None else {}
     shared = agent.get("budget")
@@ -142,13 +142,13 @@ def _budgets(s: ProgramContext, node: tree.Session | tree.Resume, request: Sessi
 
 
 def _budget(s: ProgramContext, own: Properties, at: str) -> list[Budget]:
-    """Return the session's own budget in a list, which is empty if it has none."""
+    """Return a list with the session's own budget, if it has one."""
     limits = own.get("budget")
     return [budget_of(s, f"session {at}", "this session", limits.raw)] if isinstance(limits, tree.Text) else []
 
 
 async def _ask(s: ProgramContext, node: tree.Session | tree.Resume, agent: Agent, name: str | None) -> Value:
-    """A session of an agent that another language has declared; a failure raises, like that of any session."""
+    """Ask an agent of another language. A failure raises an error, like that of any session."""
     if isinstance(node, tree.Resume):
         hint = f"ask it with `session: {agent.name}`; whether it remembers is up to its own declaration"
         raise located(s, SessionError(f"agent '{agent.name}' is not resumed from here", code="E017", hint=hint), node)
@@ -169,7 +169,7 @@ async def _ask(s: ProgramContext, node: tree.Session | tree.Resume, agent: Agent
 
 @dataclass(eq=False, repr=False)
 class Attempts(SessionAttempts):
-    """The attempts at one session statement; its answer becomes the binding."""
+    """The attempts at one session statement. The answer becomes the binding."""
 
     s: ProgramContext
     binding: Binding = field(kw_only=True)
@@ -191,7 +191,7 @@ class Attempts(SessionAttempts):
         return structs.replace(result, text=self.s.run.store.read(self.key))
 
     def keep(self, result: SessionResult) -> Reference:
-        """Keep the answer, or check that the session has kept it itself (4.6). Raises E218."""
+        """Store the answer, or check that the session has stored it itself (4.6). Raises E218."""
         run, key = self.s.run, self.key
         if self.inspect is not None:
             self.inspect(self.kept(result))
@@ -220,7 +220,7 @@ def _agent(s: ProgramContext, node: tree.Session | tree.Resume) -> AgentEntry | 
 
 
 def _memory(s: ProgramContext, node: tree.Session | tree.Resume, entry: AgentEntry | None) -> AgentMemory | None:
-    """The memory of a persistent agent; whether there is any is judged now (4.4)."""
+    """Return the memory of a persistent agent, and check now whether it exists (4.4). Raises E017, E018."""
     if entry is None or node.agent is None:
         return None
     name, persist, store = node.agent.id, persistence(entry.node), s.run.store
@@ -283,7 +283,7 @@ async def _request(
 
 
 async def model_word(s: ProgramContext, value: object) -> str | None:
-    """The model that a property names; in ProseScript by a variable or a path, too (prose-md.md 3.9)."""
+    """Return the model that a property names, in ProseScript also by a variable or a path (prose-md.md 3.9)."""
     if not s.run.is_script:
         return word(value)
     if isinstance(value, tree.Name) and (found := s.find(value.id)) is not None:
@@ -295,7 +295,7 @@ async def model_word(s: ProgramContext, value: object) -> str | None:
 
 
 def _shaped(agent: Properties, instructions: str | None) -> str | None:
-    """An agent's prompt with the lines that its `shape` adds (prose-md.md 3.9)."""
+    """Return an agent's prompt with the lines that its `shape` adds (prose-md.md 3.9)."""
     shape = agent.get("shape")
     lines = [instructions] if instructions else []
     for entry in shape.entries if isinstance(shape, tree.ContextBlock) else ():
@@ -307,9 +307,9 @@ def _shaped(agent: Properties, instructions: str | None) -> str | None:
 
 
 async def _schema(s: ProgramContext, node: Node, value: object, source: Source) -> Schema | None:
-    """The type of the answer by an `output` in `source`. Raises E224 for an unusable file."""
+    """Return the schema of the answer from an `output` in `source`. Raises E224 for an unusable file."""
     if isinstance(value, tree.ContextBlock | tree.Object):
-        return schema_of(value)  # as the checker knows, it is one
+        return schema_of(value)  # the checker has made sure that it is one
     if not isinstance(value, tree.Text) or s.host.load is None:
         return None
     request = LoadRequest(f"{typed_answers.FILE}{value.raw}", source, s.at("load"))
@@ -321,7 +321,7 @@ async def _schema(s: ProgramContext, node: Node, value: object, source: Source) 
 
 
 async def _output(s: ProgramContext, node: Node, own: Properties, entry: AgentEntry | None) -> Schema | None:
-    """The session's `output` over the agent's."""
+    """Return the schema of the session's `output`, or else of the agent's."""
     if "output" in own:
         return await _schema(s, node, own["output"], s.source)
     if entry is None:
@@ -333,7 +333,7 @@ async def _output(s: ProgramContext, node: Node, own: Properties, entry: AgentEn
 async def _words(
     s: ProgramContext, node: tree.Session | tree.Resume, own: Properties, agent: Properties
 ) -> tuple[str, str | None]:
-    """Task and system text (4.2)."""
+    """Return the task and the system text (4.2)."""
     parts = []
     title = node.title if isinstance(node, tree.Session) else None
     for text in (title, own.get("prompt")):
@@ -368,7 +368,7 @@ def _skills(value: object) -> tuple[str, ...]:
 
 
 def _tools(own: Properties, agent: Properties) -> tuple[str, ...]:
-    """Those of the agent and those of the session, each once; none where the session says `none`."""
+    """Return the tools of the agent and of the session, each once; none if the session says `none`."""
     if no_tools(own.get("tools")):
         return ()
     arrays = [value for value in (agent.get("tools"), own.get("tools")) if isinstance(value, tree.Array)]
@@ -377,7 +377,7 @@ def _tools(own: Properties, agent: Properties) -> tuple[str, ...]:
 
 
 async def _permissions(s: ProgramContext, own: Properties, agent: Properties) -> dict[str, str | tuple[str, ...]]:
-    """Per type, the session's entry over the agent's (4.2)."""
+    """Return the permissions: for each type the session's entry, or else the agent's (4.2)."""
     found: dict[str, str | tuple[str, ...]] = {}
     for value in (agent.get("permissions"), own.get("permissions")):
         for entry in value.entries if isinstance(value, tree.Permissions) else ():

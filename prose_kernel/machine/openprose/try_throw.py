@@ -43,7 +43,7 @@ class TryCode(Code):
         except GeneratorExit:
             raise
         except asyncio.CancelledError:
-            # Neither an error nor a `return` in here may take the place of an interrupt.
+            # Neither an error nor a `return` in here may replace an interrupt.
             with contextlib.suppress(RunError, ControlFlow):
                 await call(self._finally(s))
             raise
@@ -54,7 +54,7 @@ class TryCode(Code):
         return value
 
     async def _previewed(self, s: ProgramContext) -> Value:
-        """All parts, one after the other."""
+        """Run all parts in sequence, for a preview."""
         await call(self.body.run(s))
         if self.catch is not None:
             outer, name = s.temps, self.node.catch.name
@@ -94,7 +94,7 @@ class TryCode(Code):
             s.temps, s.catching = temps, before
 
     def _temp(self, s: ProgramContext, name: tree.Name, caught: ErrorValue) -> Temp:
-        """A catch variable is kept like a binding (7.4), unless a variable of that name has the place already."""
+        """Return the catch variable. It is stored like a binding (7.4), unless a variable already has that name."""
         if s.find(name.id) is not None:
             return Temp(caught, "catch variable")
         key = s.key(name.id)
@@ -124,7 +124,7 @@ class ThrowStep(Step):
         if s.run.is_script:
             raise thrown(s, await self._thrown(s))
         if isinstance(self.node.value, tree.Text):
-            raise ThrowError(await render(s, self.node.value))  # shows what it inserts, so that half a value will do
+            raise ThrowError(await render(s, self.node.value))  # the message only shows values, so cut ones will do
         value = await value_of(self.code, s)
         if isinstance(value, ErrorValue):
             raise value.error.with_traceback(None)
@@ -137,8 +137,8 @@ class ThrowStep(Step):
 
 
 def thrown(s: ProgramContext, value: Value) -> RunError:
-    """The error that `throw` raises in ProseScript (prose-md.md 3.11): an error value again, else a `ThrowError` with
-    the fields of an object, and with the `name` of the declared error that it is."""
+    """Return the error that `throw` raises in ProseScript (prose-md.md 3.11): the error of an error value, else a
+    `ThrowError` with the fields of an object, and with the `name` of a matching declared error."""
     if isinstance(value, ErrorValue):
         return value.error.with_traceback(None)
     fields = dict(value) if isinstance(value, dict) else {}
