@@ -1,7 +1,7 @@
 """Agent calls: ``@agent `template`(input, options)`` (docs/reference/vvm.md 6.4, 6.5, 7.3).
 
-A call that fails gives an error value; only errors of the program itself raise, and a missing person or provider (A23).
-With memory, the memory is the call's own from before the first attempt until its patch is kept.
+A failed call returns an error value. Only errors of the program itself raise, and a missing person or provider (A23).
+The memory of an agent is locked for a call from before its first attempt until its patch is kept.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ from prose_kernel.runtime.typed_answers import WrongAnswer, require_schema
 from prose_kernel.runtime.values import Value
 
 ANSWER: Final = Kind("answer", lambda _: 0)
-"""Files of answers, numbered over all modules of a run. Numbers of branches may leave gaps."""
+"""Numbers files of answers, over all modules of a run. With branches there may be gaps."""
 
 SUMMARY: Final = 500
 SENTENCES: Final = 3
-"""The maximum length of a summary."""
+"""The maximum length of a summary, in characters and sentences."""
 _SMALL: Final = 1_000_000
-"""Characters of an answer whose file is surely small enough to be read again."""
+"""The characters of an answer whose file is surely small enough to be read again."""
 
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+")
 _SUMMARY: Final = re.compile(r"(?mi)^[ \t>*_`-]*Summary[*_`]*:[*_`]*[ \t]*(.*(?:\n[ \t]*\S.*)*)")
@@ -87,7 +87,7 @@ _CONFIRMED: Final = re.compile(r"(?mi)^[ \t>*_`-]*Binding written[*_`]*:")
 
 
 class Options(Struct, frozen=True):
-    """The message of a call besides its input (6.5)."""
+    """The options of a call (6.5)."""
 
     retry: int = 0
     timeout: str | None = None
@@ -97,7 +97,7 @@ class Options(Struct, frozen=True):
 
     @classmethod
     def of(cls, s: Context, node: tree.AgentCall, given: Mapping[str, Value]) -> Options:
-        """The checked options; unknown ones are ignored. Raises R212."""
+        """Return the checked options without unknown ones. Raises R212."""
         for name, value in given.items():
             if (fault := option_fault(name, value)) is not None:
                 at = next(option for option in reversed(node.options) if option.name == name)
@@ -106,7 +106,7 @@ class Options(Struct, frozen=True):
 
 
 class AgentTask(Struct, frozen=True):
-    """A call of an agent of VVM with everything computed: what is left is to ask."""
+    """A call of a VVM agent with all its values computed, ready to be made."""
 
     agent: ConfiguredAgent
     text: str
@@ -145,7 +145,7 @@ class AgentCallCode(Code):
         text = self.template.render(s, value).text
         given = given_of(s, node, value)
         s.require_open()
-        if s.cancellation.stopped:  # a sibling branch of another language has ended the race
+        if s.cancellation.stopped:  # a sibling branch in another language has ended the race
             return error_value("cancelled", "the call was cancelled")
         if not isinstance(agent, ConfiguredAgent):
             return await _ask_other(s, node, agent, text, value, options, bound_to)
@@ -159,7 +159,7 @@ class AgentCallCode(Code):
 
 
 async def _output(s: Context, node: Node, agent: ConfiguredAgent) -> Schema | None:
-    """The type of the answer by the agent's `output`. Raises R214 for a file with an unusable schema."""
+    """Return the schema of the answer from the agent's `output`. Raises R214 for a file with an unusable schema."""
     stated = agent.configuration.get(OUTPUT)
     if stated is None:
         return None
@@ -183,13 +183,13 @@ async def _output(s: Context, node: Node, agent: ConfiguredAgent) -> Schema | No
 
 
 def _target_of(s: Context, node: tree.AgentCall) -> str | None:
-    """The name that takes the answer: only where the call is the whole text after its `=` (R5)."""
+    """Return the name that takes the answer, if the call is all of an assignment's right side (R5), else None."""
     statement = s.statement
     return statement.target.id if isinstance(statement, tree.Assign) and statement.value is node else None
 
 
 def given_of(s: ExecutionContext, node: Node, value: Value) -> Given | None:
-    """The input as a separate channel; None for unit. Raises R211."""
+    """Return the input as a separate channel; None for unit. Raises R211."""
     if value is None:
         return None
     try:
@@ -202,7 +202,7 @@ def given_of(s: ExecutionContext, node: Node, value: Value) -> Given | None:
 
 
 def _references(value: Value) -> Iterator[str]:
-    """The paths of the refs in a value, at any depth."""
+    """Yield the paths of the refs in a value, at any depth."""
     agenda: list[Any] = [value]
     while agenda:
         part = agenda.pop()
@@ -218,14 +218,14 @@ def _references(value: Value) -> Iterator[str]:
 
 
 def error_value(kind: str, message: str, data: Mapping[str, Value] | None = None) -> dict[str, Value]:
-    """The canonical shape (3.3)."""
+    """Return an error value in its canonical form (3.3)."""
     fields: dict[str, Value] = {"kind": kind, "message": message}
     return {"error": {**fields, "data": dict(data)} if data else fields}
 
 
 def _value(s: Context, node: Node, ended: Success | Failure) -> Value:
-    """The result of a call: its answer, or an error value. Raises if no one can answer (A23), and for a spent
-    budget."""
+    """Return the result of a call: its answer, or an error value. Raises an error if no one can answer (A23), or if a
+    budget is spent."""
     if isinstance(ended, Success):
         return ended.value
     if ended.error.no_answer or isinstance(ended.error, BudgetSpent):
@@ -235,7 +235,7 @@ def _value(s: Context, node: Node, ended: Success | Failure) -> Value:
 
 
 def failure_of(ended: Failure) -> tuple[str, Mapping[str, Value]]:
-    """The kind of a failure, and its details (3.3)."""
+    """Return the kind of a failure and its details (3.3)."""
     error = ended.error
     match ended.cause:
         case _ if isinstance(error, SessionTimeout):
@@ -259,15 +259,15 @@ def failure_of(ended: Failure) -> tuple[str, Mapping[str, Value]]:
 
 
 def _refused(kind: str, message: str, data: Mapping[str, Value]) -> Failure:
-    """A call that has failed before its first attempt."""
+    """Return the failure of a call before its first attempt."""
     return Failure(SessionError(message, details={"kind": kind, "data": dict(data)}))
 
 
-# ---------------------------------------------------------------- asking
+# ---------------------------------------------------------------- making calls
 
 
 async def run_task(s: Context, node: Node, task: AgentTask) -> Success | Failure:
-    """Ask the agent: memory, binding, attempts, and the memory again (6.4, steps 5 to 9)."""
+    """Make the call: memory, binding, attempts, and the memory again (6.4, steps 5 to 9)."""
     at = s.at("session")
     if task.given is not None and len(task.given.text) > s.run.longest_input:
         size = f"{len(task.given.text):,} characters; at most {s.run.longest_input:,} can be passed"
@@ -281,8 +281,8 @@ async def run_task(s: Context, node: Node, task: AgentTask) -> Success | Failure
 
 
 class _RecordedMemory:
-    """The memory of a call in a run that is resumed: its text is the recorded one. It is opened again only when the
-    call has not been finished then."""
+    """The memory of a call in a resumed run, with its recorded text. It is opened again only if the call was not
+    finished before."""
 
     def __init__(self, prelude: str, take: Callable[[], Awaitable[OpenMemory]]) -> None:
         self.prelude = prelude
@@ -296,13 +296,13 @@ class _RecordedMemory:
         return await memory.keep(patches)
 
     def close(self) -> None:
-        """Close the memory; the caller that opened it does this."""
+        """Do nothing: the caller that opened the memory closes it."""
 
 
 async def open_memory(
     s: ExecutionContext, request: MemoryRequest, take: Callable[[], Awaitable[OpenMemory]]
 ) -> OpenMemory:
-    """Lock a memory and read it; when the run is resumed, what was read then."""
+    """Lock a memory and read it. A resumed run gets the recorded text."""
     opened: list[OpenMemory] = []
 
     async def ask() -> str:
@@ -315,7 +315,7 @@ async def open_memory(
 
 @contextlib.asynccontextmanager
 async def _memory(s: Context, binding: MemoryBinding, task: AgentTask, at: str) -> AsyncIterator[OpenMemory | Failure]:
-    """The memory of a call while it is the call's own, or why it cannot be."""
+    """Yield the locked memory of a call, or the failure to lock it."""
     memories = s.host.ports.memories
     if memories is None:
         yield _refused("rejected", f"the memory '{binding.key}' cannot be used here", {"permanent": True})
@@ -326,7 +326,7 @@ async def _memory(s: Context, binding: MemoryBinding, task: AgentTask, at: str) 
     async def take() -> OpenMemory:
         nonlocal opened
         opened = await port.open(binding, _mode(task))
-        return opened  # closed below also when the branch is cancelled before it has its turn again
+        return opened  # closed below, even if the branch is cancelled before it gets its turn
 
     try:
         try:
@@ -344,7 +344,7 @@ async def _memory(s: Context, binding: MemoryBinding, task: AgentTask, at: str) 
 async def _attempts(
     s: Context, node: Node, task: AgentTask, at: str, memory: OpenMemory | Failure | None = None
 ) -> Success | Failure:
-    """The attempts with their number and their traces; a call that has failed already makes none."""
+    """Make the attempts, with a number and a file for the answer. A call that has failed already makes none."""
     answers = s.host.ports.answers
     target = answers.target(s.numbers.next(ANSWER)) if answers is not None else None
     prelude = "" if memory is None or isinstance(memory, Failure) else memory.prelude
@@ -366,7 +366,7 @@ async def _attempts(
 
 
 async def _keep(s: Context, node: Node, task: AgentTask, at: str, memory: OpenMemory, patches: tuple[str, ...]) -> None:
-    """Apply the patch of an answer. Its errors are reported and change nothing (M5, M8)."""
+    """Apply the patch of an answer. Its errors cause warnings and change nothing (M5, M8)."""
     request = MemoryRequest(task.agent.name, "keep", f"{at}/k")
     reason = cast("type[str | None]", str | None)
     why = await s.ask(request, reason, lambda: memory.keep(patches), also=patches)
@@ -377,7 +377,7 @@ async def _keep(s: Context, node: Node, task: AgentTask, at: str, memory: OpenMe
 
 
 def memory_binding(task: AgentTask) -> MemoryBinding | None:
-    """The memory that a call works with; None when its agent has none, or it is `fresh`."""
+    """Return the memory that a call uses; None if its agent has none, or for the mode `fresh`."""
     memory = task.agent.configuration.get("memory")
     if memory is None or task.options.memory_mode == "fresh":
         return None
@@ -395,7 +395,7 @@ def request_of(s: Context, task: AgentTask, at: str, prelude: str, target: Targe
     if allowed is not None:
         allowed = _permissions(permissions(allowed))
     elif target is not None:
-        allowed = {"write": ()}  # only its own binding (7.5)
+        allowed = {"write": ()}  # only the file of its answer (7.5)
     return SessionRequest(
         "call",
         task.text,
@@ -421,14 +421,14 @@ def request_of(s: Context, task: AgentTask, at: str, prelude: str, target: Targe
 
 
 def _tools(stated: object) -> tuple[str, ...]:
-    """The tools that a configuration names. `tools` is none of the language's keys, so anything else means nothing."""
+    """Return the tools that a configuration names. Other values are ignored: `tools` is no key of the language."""
     if isinstance(stated, list | tuple) and all(isinstance(name, str) for name in stated):
         return tuple(dict.fromkeys(stated))
     return ()
 
 
 def _permissions(stated: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
-    """A permission object in the words of the permissions room; unknown keys go along as text (6.2)."""
+    """Return a permission object in the form of the permissions of sessions. Unknown keys are passed as text (6.2)."""
     found: dict[str, str | tuple[str, ...]] = {}
     for key, value in stated.items():
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
@@ -439,7 +439,8 @@ def _permissions(stated: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
 
 
 async def previewed(s: Context, node: Node, task: AgentTask) -> SessionRequest:
-    """The request that a call would make now. Nothing is locked or made. Raises `RunError` for an unusable memory."""
+    """Return the request that a call would make now, without locks or files. Raises `RunError` for an unusable
+    memory."""
     prelude = ""
     binding, memories = memory_binding(task), s.host.ports.memories
     if binding is not None and memories is not None:
@@ -456,8 +457,8 @@ async def previewed(s: Context, node: Node, task: AgentTask) -> SessionRequest:
 
 
 class CallAttempts(SessionAttempts):
-    """The attempts at one call. `patches` are the memory patches of the answer; what is left of it is its value: text,
-    or a ref to the file that holds it."""
+    """The attempts at one call. `patches` are the memory patches of the answer. The rest of the answer is the value: a
+    text, or a ref to the file that contains it."""
 
     s: Context
 
@@ -471,10 +472,10 @@ class CallAttempts(SessionAttempts):
         self.patches: tuple[str, ...] = ()
 
     def target(self) -> Target | None:
-        return self._target if self.request.output is None else None  # the reply is the typed answer
+        return self._target if self.request.output is None else None  # a typed answer is always the reply
 
     def kept(self, result: SessionResult) -> SessionResult:
-        """The answer is not written down twice: the journal has the digest of the file that holds it."""
+        """Write the answer to its file, and return it without its text: the journal has the digest of the file."""
         answers, target = self.s.host.ports.answers, self._target
         if target is None or answers is None:
             return result
@@ -482,7 +483,7 @@ class CallAttempts(SessionAttempts):
         found = split(text or "")
         try:
             kept = self.fitting(structs.replace(result, text=found.visible)) or ""
-        except WrongAnswer:  # the next attempt is asked to correct it, and overwrites the file
+        except WrongAnswer:  # the next attempt corrects the answer and overwrites the file
             return result
         if kept.strip():
             try:
@@ -490,7 +491,7 @@ class CallAttempts(SessionAttempts):
                 written = kept if len(kept) <= _SMALL else answers.read(target) or ""  # too large a file is an error
                 file = target.name, digest(written)
                 return structs.replace(result, text=None, summary="", answer_file=file, patches=found.patches)
-            except StateError:  # the journal is the only place that may have it
+            except StateError:  # keep the text in the journal
                 pass
         return structs.replace(result, text=text)
 
@@ -501,7 +502,7 @@ class CallAttempts(SessionAttempts):
         return structs.replace(result, text=answers.read(target))
 
     def _recorded(self, file: tuple[str, str]) -> str:
-        """The answer that a journal refers to. Raises `ResumeMismatch` when it is not there any more."""
+        """Return the answer that a journal refers to. Raises `ResumeMismatch` if it is missing or has changed."""
         answers, target = self.s.host.ports.answers, self._target
         text = answers.read(target) if answers is not None and target is not None else None
         if text is None or digest(text) != file[1]:
@@ -522,7 +523,7 @@ class CallAttempts(SessionAttempts):
         return failure.retryable and not isinstance(failure, SessionCancelled)
 
     async def _attempt(self, request: SessionRequest) -> SessionResult:
-        """An answer without its patches: outer callers do not see them (6.6)."""
+        """Return an answer without its patches, which outer callers do not see (6.6)."""
         result = await super()._attempt(request)
         if result.answer_file is not None:
             self.patches = result.patches + split(result.reply or "").patches
@@ -561,26 +562,26 @@ def digest(text: str) -> str:
 
 
 def summary_of(result: SessionResult) -> str:
-    """The summary of a confirmation; without one the beginning of what was said, in the reply or else in the answer."""
+    """Return the summary in a confirmation, or else the beginning of the reply, or else of the answer."""
     reply = (result.reply or "").strip()
     found = _SUMMARY.search(reply) if _CONFIRMED.search(reply) else None
     return bounded(found[1] if found is not None and found[1].strip() else reply or result.text or "")
 
 
 def bounded(text: str) -> str:
-    """At most three sentences and 500 characters, on one line."""
+    """Return the beginning of a text on one line: at most three sentences and 500 characters."""
     line = " ".join(text[: 8 * SUMMARY].split()).strip("*_` ")
     line = " ".join(_SENTENCE.split(line, maxsplit=SENTENCES)[:SENTENCES])
     return clipped(line, SUMMARY, tidy=True)
 
 
-# ---------------------------------------------------------------- from and to other languages
+# ---------------------------------------------------------------- calls from and to other languages
 
 
 async def _ask_other(
     s: Context, node: tree.AgentCall, agent: Agent, text: str, value: Value, options: Options, bound_to: str | None
 ) -> Value:
-    """An agent of another language runs as its session; its failure becomes an error value here (13)."""
+    """Ask an agent of another language, which runs a session. A failure becomes an error value here (13)."""
     if s.host.preview is not None:
         return unknown(agent.name)
     backoff = "linear" if options.backoff == "fixed" else options.backoff
@@ -594,7 +595,7 @@ async def _ask_other(
 async def asked_from_outside(
     agent: ConfiguredAgent, caller: ExecutionContext, node: Node, asked: Asked
 ) -> Success | Failure:
-    """One call of an agent by another language; the caller's line of control continues here, and returns."""
+    """Call an agent for another language, in the caller's line of control."""
     run = agent.module.run
     s = Context(run, agent.module, caller.source, caller.cwd, caller.path).go_on_from(caller)
     agent.check(s, node)

@@ -20,7 +20,7 @@ from prose_kernel.runtime.shared_names import Agent, Asked
 from prose_kernel.runtime.values import LanguageValue, Value
 
 INLINE: Final = "inline"
-"""The name of an agent that has none."""
+"""The name of an inline agent."""
 
 
 DEEPEST: Final = 100
@@ -33,9 +33,9 @@ ASKED: Final[dict[str, AskedFromOutside]] = {}
 
 
 class ConfiguredAgent(Agent):
-    """An agent of VVM: its configuration as plain data, and the module that it comes from.
+    """A VVM agent: its configuration as plain data, and the module that it comes from.
 
-    A derived agent keeps the name of the one that it is derived from.
+    A derived agent keeps the name of its base.
     """
 
     __slots__ = ("configuration", "module")
@@ -48,11 +48,11 @@ class ConfiguredAgent(Agent):
         self.module = module
 
     def derived(self, overrides: Mapping[str, Value]) -> ConfiguredAgent:
-        """Objects are merged key by key, all else is replaced (6.3). What comes of it is checked when it is called."""
+        """Return a derived agent: objects are merged key by key, others replaced (6.3). A call checks the result."""
         return ConfiguredAgent(self.name, merged(self.configuration, overrides), self.module)
 
     def check(self, s: ExecutionContext, node: Node) -> None:
-        """Raises R214 for a configuration that cannot be right."""
+        """Raise R214 for an invalid configuration."""
         for fault in configuration_faults(self.configuration):
             raise raised(s, node, "R214", f"bad agent configuration: {fault}", hint=fault.accepted)
         agenda: list[tuple[str, Any, int]] = [(key, value, 0) for key, value in self.configuration.items()]
@@ -71,7 +71,7 @@ class ConfiguredAgent(Agent):
 
 
 def declare(s: Context, node: tree.AgentDeclaration) -> None:
-    """Hoist an agent. Its values are static: the checker has seen to that."""
+    """Hoist an agent. The checker has made sure that its values are static."""
     name = node.name.id
     configuration = {keyword.name: static_value(keyword.value) for keyword in node.keywords}
     s.module.declare(name, ConfiguredAgent(name, configuration, s.module))
@@ -85,7 +85,7 @@ HOISTED[tree.AgentDeclaration] = declare
 
 @expression(tree.AgentName)
 class AgentNameCode(Code):
-    """`@name`: an agent of the module, else the agent in that variable (A2)."""
+    """`@name`: an agent of the module, else the agent in the variable of that name (A2)."""
 
     def prepare(self, node: tree.AgentName) -> None:
         name, variable = node.id, reader(node.id, node)
@@ -104,7 +104,7 @@ def _agent(s: Context, node: Node, value: Value, what: str) -> Agent:
 
 
 class _Configured(Code):
-    """What makes an agent of keywords. `keys` are their names; of a keyword that is given twice the last one counts."""
+    """An expression that makes an agent. `keys` are the names of its keywords; the last of equal ones counts."""
 
     def prepare(self, node: tree.InlineAgent | tree.With) -> None:
         self.keys = tuple(keyword.name for keyword in node.keywords)

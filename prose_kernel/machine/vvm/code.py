@@ -1,10 +1,10 @@
-"""The compiler of VVM: its constructs register themselves here.
+"""The compiler of VVM, with which its constructs register.
 
-A body says how it was left: None at its end, else a `Leave`. So `break`, `continue` and `return` are plain results, no
-exceptions, and what leaves a `finally` takes the place of what was pending by being returned instead of it.
+Running a body returns None at its end, else a `Leave`. So `break`, `continue` and `return` are plain results instead of
+exceptions, and a statement that leaves a `finally` replaces the pending result by its own.
 
-Names are resolved when a body is compiled (4.2): `Scope` says which names are local to the function around
-it. Bodies are compiled when they first run, so each remembers its scope.
+Names are resolved when a body is compiled (4.2): a `Scope` has the local names of the function around it. Bodies are
+compiled when they first run, so each remembers its scope.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ statement = COMPILER.statement
 compile_expression = COMPILER.compile_expression
 
 Left: TypeAlias = Any
-"""How a statement ended: None, or the `Leave` that ends the bodies around it too."""
+"""The result of a statement: None, or the `Leave` that also ends the bodies around it."""
 
 
 class Leave:
-    """`break`, `continue` or `return` on its way; `value` is what is returned."""
+    """A pending `break`, `continue` or `return`; `value` is the returned value."""
 
     __slots__ = ("how", "value")
 
@@ -57,7 +57,7 @@ class Scope:
         self.outer = outer
 
     def hops(self, name: str) -> int | None:
-        """How many functions outwards a name is local: 0 is this one. None when it belongs to the module."""
+        """Return how many functions outwards a name is local; 0 is this one. None if it belongs to the module."""
         scope: Scope | None = self
         number = 0
         while scope is not None:
@@ -68,7 +68,7 @@ class Scope:
 
 
 class _Compiling:
-    """The scope that is being compiled; None is the module."""
+    """The scope that is being compiled; None for the module."""
 
     scope: Scope | None = None
 
@@ -88,8 +88,8 @@ def within(scope: Scope | None) -> Iterator[None]:
 
 
 def local_names(node: tree.Def) -> frozenset[str]:
-    """The names that are local to a function (4.2): its parameters and whatever its body binds, nested functions'
-    bodies left aside."""
+    """Return the names that are local to a function (4.2): its parameters and the names bound in its body, without
+    bodies of nested functions."""
     return frozenset([*(parameter.id for parameter in node.parameters), *bound_names(node.body)])
 
 
@@ -97,10 +97,10 @@ def local_names(node: tree.Def) -> frozenset[str]:
 
 
 def awaited(code: Code, s: Any) -> Awaitable[Value]:
-    """The value of an expression that cannot be computed immediately.
+    """Return an awaitable for the value of an expression that cannot be computed immediately.
 
-    An expression that is not deep is awaited as Python awaits: the trampoline is for what nests without limit, and a
-    call passes through it once, where a body waits for a statement. That halves what a call costs.
+    Shallow expressions are awaited directly: the trampoline is only needed for unlimited nesting, and every call
+    already uses it once where a body waits for a statement. This halves the cost of a call.
     """
     return code.run(s) if code.depth < FLAT else call(code.run(s))
 
@@ -108,7 +108,7 @@ def awaited(code: Code, s: Any) -> Awaitable[Value]:
 class Step(compiled_code.Step):
     """A compiled statement, as part of a body. `nests` is true if it contains statements.
 
-    A statement that does something with the value of one expression has `code` for it, and `finish` for the rest.
+    A statement that processes the value of one expression has `code` for the expression, and `finish` for the rest.
     """
 
     nests = False
@@ -138,7 +138,7 @@ class Body(compiled_code.Body):
         return self._steps
 
     async def run(self, s: Any, breathes: bool = True) -> Left:
-        """Execute in order until a statement leaves."""
+        """Run the statements in order until one leaves the body."""
         host = s.host
         turns = host.scheduler
         for step in self.steps:
@@ -164,16 +164,16 @@ class Body(compiled_code.Body):
 
 
 async def run_body(body: Body, s: Any) -> Left:
-    """Execute a body, without a separate coroutine if nothing in it can wait."""
+    """Run a body, without a separate coroutine if nothing in it can wait."""
     ways = body.flat(s)
     return await call(body.stepped(s)) if ways is None else run_flat(ways, body, s)
 
 
 def run_flat(ways: Sequence[Now], body: Body, s: Any) -> Left:
-    """Execute a body without waiting."""
+    """Run a body without waiting."""
     at = 0
     try:
-        for at, way in enumerate(ways):  # noqa: B007 - the failing statement is found by it
+        for at, way in enumerate(ways):  # noqa: B007 - `at` is used after the loop
             left: Left = way(s)
             if left is not None:
                 return left
@@ -198,7 +198,7 @@ _FLAT_STATEMENTS: Final = (
 
 
 def may_be_flat(bodies: Sequence[Sequence[tree.Node]], deep: int = 0) -> bool:
-    """Whether it is worth to compile these bodies right away, because they may turn out to be computed immediately."""
+    """Return whether these bodies may be computable without waiting, so that they should be compiled now."""
     if deep > _DEEPEST:
         return False
     return all(
@@ -213,7 +213,7 @@ def _bodies(node: tree.If) -> list[Sequence[tree.Node]]:
 
 
 def flat_ways(body: Body) -> Callable[[Any], Left] | None:
-    """A body as one function, when none of its statements can wait."""
+    """Return a body as one function; None if a statement in it can wait."""
     ways = [step.now for step in body.steps if step.now is not None]
     if len(ways) < len(body.steps):
         return None

@@ -1,5 +1,5 @@
-"""The state of a running VVM program besides control: its modules, the function that runs, `it`, the error being
-handled."""
+"""The state of a running VVM program in addition to control: its modules, the running function, `it`, and the error
+that is being handled."""
 
 from __future__ import annotations
 
@@ -29,23 +29,24 @@ DEPTH: Final = 100
 """The default limit of nested calls."""
 
 LONGEST_INPUT: Final = 10_000_000
-"""Characters of an input, without a setting; a longer one is refused, never cut."""
+"""The default limit for the characters of an input. A longer input is refused, never cut."""
 
 CALL: Final = Kind("call", lambda _: 0)
-"""Calls of functions, numbered for events."""
+"""Numbers the calls of functions, for events."""
 
 LIBRARY: Final[dict[str, Value]] = {}
-"""The standard library (5), filled by its module."""
+"""The standard library (5), filled by `library.py`."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Module:
     """The scope of one file, or of a notebook's cells: its variables and functions, its agents, its skills.
 
-    `written` says for each name bound here which statement made its value. `defined` are the functions of `def`
-    statements. `foreign` holds bindings of another language, in its values, until they are first read here.
-    `publisher` is set for the root of a run, whose names other languages see. `declarations` are where its own agents
-    are declared.
+    - `foreign`: values bound by another language, unconverted until they are first read here
+    - `declarations`: the places where its own agents are declared
+    - `written`: for each name, the statement that bound its value
+    - `defined`: the functions of `def` statements
+    - `publisher`: set for the root of a run, whose names other languages see
     """
 
     run: VvmRun
@@ -61,7 +62,7 @@ class Module:
     publisher: Callable[[str, Value], None] | None = None
 
     def bind(self, name: str, value: Value, source: Source, node: Node) -> None:
-        """Give a variable of the module its value; another language in the run hears of it."""
+        """Bind a variable of the module, and publish it to the other languages of the run."""
         self.table[name] = value
         self.written[name] = (source, node)
         if self.foreign:
@@ -70,7 +71,7 @@ class Module:
             self.publisher(name, value)
 
     def adopt(self, name: str, value: Value) -> None:
-        """Another language has bound a name (13). A session's reply is read only when the name is."""
+        """Bind a name that another language has bound (13). A session's reply is read only when the name is."""
         if isinstance(value, Agent):
             self.agents[name] = value
             self.declarations.pop(name, None)
@@ -81,22 +82,22 @@ class Module:
         self.foreign[name] = value
 
     def find(self, name: str) -> Value:
-        """The value of a variable of the module. Raises `KeyError`."""
+        """Return the value of a variable of the module. Raises `KeyError`."""
         if name in self.foreign and name not in self.table:
             self.table[name] = adopted(self.foreign[name], refs=self.run.refs)
         return self.table[name]
 
     def declare(self, name: str, agent: Agent) -> None:
-        """Give an agent its name; another language in the run hears of it."""
+        """Declare an agent, and publish it to the other languages of the run."""
         self.agents[name] = agent
         if self.publisher is not None:
             self.publisher(name, agent)
 
 
 class VvmRun(Run):
-    """The run of a program with all its modules: `root` is the program's own, `modules` those that it has imported.
+    """The run of a program with all its modules: `root` is the program's own, `modules` are the imported ones.
 
-    `depth` limits calls inside calls, `longest_input` the characters that an agent is passed.
+    `depth` limits nested calls, `longest_input` the characters of an agent's input.
     """
 
     def __init__(self, host: Host, store: Store, name: str, program: tuple[str, ...] = ()) -> None:
@@ -105,7 +106,7 @@ class VvmRun(Run):
         self.longest_input = LONGEST_INPUT
         self.root = Module(self)
         self.root.publisher = self.publish
-        self.hidden: set[str] = set()  # names of another language that cannot be spelled here
+        self.hidden: set[str] = set()  # names of another language that are not valid here
         self.modules: dict[modules.Module, Module] = {}
         self.supplied: Mapping[str, Value] = {}
 
@@ -117,7 +118,7 @@ class VvmRun(Run):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Frame:
-    """One running function: its local names, the frame that its closure refers to, and its caller."""
+    """One running function: its local names, the frame that its closure refers to, and its caller's frame."""
 
     function: UserFunction
     table: dict[str, Value]
@@ -129,8 +130,8 @@ class Frame:
 class Context(ExecutionContext):
     """One line of control in a VVM program.
 
-    `table` holds the names that a binding goes to: those of `frame`, the running function, or of `module` at its top
-    level. `handling` is the error whose `except` body lexically encloses the running statement.
+    `table` is the scope for bindings: the names of `frame`, the running function, or of `module` at its top level.
+    `handling` is the error whose `except` body lexically encloses the running statement.
     """
 
     __slots__ = ("depth", "frame", "handling", "it", "module", "table")
@@ -156,7 +157,7 @@ class Context(ExecutionContext):
         return inner
 
     def wrong_value(self, message: str, hint: str) -> RunError:
-        """The error for a value that the program may not make."""
+        """Return the error for a value that the program may not build."""
         return VvmRaise(message, code="R205", hint=hint)
 
     # ------------------------------------------------------------ names
@@ -176,12 +177,12 @@ class Context(ExecutionContext):
             self.table[name] = value
         if listeners:
             place = self.place(node)
-            # a name of a function, or of an imported module, is not that name of the program
+            # names of functions and imported modules are not names of the program, so they need another key
             key, looped = Key(name, place.depth or None), bool(host.loops)
             self.emit(Bound(place, name, "let", value, key, previous=previous, looped=looped))
 
     def require_free(self, name: str, node: Node) -> None:
-        """Raise R221 for a name that another language has bound for good: a const, an input (13)."""
+        """Raise R221 for a name that another language has fixed: a const, an input (13)."""
         if self.module is not self.run.root or self.run.member is None:
             return
         why = self.host.names.fixed(self.run.member, name)
@@ -191,13 +192,13 @@ class Context(ExecutionContext):
     # ------------------------------------------------------------ events and errors
 
     def place(self, node: Node) -> Place:
-        """Return the place of a node. Statements of an imported module count as one level deeper while it is loaded:
-        its names are not those of the program."""
+        """Return the place of a node. Statements of an imported module count as one level deeper while it is loaded,
+        because its names are not names of the program."""
         function = self.frame.function.name if self.frame is not None else None
         return self._place(node, self.depth or int(self.module is not self.run.root), None, function)
 
     def stack_lines(self) -> tuple[str, ...]:
-        """One line for each function on the way here, innermost first."""
+        """Return one line for each function call that led here, innermost first."""
         frames: list[Frame] = []
         frame = self.frame
         while frame is not None:
@@ -216,8 +217,8 @@ def _stack_line(frame: Frame) -> str:
 
 
 def reader(name: str, node: Node) -> Now:
-    """The reader of a variable at the compiler's current place (4.2); `node` is the place at which an unbound one is
-    reported."""
+    """Return a function that reads a variable in the scope that is being compiled (4.2). `node` is the place for the
+    error about an unbound name."""
     scope = current_scope()
     hops = scope.hops(name) if scope is not None else None
 
@@ -256,7 +257,7 @@ def reader(name: str, node: Node) -> Now:
 
 
 def beyond(s: Context, name: str, node: Node) -> Value:
-    """The meaning of a name without a variable: the standard library, then a declared agent (4.2)."""
+    """Return the meaning of a name without a variable: a standard function, else a declared agent (4.2)."""
     if name in s.module.foreign:
         return s.module.find(name)
     found = LIBRARY.get(name)

@@ -79,7 +79,7 @@ class IndexCode(Code):
 
 
 def member(s: Context, node: tree.Node, value: Value, name: str) -> Value:
-    """`value.name`. Raises R209, R210."""
+    """Return `value.name`. Raises R209, R210."""
     if type(value) is dict and name in value:
         return value[name]
     found = _viewed(s, node, value)
@@ -99,7 +99,7 @@ def member(s: Context, node: tree.Node, value: Value, name: str) -> Value:
 
 
 def index(s: Context, node: tree.Node, value: Value, at: Value) -> Value:
-    """`value[at]`. Raises R209, R210."""
+    """Return `value[at]`. Raises R209, R210."""
     if type(at) is str:
         return member(s, node, value, at)
     found = _viewed(s, node, value)
@@ -117,7 +117,7 @@ def index(s: Context, node: tree.Node, value: Value, at: Value) -> Value:
 
 
 def _viewed(s: Context, node: tree.Node, value: Value) -> Any:
-    """The value whose members are read: of a string the JSON in it (V2)."""
+    """Return the value whose members are read: for a string the JSON in it (V2)."""
     if type(value) is not str:
         return value
     found = json_view(value)
@@ -130,12 +130,12 @@ def _viewed(s: Context, node: tree.Node, value: Value) -> Any:
 
 
 def _is_open(s: Context, value: Value) -> bool:
-    """Whether a preview does not know a value yet."""
+    """Return whether a value is unknown in a preview."""
     return s.host.preview is not None and type(value) is str and s.host.preview.instead(value) is not None
 
 
 def without(s: Context, error: RunError, *values: Value) -> Value:
-    """Raise the error; in a preview with an unknown value, return the placeholder of the result."""
+    """Raise the error. In a preview with an unknown value, return a placeholder instead."""
     instead: Value = s.host.preview.instead(*values) if s.host.preview is not None else None
     if instead is None:
         raise error.with_traceback(None) from None
@@ -168,7 +168,7 @@ for _binary in (tree.Compare, tree.Sum):
 
 
 def boolean(s: Context, node: tree.Node, value: Value) -> bool:
-    """The value of a condition. Raises R203 at the expression whose value it is."""
+    """Return the value of a condition. Raises R203 at its expression if it isn't a boolean."""
     if value is True or value is False:
         return value
     raise raised(s, node, "R203", f"condition is not a boolean: {a_type_of(value)}")
@@ -189,7 +189,7 @@ class NotCode(Code):
 
 @expression(tree.Logical, lambda node: (node.left, node.right))
 class LogicalCode(Code):
-    """`and`, `or`: an operand on the right that is not needed is not evaluated, nor checked."""
+    """`and`, `or`: a right operand that is not needed is neither evaluated nor checked."""
 
     def prepare(self, node: tree.Logical) -> None:
         self.logical = True

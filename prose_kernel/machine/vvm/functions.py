@@ -1,7 +1,7 @@
 """Functions: closures by reference, calls, the depth limit (docs/reference/vvm.md 4.12).
 
-A call swaps what belongs to a function in the context (its names, module, source) and gives it back on every way out,
-so that one line of control stays one context however deep it is in calls.
+A call replaces the function-specific parts of the context (its names, module, source) and always restores them, so that
+one line of control uses one context, however deep its calls are nested.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LANGUAGE: Final = "vvm"
 
 
 class FunctionCode:
-    """A `def`, compiled at its place: all its closures share this."""
+    """A compiled `def`, shared by all its closures."""
 
     __slots__ = ("body", "node", "parameters", "scope")
 
@@ -57,7 +57,7 @@ class FunctionCode:
 
 
 class UserFunction(Function):
-    """A function of the program: its code, and the names around it as they will be when it is called."""
+    """A function of the program: its code, and the enclosing names with their values at the time of a call."""
 
     __slots__ = ("code", "module", "outer", "source")
 
@@ -77,7 +77,7 @@ class UserFunction(Function):
 async def from_outside(
     module: Module, function: Value, caller: ExecutionContext, node: Node, arguments: Sequence[Value]
 ) -> Value:
-    """Call a function from another language: the caller's line of control continues in it and returns."""
+    """Call a function from another language, in the caller's line of control."""
     if caller.host.preview is not None:
         return unknown(str(getattr(function, "name", "function")))
     run = module.run
@@ -93,7 +93,7 @@ async def from_outside(
 async def apply(
     s: Context, node: Node, function: Value, arguments: Sequence[Value], keywords: Mapping[str, Value] | None = None
 ) -> Value:
-    """Call any function with these arguments. `node` is the call. Raises R207, R208, R218 and what the body raises."""
+    """Call any function. `node` is the call. Raises R207, R208, R218, and the errors of the body."""
     if isinstance(function, UserFunction):
         code = function.code
         if keywords or len(arguments) != len(code.parameters):
@@ -109,13 +109,13 @@ async def apply(
         if keywords:
             message = f"bad arguments to {function.name}: a function of another language takes no keywords"
             raise raised(s, node, "R208", message)
-        bound_arguments(s, node, function.name, function.parameters, arguments, {})  # as many as it wants
+        bound_arguments(s, node, function.name, function.parameters, arguments, {})  # checks their number
         return adopted(await call(function.invoke(s, node, arguments)), refs=s.run.refs)
     raise raised(s, node, "R207", f"not callable: {a_type_of(function)}")
 
 
 async def enter(s: Context, node: Node, function: UserFunction, table: dict[str, Value]) -> Value:
-    """Run a function's body with its parameters bound; what it returns, or unit."""
+    """Run a function's body with its parameters bound. Returns its result, or unit."""
     if s.depth >= s.run.depth:
         hint = f"{s.run.depth} calls are nested; `[vvm] depth` in prose.toml allows more"
         raise raised(s, node, "R218", f"recursion limit: {function.name} is called too deeply", hint=hint)
@@ -139,7 +139,7 @@ async def enter(s: Context, node: Node, function: UserFunction, table: dict[str,
         ways = body.flat(s)
         left: Left = await body.stepped(s) if ways is None else run_flat(ways, body, s)
     except RunError as error:
-        error.__traceback__ = None  # a deep recursion must not leave a trace as long as itself
+        error.__traceback__ = None  # otherwise a deep recursion would leave an equally long traceback
         raise
     finally:
         s.frame, s.table, s.module, s.source, s.statement, s.handling = outer
@@ -163,7 +163,7 @@ def bound_arguments(
     keywords: Mapping[str, Value],
     optional: int = 0,
 ) -> dict[str, Value]:
-    """The parameters with their values, in their order; the last `optional` ones may be missing. Raises R208."""
+    """Return the parameters in order with their values; the last `optional` ones may be missing. Raises R208."""
     problem = misfit(parameters, len(arguments), keywords, optional)
     if problem is not None:
         hint = f"{name}({', '.join(parameters)})"
@@ -178,9 +178,9 @@ Bound = dict[str, Value]
 
 
 class LibraryFunction(Function):
-    """A function of the standard library. `work` gets its checked arguments; with `at_once` it cannot wait.
+    """A function of the standard library. Its checked arguments are passed to `at_once`, which never waits, or `work`.
 
-    `computes` is true if its result is computed from its arguments, not merely built of them.
+    `computes` is true if the result is computed from the arguments, instead of only built from them.
     """
 
     __slots__ = ("at_once", "optional", "work")
@@ -247,7 +247,7 @@ class CallCode(Code):
 
 @statement(tree.Def)
 class DefStep(Step):
-    """A nested `def`: it binds a closure when it is reached. Those of a module are hoisted (9.2)."""
+    """A nested `def`, which binds a closure when it is reached. Functions of a module are hoisted (9.2)."""
 
     def prepare(self, node: tree.Def) -> None:
         code = FunctionCode(node)

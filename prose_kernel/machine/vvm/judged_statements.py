@@ -1,4 +1,4 @@
-"""`match`, `choose`, `constrain`: the statements whose way the judge decides (docs/reference/vvm.md 4.7 to 4.9)."""
+"""`match`, `choose`, `constrain`: statements that the judge decides (docs/reference/vvm.md 4.7 to 4.9)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MatchStep(Step):
             s.it = outer
 
     async def _previewed(self, s: Context, value: Value) -> Left:
-        """The case that will run, if the value decides it; else all possible ones."""
+        """Run the case that will run, if the value decides it; otherwise all possible ones."""
         preview = s.host.preview
         open_value = preview.instead(value) is not None
         possible: list[Body] = []
@@ -114,7 +114,7 @@ class ChooseStep(Step):
 
 @statement(tree.Constrain)
 class ConstrainStep(Step):
-    """Judges every requirement; a value that violates one becomes an error value. Nothing is ever tried again (S6)."""
+    """Judges every requirement. A value that violates one becomes an error value. Nothing is ever retried (S6)."""
 
     nests = True
 
@@ -156,7 +156,7 @@ class ConstrainStep(Step):
 
 
 def check_bound(s: Context, node: tree.Node, name: str, value: Value) -> None:
-    """A computed bound of `constrain`. Raises R212; a bound that is not known is ignored."""
+    """Check a computed bound of `constrain`. Raises R212; unknown bounds are ignored."""
     fault = bound_fault(name, value)
     if fault is not None:
         raise raised(s, node, "R212", f"bad option: {fault}", hint=fault.accepted)

@@ -1,4 +1,4 @@
-"""Requests to the judge (docs/reference/vvm.md 4.6 to 4.9): one criterion, and the one value that it is about."""
+"""Requests to the judge (docs/reference/vvm.md 4.6 to 4.9): one criterion, about one value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from prose_kernel.runtime.values import LONGEST_TEXT, Value
 
 
 class TemplateCode:
-    """A template, compiled at its place: `render` inserts the values (1.6, 3.7)."""
+    """A template, compiled in its scope. `render` inserts the values (1.6, 3.7)."""
 
     __slots__ = ("_heads", "node")
 
@@ -33,7 +33,7 @@ class TemplateCode:
         ]
 
     def render(self, s: Context, given: Value) -> Rendered:
-        """The text; `given` is the primary input. Raises R201, R202, R209 to R211."""
+        """Return the text; `given` is the primary input. Raises R201, R202, R209 to R211."""
         text: list[str] = []
         written: list[str] = []
         found: dict[str, str] = {}
@@ -59,11 +59,11 @@ class TemplateCode:
         return Rendered(whole, "".join(written), tuple(found.items())) if found else Rendered(whole)
 
 
-# ---------------------------------------------------------------- asking
+# ---------------------------------------------------------------- requests
 
 
 def _request(s: Context, node: tree.Node, criterion: Rendered, value: Value) -> JudgeRequest:
-    """The question. Raises R211 before any request."""
+    """Return the question to the judge. Raises R211."""
     try:
         subject = input_text(value)
         if type(value) is dict and is_ref(value):
@@ -85,7 +85,7 @@ def _request(s: Context, node: tree.Node, criterion: Rendered, value: Value) -> 
 
 
 def _failed(s: Context, node: tree.Node, error: Undecided) -> RunError:
-    """A judge that broke down raises; that there is none ends the run (A23)."""
+    """Return the error for a failed judge, which can be caught, or for a missing one, which ends the run (A23)."""
     if error.failed:
         return raised(s, node, "R217", f"judgement failed: {error}", hint=error.hint)
     return located(s, JudgeError(str(error), hint=error.hint, no_answer=True), node)
@@ -100,8 +100,8 @@ def _emit_judged(s: Context, node: tree.Node, request: JudgeRequest, answer: Val
 async def decide(
     s: Context, node: tree.Node, criterion: Rendered, value: Value, after: Sequence[Rendered] = (), sure: bool = True
 ) -> bool:
-    """Whether a value meets a criterion; uncertain is no. `after` are the criteria that are asked next about the same
-    value: for `sure`, or if this one is not met."""
+    """Return whether a value meets a criterion; uncertain counts as no. `after` are the next criteria about the same
+    value; they follow in any case (`sure`), or only if this one is not met."""
     request = _request(s, node, criterion, value)
     if after:
         following = (
@@ -119,7 +119,7 @@ async def decide(
 
 
 async def pick(s: Context, node: tree.Node, criterion: Rendered, value: Value, labels: tuple[str, ...]) -> str:
-    """The label that the judge picks for a value; the first one when its answer is none of them (S5)."""
+    """Return the label that the judge picks for a value, or the first label after an unknown answer (S5)."""
     request = _request(s, node, criterion, value)
     await s.flush()
     try:
@@ -132,7 +132,7 @@ async def pick(s: Context, node: tree.Node, criterion: Rendered, value: Value, l
 
 
 def rendered_ahead(s: Context, value: Value, templates: Sequence[TemplateCode | None]) -> list[Rendered]:
-    """The criteria that come next, up to the first that is something else or whose values are not there."""
+    """Render the next criteria, up to the first pattern of another kind, or the first with unavailable values."""
     found: list[Rendered] = []
     for template in templates:
         if template is None:
@@ -140,7 +140,7 @@ def rendered_ahead(s: Context, value: Value, templates: Sequence[TemplateCode | 
         try:
             found.append(template.render(s, value))
         except (ProseError, VvmRaise):
-            break  # reported in its turn
+            break  # reported when the criterion itself is judged
     return found
 
 
@@ -156,7 +156,7 @@ class PredicateCode(Code):
 
 
 async def scrutinee(s: Context, code: Code) -> Value:
-    """The value that a statement is about."""
+    """Return the value that a statement is about."""
     if s.host.preview is not None:
         looked: Value = await s.host.preview.value(s, code, "value")
         return looked

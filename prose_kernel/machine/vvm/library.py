@@ -30,7 +30,7 @@ from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
 LONGEST_RANGE: Final = 10_000_000
-"""Items of a range: one whose list does not fit into memory would end the kernel, not the program."""
+"""The most items of a range. A list that does not fit into memory would end the kernel, not only the program."""
 
 # ---------------------------------------------------------------- plain functions
 
@@ -60,7 +60,7 @@ def _whole(s: Context, node: Node, function: str, name: str, value: Value) -> in
 
 
 def _perm(s: Context, node: Node, given: Bound) -> Value:
-    """All five keys; what is not given is denied (6.2)."""
+    """Return all five keys; missing ones are denied (6.2)."""
     made = permissions(given)
     for key in PERMISSION_LISTS:
         value = made[key]
@@ -93,7 +93,7 @@ class _Perm(LibraryFunction):
 
 
 class _Pack(LibraryFunction):
-    """`pack` makes an object of whatever keywords; a positional argument is a bare name, which becomes the key."""
+    """`pack` builds an object from any keywords. A positional argument must be a plain name, which is its key."""
 
     __slots__ = ()
 
@@ -115,7 +115,7 @@ class _Pack(LibraryFunction):
 
 
 def _packed_names(node: Node) -> list[str] | None:
-    """The keys of the positional arguments of a direct `pack(…)`, None for any other call."""
+    """Return the keys of the positional arguments of a direct `pack(…)`; None for any other call."""
     if isinstance(node, tree.Call):
         if not isinstance(node.callee, tree.Name) or node.callee.id != "pack":
             return None
@@ -133,7 +133,7 @@ def _packed_name(node: tree.Node) -> str | None:
 
 
 def _items(s: Context, node: Node, function: str, given: Bound, callback: str) -> list[Value]:
-    """The checked list; the callback is checked too, also for an empty one (A23)."""
+    """Return the checked list. The callback is checked even if the list is empty (A23)."""
     items = given["items"]
     if s.host.preview is not None:
         items = s.host.preview.items(items, "item")
@@ -162,7 +162,7 @@ def _truth(s: Context, node: Node, function: str, name: str, value: Value) -> bo
 
 
 async def _each(operation: Literal["map", "filter"], callback: str, s: Context, node: Node, given: Bound) -> Value:
-    """`map` and `filter`: what the callback gives for the items, or the items for which it is true."""
+    """Run `map` or `filter`. Returns the callback's values, or the items for which it is true."""
     items = _items(s, node, operation, given, callback)
     found: list[Value] = []
     with Items(s, node, len(items)) as passes:
@@ -198,7 +198,7 @@ async def _reduce(s: Context, node: Node, given: Bound) -> Value:
 
 
 async def _refine(s: Context, node: Node, given: Bound) -> Value:
-    """The algorithm of the reference; error values are nothing special here (F6)."""
+    """Run the algorithm of the reference. Error values have no special meaning here (F6)."""
     limit = _whole(s, node, "refine", "max", given["max"])
     if s.host.preview is not None:
         return await _refine_once(s, node, given)
@@ -216,7 +216,7 @@ async def _refine(s: Context, node: Node, given: Bound) -> Value:
 
 
 async def _refine_once(s: Context, node: Node, given: Bound) -> Value:
-    """One round, for a preview."""
+    """Run one round, for a preview."""
     await call(apply(s, node, given["done"], (given["seed"], 0)))
     await call(apply(s, node, given["step"], (given["seed"], 0)))
     return unknown("refine")
@@ -224,7 +224,7 @@ async def _refine_once(s: Context, node: Node, given: Bound) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class _NeverCancels:
-    """Every invocation is started and awaited, whatever becomes of the others."""
+    """A policy: every invocation is started and awaited, even if others fail."""
 
     strategy: Literal["all"] = "all"
     count: int | None = None
@@ -232,7 +232,8 @@ class _NeverCancels:
 
 
 async def _pmap(s: Context, node: Node, given: Bound) -> Value:
-    """Like `map`, side by side: the first raise by input order, else the first error value, else the list (F5)."""
+    """Like `map`, in parallel. Raises the first error by input order, else returns the first error value, else the list
+    (F5)."""
     items, function = _items(s, node, "pmap", given, "f"), given["f"]
 
     async def one(branch: Context, index: int) -> Value:

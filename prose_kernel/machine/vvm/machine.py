@@ -25,9 +25,9 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Machine(RuntimeMachine):
-    """One run of VVM, or what VVM has of a run of several languages.
+    """One run of VVM, or the VVM part of a run of several languages.
 
-    A file gives its exports as an object. After an interrupt nothing of the program runs any more, `finally` included.
+    The value of a file is an object of its exports. After an interrupt the program runs no further, not even `finally`.
     """
 
     new_run = VvmRun
@@ -47,10 +47,10 @@ class Machine(RuntimeMachine):
         return await preview(self._run, program, source, self.cwd)
 
     def limit(self, depth: int = DEPTH, longest_input: int = LONGEST_INPUT) -> None:
-        """Set the depth of nested calls (4.12), and the characters that the input of an agent call may have (6.5)."""
+        """Set the limits for nested calls (4.12), and for the characters in the input of an agent call (6.5)."""
         self._run.depth, self._run.longest_input = depth, longest_input
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ inspection
 
     def known(self) -> Known:
         root = self._run.root
@@ -87,7 +87,7 @@ class Machine(RuntimeMachine):
         for name, (source, span) in root.declarations.items():
             yield Definition("agent", name, source.slice(span), _agent_facts(root.agents[name]))
 
-    # ------------------------------------------------------------ other languages of the run
+    # ------------------------------------------------------------ sharing names with another language
 
     def adopt(self, name: str, value: Value) -> None:
         if _IDENTIFIER.fullmatch(name) and name not in RESERVED:
@@ -103,7 +103,7 @@ class Machine(RuntimeMachine):
 
 
 def _agent_facts(agent: Agent) -> dict[str, str]:
-    """Its model and prompt, as far as it has them, and whether it keeps a memory, and which."""
+    """Return the agent's model, prompt, tools and memory, as far as it has them."""
     configuration: Mapping[str, object] = getattr(agent, "configuration", {})
     facts = {key: str(configuration[key]) for key in ("model", "prompt") if configuration.get(key)}
     tools = configuration.get("tools")

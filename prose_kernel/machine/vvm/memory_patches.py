@@ -1,7 +1,7 @@
-"""The channel through which a session changes its agent's memory: fenced blocks tagged `vvm-memory` (6.6).
+"""Reads memory patches, with which a session changes its agent's memory: fenced blocks tagged `vvm-memory` (6.6).
 
-They are removed from every reply, also without a memory. A block inside another fenced block is an example,
-no patch; but a fence that is never closed hides none.
+They are removed from every reply, even without a memory. A block inside another fenced block is an example, not a
+patch; an unclosed fence does not hide any patch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 TAG: Final = "vvm-memory"
 UNTERMINATED: Final = "unterminated"
-"""Replaces a block whose fence is never closed. It isn't valid JSON, so it is discarded."""
+"""Replaces a block with an unclosed fence. It isn't valid JSON, so it is discarded."""
 
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 
@@ -38,7 +38,7 @@ def split(reply: str) -> Split:
     closing = _longest_closing(fences)
     kept: list[str] = []
     patches: list[str] = []
-    at, last = 0, 0  # `last`: how much was kept when the last patch was taken out
+    at, last = 0, 0  # `last`: the length of `kept` when the last patch was removed
     while at < len(lines):
         fence = fences[at]
         end = _end(fences, closing, at) if fence is not None else None
@@ -65,7 +65,7 @@ def _fence(line: str) -> _Fence | None:
 
 
 def _longest_closing(fences: list[_Fence | None]) -> list[dict[str, int]]:
-    """For each line the longest fence after it that could close one, by its mark: which avoids fruitless searches."""
+    """Return for each line the longest fence after it that could close one, by its mark, to avoid vain searches."""
     longest: dict[str, int] = {}
     found: list[dict[str, int]] = []
     for fence in reversed(fences):
@@ -76,7 +76,7 @@ def _longest_closing(fences: list[_Fence | None]) -> list[dict[str, int]]:
 
 
 def _end(fences: list[_Fence | None], closing: list[dict[str, int]], at: int) -> int | None:
-    """The line that closes the fence of a line."""
+    """Return the line that closes the fence of a line, or None."""
     fence = fences[at]
     if fence is None or closing[at].get(fence.mark, 0) < fence.length:
         return None

@@ -1,6 +1,6 @@
 """Equality, order and sums (docs/reference/vvm.md 3.2, 3.6), for values of any depth.
 
-Python's own `==` says `True == 1`, also inside containers, so only texts and numbers are left to it.
+Python's own `==` says `True == 1`, even inside containers, so it is only used for texts and numbers.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from prose_kernel.runtime.data_size import joined
 from prose_kernel.runtime.values import LONGEST_TEXT, LanguageValue, Value
 
 LONGEST_LIST: Final = 10_000_000
-"""Characters of a string and items of a list that `+` may make: what doubles in a loop would end the kernel, not the
-program."""
+"""The most items of a list that `+` may build. A value that doubles in a loop would otherwise exhaust the kernel's
+memory."""
 
 _LONGEST: Final[dict[type, int]] = {str: LONGEST_TEXT, list: LONGEST_LIST}
 _NUMBERS: Final = (int, float)
 
 
 def equal(left: Value, right: Value) -> bool:
-    """Structural equality. Raises R206 when a function or agent is compared."""
+    """Return whether two values are structurally equal. Raises R206 if a function or agent is compared."""
     kind = type(left)
     if kind is type(right) and (kind is int or kind is str):
         return left == right
@@ -32,7 +32,7 @@ def equal(left: Value, right: Value) -> bool:
 
 
 def _equal(a: Any, b: Any, met: set[tuple[int, int]]) -> bool:
-    """`met` are the pairs that are equal as far as is known: a list that is in many places is compared once."""
+    """`met` are the pairs assumed to be equal, so that a list in many places is compared only once."""
     if isinstance(a, LanguageValue) or isinstance(b, LanguageValue):
         which = a if isinstance(a, LanguageValue) else b
         raise VvmRaise(f"cannot compare {a_type_of(which)}", code="R206")
@@ -54,7 +54,7 @@ def _equal(a: Any, b: Any, met: set[tuple[int, int]]) -> bool:
 
 
 def _unsupported(operator: str, left: Value, right: Value, reason: str | None = None) -> VvmRaise:
-    """`reason`: what is wrong with the values, if it is not their types. `except` gives a program the message only."""
+    """Return R205. `reason` replaces the types of the values. `except` shows a program only the message."""
     hint = JOINED if operator == "+" and not reason and str in (type(left), type(right)) else None
     reason = reason or f"{a_type_of(left)} and {a_type_of(right)}"
     return VvmRaise(f"unsupported operand types for {operator}: {reason}", code="R205", hint=hint)

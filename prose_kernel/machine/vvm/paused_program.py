@@ -1,4 +1,4 @@
-"""Inspection of a paused program: its frames, the names that each sees, the value of an expression there."""
+"""Inspects a paused program: its frames, the names that each sees, the value of an expression there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from prose_kernel.runtime.values import Value
 
 
 def frames(s: Context, node: Node) -> tuple[StackFrame, ...]:
-    """The running functions, the module below them, then the callers from other lines of control."""
+    """Return the running functions, the module below them, then the callers in other lines of control."""
     found: list[StackFrame] = []
     frame, module, source, span = s.frame, s.module, s.source, node.span
     while frame is not None or not paused_evaluation.is_crossing(s):
@@ -39,12 +39,12 @@ def frames(s: Context, node: Node) -> tuple[StackFrame, ...]:
 
 
 def level(s: Context) -> int:
-    """Return the number of open frames here, callers included."""
+    """Return the number of open frames here, including those of callers."""
     return paused_evaluation.level(s, s.depth)
 
 
 def _module_of(s: Context, source: Source) -> Module:
-    """The module at whose top level a text runs: an imported one while it is loaded, else the program's own."""
+    """Return the module whose top level has this text: an imported module during its loading, else the program's."""
     known = next((module for text, module in s.run.modules.items() if text.source is source), None)
     return known or s.run.root
 

@@ -1,9 +1,8 @@
-"""Preview the agent calls of a text: the machine runs it, and each call is announced instead of made.
+"""Previews the agent calls of a text: the machine runs it, and lists each call instead of making it.
 
-The text runs over a copy of the run. A value that only the outside can give is not known yet: a visible marker
-represents it, and values computed from it are unknown as well. The constructs ask `host.preview` where to continue: a
-condition that can be computed decides as it will; of any other one all arms run, and their bindings are unknown
-afterwards.
+The text runs in a copy of the run. A value that only the outside can provide is replaced by a visible placeholder, and
+values computed from it are unknown as well. The constructs ask `host.preview` where to continue: a condition that can
+be computed is decided; for any other condition all arms run, and their bindings are unknown afterwards.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from prose_kernel.runtime.values import Value
 
 
 async def preview(run: VvmRun, program: tree.Program, source: Source, cwd: str) -> tuple[Preview, ...]:
-    """Every agent call of a checked text, in source order, against what the run knows now."""
+    """Return every agent call of a checked text, in source order, based on the current state of the run."""
     answers = _Answers(run)
     shadow = _shadow(run, answers)
     context = Context(shadow, shadow.root, source, cwd, f"c{run.cell + 1}")
@@ -39,8 +38,8 @@ async def preview(run: VvmRun, program: tree.Program, source: Source, cwd: str) 
 
 
 class _Answers(PreviewAnswers):
-    """`_open` counts the constructs around the statement that may or may not run; `_doubtful` are the running functions
-    whose result depends on one.
+    """`_open` counts the constructs around the statement that may not run; `_doubtful` has the running functions whose
+    result depends on one.
     """
 
     def __init__(self, run: VvmRun) -> None:
@@ -53,22 +52,22 @@ class _Answers(PreviewAnswers):
     # ------------------------------------------------------------ values
 
     def bound(self, s: Context, name: str, value: Value, node: Node) -> Value:
-        """The value of a name if it is known."""
+        """Return the value of a name if it is known, else a placeholder."""
         made_of = isinstance(node, tree.Assign) and self._is_open(s, node.value)
         return unknown(name) if self._open or made_of or any(unknown_names(value)) else value
 
     def _is_open(self, s: Context, node: tree.Node) -> bool:
-        """Whether an expression makes a request, or reads an unknown value."""
+        """Return whether an expression makes a request, or reads an unknown value."""
         asks = (tree.AgentCall, tree.Predicate)
         return any(isinstance(part, asks) or any(unknown_names(_read(s, part))) for part in walk(node))
 
     def instead(self, *values: Value) -> Value:
-        """Return the marker for the result of an operation on values of which one is unknown; None if all are known."""
+        """Return a placeholder for the result of an operation if one of the values is unknown, else None."""
         names = [name for value in values for name in unknown_names(value)]
         return unknown(names[0]) if names else None
 
     def failed(self, s: Context, node: tree.Node) -> Left:
-        """A statement could not be computed: the name that it binds is not known."""
+        """Bind the name of a statement that could not be computed to a placeholder."""
         target = getattr(node, "target", None)
         if isinstance(target, tree.Name):
             s.bind(target.id, unknown(target.id), node)
@@ -77,7 +76,7 @@ class _Answers(PreviewAnswers):
     # ------------------------------------------------------------ functions
 
     def enters(self, s: Context, function: Any) -> bool:
-        """Whether to look into a function: not if it is already running."""
+        """Return whether to run a function: not if it is already running."""
         frame = s.frame
         while frame is not None:
             if frame.function.code is function.code:
@@ -86,11 +85,11 @@ class _Answers(PreviewAnswers):
         return True
 
     def module_of(self, module: Module) -> Module:
-        """The copy of a module."""
+        """Return the preview's copy of a module."""
         return self.root if module is self._real and self.root is not None else module
 
     def result(self, frame: Frame, name: str, value: Value) -> Value:
-        """The result of a function."""
+        """Return the result of a function, or a placeholder if it is doubtful."""
         if frame in self._doubtful:
             self._doubtful.discard(frame)
             return unknown(name)
@@ -99,7 +98,7 @@ class _Answers(PreviewAnswers):
     # ------------------------------------------------------------ control
 
     async def truth(self, s: Context, code: Code) -> bool | None:
-        """A condition's value; None when it is not known yet."""
+        """Return a condition's value; None if it is unknown."""
         with contextlib.suppress(RunError):
             value = code.now(s) if code.now is not None else await awaited(code, s)
             if (value is True or value is False) and not self._is_open(s, code.node):
@@ -107,13 +106,13 @@ class _Answers(PreviewAnswers):
         return None
 
     async def value(self, s: Context, code: Code, name: str) -> Value:
-        """The value of an expression that decides something."""
+        """Return the value of an expression, or a placeholder if it cannot be computed."""
         with contextlib.suppress(RunError):
             return code.now(s) if code.now is not None else await awaited(code, s)
         return unknown(name)
 
     async def ways(self, s: Context, bodies: Sequence[Body | None]) -> Left:
-        """Bodies of which at most one will run: each runs as if it were the one."""
+        """Run alternative bodies, each as if it were the only one."""
         self._open += 1
         try:
             left = await self.run_each(s, bodies)
@@ -124,7 +123,7 @@ class _Answers(PreviewAnswers):
         return None
 
     async def arms(self, s: Context, arms: Sequence[tuple[Code, Body]], otherwise: Body | None) -> Left:
-        """`if`: the arm that will run, as far as the conditions are known."""
+        """Run the arm of an `if` that will run, or all arms that may run."""
         possible: list[Body | None] = []
         for condition, body in arms:
             holds = await self.truth(s, condition)
@@ -139,12 +138,12 @@ class _Answers(PreviewAnswers):
         return await call(otherwise.run(s)) if otherwise is not None else None
 
     def items(self, items: Value, name: str) -> list[Value]:
-        """The items of a list, the first ones of many; one placeholder if they are unknown."""
+        """Return the first items of a list; one placeholder if they are unknown."""
         return items[:PASSES] if type(items) is list else [unknown(name)]
 
 
 def _read(s: Context, node: tree.Node) -> Value:
-    """The value of a name; nothing for other nodes, and for an unbound name."""
+    """Return the value of a name; None for other nodes and for unbound names."""
     if isinstance(node, tree.It):
         return s.it
     if not isinstance(node, tree.Name):
@@ -158,7 +157,7 @@ def _read(s: Context, node: tree.Node) -> Value:
 
 
 def _shadow(run: VvmRun, answers: _Answers) -> VvmRun:
-    """A copy of a run, whose names may be changed, and which can do nothing."""
+    """Return a copy of a run with its own names, whose host makes no requests."""
     host = answers.make_host(run.host)
     shadow = VvmRun(host, host.ports.store, run.name, run.program)
     shadow.depth, shadow.modules = run.depth, dict(run.modules)

@@ -1,4 +1,4 @@
-"""Running a text: imports, hoisting, its statements, its exports (docs/reference/vvm.md 9)."""
+"""Runs a text: imports, hoisting, statements, exports (docs/reference/vvm.md 9)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import LanguageValue, Value
 
 HOISTED: Final[dict[type, Callable[[Context, Any], object]]] = {}
-"""The declarations before the first statement runs, by the kind of statement."""
+"""For each kind of declaration, the function that declares it before the first statement runs."""
 
 _NEVER_RUN: Final = (tree.ModuleImport, tree.Export)
 
@@ -36,9 +36,9 @@ HOISTED[tree.SkillImport] = _skill
 
 
 async def run_text(s: Context, program: tree.Program) -> Value:
-    """Run a checked text in the root of its run: what it imports, what it declares, then its statements.
+    """Run a checked text in the root of its run: its imports, its declarations, then its statements.
 
-    Its value is that of its last statement, if that is an expression, else its exports as an object, if it has any.
+    Returns the value of its last statement if that is an expression, else an object of its exports, if it has any.
     """
     s.run.begin(program)
     start = s.path
@@ -57,7 +57,7 @@ async def run_text(s: Context, program: tree.Program) -> Value:
 
 
 def valued_kind(program: tree.Program) -> str:
-    """The kind of the statement that gives a text its value, "" without one."""
+    """Return the kind of the statement that determines a text's value, "" without one."""
     executable = list(_executable(program))
     if executable and isinstance(executable[-1], tree.ExpressionStatement | tree.Assign):
         return statement_kind(executable[-1])
@@ -82,7 +82,7 @@ def _hoist(s: Context, program: tree.Program) -> None:
 
 
 async def _execute(s: Context, node: tree.Statement) -> Value:
-    """One top-level statement; the value of an expression."""
+    """Run one top-level statement. Returns the value of an expression, else unit."""
     body = Body((node,))
     shown = None
     with within(None):
@@ -112,7 +112,7 @@ class _ShownStep(Step):
 
 
 async def _imports(s: Context, program: tree.Program) -> None:
-    """Load the modules that a text imports, execute those that have not been executed, bind what is imported."""
+    """Load the modules that a text imports, run those that have not run yet, and bind the imported names."""
     found: dict[str, modules.Module] = {}
     for item in program.items:
         if isinstance(item, tree.ModuleImport):
@@ -141,7 +141,7 @@ async def _load(s: Context, node: tree.ModuleImport) -> modules.Module:
 
 
 async def _execute_module(s: Context, by: tree.ModuleImport, imported: modules.Module) -> None:
-    """Run a module in its own scope; it counts as executed at its end."""
+    """Run a module in its own scope. At its end it is registered as executed."""
     module = Module(s.run)
     inner = Context(s.run, module, imported.source, s.cwd, s.at("program")).called_from(s)
     outer, s.statement = s.statement, by
@@ -168,7 +168,7 @@ async def _execute_module(s: Context, by: tree.ModuleImport, imported: modules.M
 
 
 def _import(s: Context, node: tree.ModuleImport, found: Any) -> None:
-    """Bind what an import names, as it was when its module had finished (X3)."""
+    """Bind an imported name to its value at the end of its module (X3)."""
     path, name = node.path.value, node.name.id
     module = s.run.modules[found[path]]
     exports: dict[str, Any] = module.exported_agents if node.agent else module.exported
@@ -188,7 +188,7 @@ def _import(s: Context, node: tree.ModuleImport, found: Any) -> None:
 
 @statement(tree.ExportPack)
 class ExportPackStep(Step):
-    """`export pack(…)`: evaluated at its place (X1)."""
+    """`export pack(…)`, evaluated where it is written (X1)."""
 
     def prepare(self, node: tree.ExportPack) -> None:
         self.codes = [compile_expression(argument) for argument in node.arguments]
@@ -205,7 +205,7 @@ class ExportPackStep(Step):
 
 
 def _exports(s: Context, program: tree.Program) -> dict[str, Value]:
-    """Collect the exports of a text that has come to its end; the data among them, in the order of the text (9.4)."""
+    """Collect the exports of a finished text. Returns the data among them, in the order of the text (9.4)."""
     module, found = s.module, {}
     former = module.exported
     for item in program.items:
@@ -228,5 +228,5 @@ def _exports(s: Context, program: tree.Program) -> dict[str, Value]:
 
 
 def without_functions(values: dict[str, Value]) -> dict[str, Value]:
-    """Without functions and agents, which are part of a module and not of a result (X5)."""
+    """Return the values without functions and agents, which belong to a module but not to a result (X5)."""
     return {name: value for name, value in values.items() if not isinstance(value, LanguageValue)}

@@ -1,4 +1,4 @@
-"""Facts from the text of a program before it runs."""
+"""Facts from the text of a program, before it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prose_kernel.runtime.ports import JudgedText
 
 
 def judged_texts(program: tree.Program) -> list[JudgedText]:
-    """Each criterion that the judge may be asked about, in source order."""
+    """Return each criterion that the judge may be asked, in source order."""
     found: list[JudgedText] = []
     for node in walk(program):
         match node:
@@ -22,7 +22,7 @@ def judged_texts(program: tree.Program) -> list[JudgedText]:
 
 
 def spending(program: tree.Program, source: Source | None = None) -> Spending:
-    """The models that a program names. Its agents have no separate budgets."""
+    """Return the models that a program names. Its agents have no separate budgets."""
     models: list[tuple[str | None, None]] = []
     for node in walk(program):
         if isinstance(node, tree.AgentDeclaration | tree.InlineAgent):

@@ -1,4 +1,4 @@
-"""Values as text (docs/reference/vvm.md 3.7): the canonical serialisation, what a template inserts, what people see."""
+"""Values as text (docs/reference/vvm.md 3.7): the canonical serialisation, and the forms in templates and displays."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from prose_kernel.runtime.json_text import int_text, json_text, too_large
 from prose_kernel.runtime.values import LanguageValue, Value, full_text
 
 LONGEST: Final = 2000
-"""Characters of a value that a template inserts whole."""
+"""The most characters of a value that a template inserts whole."""
 PREVIEW: Final = 300
 LINES: Final = 3
-"""Characters and lines of a longer one that it shows."""
+"""The characters and lines of a longer value that a template shows."""
 
 
 def canonical(value: Value) -> str:
-    """JSON with sorted keys, `, ` and `: ` as separators; unit is `null`. Raises R211 for a function or agent."""
+    """Return JSON with sorted keys, `, ` and `: ` as separators, `null` for unit. Raises R211 for a function or
+    agent."""
     if much := too_large(value):
         raise VvmRaise(f"cannot render {a_type_of(value)}", code="R211", hint=f"it is {much}")
     return json_text(value, sort=True, other=_refuse)
 
 
 def as_written(value: Value) -> str:
-    """JSON for people: keys in the order of the program, functions and agents as their text."""
+    """Return JSON for people: keys in the order of the program, functions and agents as their text."""
     return too_large(value) or json_text(value)
 
 
@@ -36,14 +37,14 @@ def _refuse(value: object) -> Any:
 
 
 def input_text(value: Value) -> str:
-    """A value as the text of an input: a string raw, `()` for unit, else its canonical serialisation."""
+    """Return a value as the text of an input: a string raw, `()` for unit, else its canonical serialisation."""
     if type(value) is str:
         return value
     return "()" if value is None else canonical(value)
 
 
 def ref_preview(ref: dict[str, Value]) -> str:
-    """Return the two lines that represent a ref; they never contain the content of its file."""
+    """Return the two lines that represent a ref. They never contain the content of its file."""
     summary = ref.get("summary")
     shown = summary if type(summary) is str and summary.strip() else "(none)"
     return f"[ref: {ref['ref']}]\nsummary: {shown}"
@@ -65,7 +66,7 @@ def inserted(value: Value, given: Value) -> str:
 
 
 def _is_of(value: Value, given: Value) -> bool:
-    """Whether a value is the input or a direct element or field of it."""
+    """Return whether a value is the input, or a direct element or field of it."""
     members = given if type(given) is list else given.values() if type(given) is dict else ()
     return any(value is member or _same(value, member) for member in (given, *members))
 
@@ -84,7 +85,7 @@ def _same(value: Value, member: Value) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A template with its values: the whole `text`, the text as `written` with its placeholders, and what was
+    """A template with its values: the whole `text`, the text as `written` with its placeholders, and the text
     `inserted` for each of them. Without placeholders `written` is empty."""
 
     text: str
@@ -92,19 +93,19 @@ class Rendered:
     inserted: tuple[tuple[str, str], ...] = ()
 
 
-# ---------------------------------------------------------------- for people
+# ---------------------------------------------------------------- texts for people
 
 
 def kind_of(value: Value) -> str:
-    """The word for a value's kind. Error values and refs are recognised by their shape, the error first."""
+    """Return the word for a value's kind. Error values and refs are recognised by their shape, the error first."""
     if is_error(value):
         return "error value"
     return "ref" if is_ref(value) else type_of(value)
 
 
 def text_of(value: Value) -> str:
-    """The whole value as text: strings as they are, unit as `()`, a ref in two lines, all else as JSON; a float keeps
-    its point."""
+    """Return the whole value as text: strings unchanged, unit as `()`, a ref in two lines, others as JSON. A float
+    keeps its point."""
     match value:
         case str() | LanguageValue() | bool():
             return full_text(value)

@@ -55,7 +55,7 @@ class AssignStep(Step):
 
 @statement(tree.ExpressionStatement)
 class ExpressionStep(Step):
-    """Its value is dropped; the last one of a cell is shown, which the program as a whole sees to."""
+    """An expression whose value is dropped. (At the top level, `program.py` keeps the value of a cell.)"""
 
     def prepare(self, node: tree.ExpressionStatement) -> None:
         self.code = compile_expression(node.value, self.used)
@@ -87,7 +87,7 @@ class LeaveStep(Step):
 
 
 async def holds(s: Context, code: Code) -> bool:
-    """Whether a condition holds. Raises R203."""
+    """Return whether a condition holds. Raises R203."""
     value = code.now(s) if code.now is not None else await awaited(code, s)
     return boolean(s, code.node, value)
 
@@ -104,7 +104,7 @@ class IfStep(Step):
             self.now = self._at_once() if may_be_flat(bodies) else None
 
     def _at_once(self) -> Callable[[Context], Left] | None:
-        """The whole statement as one function, when nothing in it can wait."""
+        """Return the whole statement as one function; None if something in it can wait."""
         node = self.node
         last = flat_ways(self.otherwise) if self.otherwise is not None else None
         if last is None and self.otherwise is not None:
@@ -147,14 +147,14 @@ class IfStep(Step):
             s.emit(ArmChosen(s.place(self.node), arm))
         if body is None:
             return None
-        return await call(body.run(s, self.now is None))  # with a hook, a statement that could be computed in one step
+        return await call(body.run(s, self.now is None))  # with a hook, also a statement that needs no waiting
 
 
 # ---------------------------------------------------------------- loops
 
 
 def _ended(passes: Passes, left: Leave) -> Left:
-    """A statement has left the body of a loop: what it means for the bodies around the loop."""
+    """Report that a statement has left the loop, and return what the bodies around the loop must do."""
     passes.left("break" if left is BREAK else "raised")
     return None if left is BREAK else left
 
@@ -269,8 +269,8 @@ class RaiseStep(Step):
 class TryStep(Step):
     """A statement that leaves `finally` replaces the pending one.
 
-    An interrupt, and a question that no one can answer, end the run: they cannot be caught (A23), and `finally` bodies
-    run on their way without asking anything (A49).
+    An interrupt, and a question that no one can answer, end the run: they cannot be caught (A23), and the `finally`
+    bodies that they pass run without making requests (A49).
     """
 
     nests = True
@@ -338,7 +338,7 @@ class TryStep(Step):
         return await call(self.final.run(s))
 
     async def _closed_finally(self, s: Context, ending: RunError) -> None:
-        """Run `finally` while the run ends: the first request in it raises `ending`, and nothing leaves it."""
+        """Run `finally` while the run ends: the first request in it raises `ending`, and nothing propagates from it."""
         outer, s.cancellation.closed_by = s.cancellation.closed_by, ending
         try:
             with contextlib.suppress(RunError, asyncio.CancelledError):
@@ -347,7 +347,7 @@ class TryStep(Step):
             s.cancellation.closed_by = outer
 
     async def _previewed(self, s: Context) -> Left:
-        """All parts, one after the other; the handler may or may not run."""
+        """Run all parts in sequence, for a preview; the handler may or may not run."""
         left = await call(self.body.run(s))
         if self.handler is not None:
             name: str = self.node.handler.target.id

@@ -1,7 +1,7 @@
-"""The values of VVM (docs/reference/vvm.md 3): what they are called, and what is recognised by its shape.
+"""The values of VVM (docs/reference/vvm.md 3): the names of their types, and values that are recognised by their shape.
 
-Unit is `None`; booleans, numbers, strings, lists and objects are Python's own, never changed after they have become a
-value. Error values and refs are plain objects. Functions and agents are `LanguageValue`s.
+Unit is `None`; booleans, numbers, strings, lists and objects are Python's own, and never changed after they have become
+a value. Error values and refs are plain objects. Functions and agents are `LanguageValue`s.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from prose_kernel.runtime.values import ErrorValue, ExecText, LanguageValue, Ref
 
 _FENCE: Final = re.compile(r"(`{3,}|~{3,})[^\n`]*\n")
 _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
-"""An escape for half of a character; halves without a partner aren't text."""
+"""Matches an escaped surrogate. An unpaired surrogate isn't text."""
 
 
 _TYPES: Final[dict[type, str]] = {
@@ -30,28 +30,28 @@ _TYPES: Final[dict[type, str]] = {
 
 
 def raised(s: ExecutionContext, node: Node, code: str, message: str, *, hint: str | None = None) -> VvmRaise:
-    """A run-time fault at a node (10.4)."""
+    """Return a run-time error located at a node (10.4)."""
     return located(s, VvmRaise(message, code=code, hint=hint), node)
 
 
 def type_of(value: Value) -> str:
-    """The type of a value as messages call it (3.1)."""
+    """Return the name of a value's type in messages (3.1)."""
     return _TYPES.get(type(value)) or ("agent" if isinstance(value, Agent) else "function")
 
 
 def a_type_of(value: Value) -> str:
-    """The same with its article: `a number`, `an object`."""
+    """Return the name of the type with its article: `a number`, `an object`."""
     name = type_of(value)
     return name if name == "unit" else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def is_error(value: Value) -> bool:
-    """Whether a value is an error value: its field `error` holds an object (3.3)."""
+    """Return whether a value is an error value: its field `error` is an object (3.3)."""
     return type(value) is dict and type(value.get("error")) is dict
 
 
 def is_ref(value: Value) -> bool:
-    """Whether a value is a ref: its field `ref` holds a string (3.4)."""
+    """Return whether a value is a ref: its field `ref` is a string (3.4)."""
     return type(value) is dict and type(value.get("ref")) is str
 
 
@@ -64,9 +64,9 @@ def error_value(error: RunError) -> dict[str, Value]:
 
 
 def json_view(text: str) -> Any:
-    """The list or object that a text is, or the one fenced block that it consists of; None when it is neither (3.5).
+    """Return the list or object in a text that is JSON, or a single fenced block of JSON; None for others (3.5).
 
-    The view is made once for each text and shared: nothing in it is ever changed.
+    The view is computed once for each text and shared: it must not be changed.
     """
     start = text[:200].lstrip()[:1]
     if start and start not in "[{`~":
@@ -88,12 +88,12 @@ def _json_view(text: str) -> Any:
 
 
 def why_no_view(text: str) -> str:
-    """What is wrong with a text that has no view as JSON."""
+    """Return why a text has no JSON view, as a predicate."""
     return f"is JSON that {data_size.DEEPER}" if data_size.is_deep_json(_unfenced(text.strip())) else "is not JSON"
 
 
 def _unfenced(text: str) -> str:
-    """Return the content of the text's only fenced block, if the text is one; otherwise the text."""
+    """Return the content of a text that is a single fenced block; other texts unchanged."""
     opening = _FENCE.match(text)
     if opening is None or not text.endswith(opening[1], opening.end()):
         return text
@@ -112,7 +112,7 @@ def _no_constant(name: str) -> Any:
 
 
 def typed(text: str) -> Value:
-    """The object of a typed answer; its text where the object would be taken for an error value or a ref."""
+    """Return the object of a typed answer, or its text if the object would look like an error value or a ref."""
     found = json_view(text)
     return found if isinstance(found, dict) and not is_error(found) and not is_ref(found) else text
 
@@ -121,7 +121,8 @@ def typed(text: str) -> Value:
 
 
 def adopted(value: Value, *, refs: bool) -> Value:
-    """A value of another language as VVM has it (13). With `refs` a session's reply becomes a ref, else its text."""
+    """Return a value of another language as a VVM value (13). With `refs` a session's reply becomes a ref, else
+    text."""
     match value:
         case ExecText():
             return cast("Value", data_of(value))
@@ -143,7 +144,7 @@ def adopted(value: Value, *, refs: bool) -> Value:
 
 
 def _error_fields(value: ErrorValue) -> dict[str, Value]:
-    """The canonical shape (3.3): further facts of the error are under `data`."""
+    """Return the canonical fields (3.3); further facts of the error are under `data`."""
     data: dict[str, Any] = {key: item for key, item in value.fields.items() if key not in ("message",)}
     fields: dict[str, Value] = {"kind": "thrown", "message": value.message}
     return {**fields, "data": data} if data else fields
