@@ -1,6 +1,7 @@
-"""Contract Markdown, `NAME.prose.md`: text in; nodes, sections, programs and findings out.
+"""The compiler of Contract Markdown (`NAME.prose.md`, docs/reference/prose-md.md).
 
-Implements docs/reference/prose-md.md. Nothing is imported before it is used.
+It turns the text of a contract file into nodes, their sections, their programs, and findings. The package imports its
+modules on first use.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ from typing import Final
 
 SUFFIX: Final = ".prose.md"
 STANDARD: Final = {name: f"github.com/openprose/prose/packages/{name}" for name in ("std", "co")}
-"""The prefixes of paths to the standard library and the packages that they mean (9)."""
+"""The prefixes of paths to the standard library, and the packages that they abbreviate (9)."""
 PRIOR: Final = "prior:"
-"""Before the name of an item of the truth of an earlier render, among the values that are supplied (5)."""
+"""The prefix for items of the truth of an earlier render among the values given to a run (5)."""
 _MARK: Final = f"{SUFFIX}#"
 
 
 def is_contract(name: str) -> bool:
-    """Whether a text of this name is a contract file, or a node of one (`FILE.prose.md#NODE`)."""
+    """Return whether a name is that of a contract file, or of a node in one (`FILE.prose.md#NODE`)."""
     return name.endswith(SUFFIX) or _MARK in name
 
 
 def file_and_node(name: str) -> tuple[str, str]:
-    """The two parts of `FILE.prose.md#NODE`; the second is "" for the file's own node."""
+    """Split `FILE.prose.md#NODE` into file and node; the node is "" for the file's own."""
     file, mark, chosen = name.rpartition(_MARK)
     return (f"{file}{SUFFIX}", chosen) if mark and chosen else (name, "")

@@ -1,4 +1,4 @@
-"""Findings about a file beyond its sections: scripts, interfaces, instances, tools, skills (prose-md.md 3.1, 6, 8)."""
+"""Checks the parameters, scripts, instances, tools and skills of a contract file (prose-md.md 3.1, 6, 8)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NONE: Final = frozenset(["(none)", "none", "none."])
 
 
 def check_file(file: FileUnit) -> list[Diagnostic]:
-    """Everything that is wrong with a file, but for errors in the files that it calls."""
+    """Return all findings for a file, except errors in the files that it calls."""
     found = list(file.findings)
     for unit in file.units:
         if not unit.node.kind:
@@ -107,7 +107,7 @@ def _entries(node: Node, section: str) -> Iterator[tuple[Item, str]]:
 
 
 def provided(item: Item) -> Iterable[str]:
-    """The tools or skills of a bullet, as written; none for `(none)`."""
+    """Return the tools or skills in a bullet, as written; empty for `(none)`."""
     if item.names:
         return [item.names[0]]
     if item.text.lower() in _NONE:

@@ -1,4 +1,4 @@
-"""A contract file as a program: all of its nodes checked, one of them chosen to run (prose-md.md 2)."""
+"""Compiles a contract file to a program: checks all of its nodes, and chooses the one to run (prose-md.md 2)."""
 
 from __future__ import annotations
 
@@ -46,8 +46,11 @@ from prose_kernel.language.source import Source, Span
 
 
 class ContractProgram(tree.Program, frozen=True):
-    """The node of a file that runs: `items` are its script, or its session where there is none. `file` is the whole
-    file; `unit` is None where it has no such node. `others` are the files that it may call."""
+    """The program of one node of a contract file; `items` are the node's script, or a session if it has none.
+
+    `file` is the whole file, `unit` the node (None if the file has no node with the name), `others` the files that the
+    file may call, directly or indirectly.
+    """
 
     file: FileUnit = None  # type: ignore[assignment]  # always given; a field after those with defaults needs one
     unit: Unit | None = None
@@ -78,9 +81,9 @@ def compile_source(
     cell: bool = False,
     pipefail: bool = False,
 ) -> Compiled[ContractProgram]:
-    """A file read and checked with everything that it calls. Never raises.
+    """Read and check a file with all files that it calls. Never raises.
 
-    `load(LIBRARY)` gives the files around it. The part of the source's name after `#` is the node that is to run.
+    `load(LIBRARY)` returns the library of the file. The part of the source's name after `#` is the node to run.
     """
     library: Library | None = load(LIBRARY) if load is not None else None
     name, chosen = file_and_node(source.name)
@@ -100,7 +103,7 @@ def compile_source(
 
 
 def _shared(text: str, library: Library | None, profile: Profile, load: Any, *, pipefail: bool) -> FileUnit | None:
-    """Return the file from those checked with earlier texts of its directory; None if it must be read separately."""
+    """Return the file from the library's cache of checked files, None if the text isn't the one in the file."""
     if library is None or library.shared is None:
         return None
     key = profile, pipefail
@@ -114,7 +117,7 @@ def _shared(text: str, library: Library | None, profile: Profile, load: Any, *, 
 
 
 def _items(unit: Unit) -> tuple[tree.Statement, ...]:
-    """The statements of a node's script; of a node without one its session, for pictures and models."""
+    """Return the statements of a node's script. A node without one gets a session, for flow charts and models."""
     if unit.has_script:
         return unit.compiled.program.items
     if unit.node.kind not in ("function", "responsibility", "gateway"):
@@ -125,7 +128,7 @@ def _items(unit: Unit) -> tuple[tree.Statement, ...]:
 
 
 def refused(program: ContractProgram, source: Source, given: Collection[str]) -> Diagnostic | None:
-    """Why a node isn't run: E360 for its kind, E361 for a gateway without its event (2, 5)."""
+    """Return the reason why a node can't run: E360 for its kind, E361 for a gateway without its event (2, 5)."""
     unit = program.node
     kind, name = unit.node.kind, source.name
     if kind in ("pattern", "test"):
@@ -140,7 +143,7 @@ def refused(program: ContractProgram, source: Source, given: Collection[str]) ->
 
 
 def with_null(program: ContractProgram, names: Collection[str]) -> ContractProgram:
-    """The program with inputs that need not be given: they are null then."""
+    """Return the program with optional inputs `names`, which are null if they aren't given."""
     unit = program.node
     inputs = tuple(replace(one, optional=True) if one.name in names else one for one in unit.contract.inputs)
     return structs.replace(program, unit=replace(unit, contract=replace(unit.contract, inputs=inputs)))
@@ -148,8 +151,8 @@ def with_null(program: ContractProgram, names: Collection[str]) -> ContractProgr
 
 @dataclass(frozen=True, eq=False)
 class TargetsNextTo(Targets):
-    """The call targets of a text without a contract: files next to it, and paths (prose-md.md 10). `uses` are the
-    aliases of earlier cells. A file with errors is E215 where it is called."""
+    """The call targets of a text without a contract: files next to it, and paths (prose-md.md 10). A call of a file
+    with errors is E215. `uses` are the aliases of earlier cells."""
 
     uses: Mapping[str, str]
 
@@ -165,7 +168,7 @@ class TargetsNextTo(Targets):
 
 
 def with_targets(source: Source, load: Callable[[str], Any], profile: Profile, known: Any, *, pipefail: bool) -> Source:
-    """Return a cell of ProseScript, or a program outside a contract file, as one that may call the files around it."""
+    """Return a cell of ProseScript, or a program outside a contract file, as a source that may call nearby files."""
     targets = targets_around(load, profile, known, pipefail=pipefail)
     if targets is None:
         return source
@@ -175,8 +178,8 @@ def with_targets(source: Source, load: Callable[[str], Any], profile: Profile, k
 def targets_around(
     load: Callable[[str], Any], profile: Profile, known: Any = None, *, pipefail: bool = False
 ) -> CallTargets | None:
-    """Return the call targets of a text that isn't a contract file; None if files cannot be loaded. `known` is the
-    current state of the machine."""
+    """Return the call targets of a text that isn't a contract file, None if files can't be loaded. `known` are the
+    names of earlier cells."""
     library: Library | None = load(LIBRARY)
     if library is None:
         return None
@@ -185,7 +188,8 @@ def targets_around(
 
 
 def _around(files: Files, home: str) -> FileUnit:
-    """The contract file that the cells belong to, whose inline nodes and instances they call; else an empty one."""
+    """Return the contract file that a text belongs to, whose inline nodes and instances it may call; else an empty
+    file."""
     if is_contract(home):
         with contextlib.suppress(ImportProgramError):
             return files.file(home)
@@ -193,7 +197,7 @@ def _around(files: Files, home: str) -> FileUnit:
 
 
 def _findings(file: FileUnit) -> list[Diagnostic]:
-    """What is wrong with one file; it is checked once."""
+    """Return the findings for one file, which is checked only once."""
     known = file.files.checked
     if file not in known:
         known[file] = check_file(file)
@@ -201,17 +205,17 @@ def _findings(file: FileUnit) -> list[Diagnostic]:
 
 
 def _reached(start: FileUnit) -> list[FileUnit]:
-    """A file and all that it leads to, checked."""
+    """Check a file and all files that it calls, directly or indirectly; return them, the file first."""
     found, seen = [start], {start}
     for file in found:
-        _findings(file)  # which looks for the files that it calls
+        _findings(file)  # fills `references` with the files that it calls
         found += [one for one in dict.fromkeys(file.references.values()) if one not in seen]
         seen.update(file.references.values())
     return found
 
 
 def _broken(files: Sequence[FileUnit]) -> set[FileUnit]:
-    """The files with errors, and those that call one."""
+    """Return the files that have errors, or call a file that has, directly or indirectly."""
     agenda = [file for file in files if has_errors(_findings(file))]
     if not agenda:
         return set()
@@ -227,14 +231,14 @@ def _broken(files: Sequence[FileUnit]) -> set[FileUnit]:
 
 
 def _with_errors(file: FileUnit) -> CallProblem:
-    """E215 for a file that has errors, or calls one that has."""
+    """Return E215 for a file that has errors, or calls a file that has."""
     name, first = file.source.name, first_error(_findings(file))
     place = f", {first}" if first else " in a file that it calls"
     return CallProblem("E215", f"`{name}` has errors{place}", f"prose compile {as_argument(name)}")
 
 
 def _calls_of_broken(file: FileUnit, bad: set[FileUnit]) -> Iterator[Diagnostic]:
-    """E215 where the file names another one that has errors."""
+    """Yield E215 for each call or instance in a file whose target is in a file of `bad`."""
     for target, span in _named_targets(file) if bad else ():
         broken = next((unit.file for unit in _units_in(target) if unit.file in bad), None)
         if broken is not None:
@@ -243,7 +247,7 @@ def _calls_of_broken(file: FileUnit, bad: set[FileUnit]) -> Iterator[Diagnostic]
 
 
 def _named_targets(file: FileUnit) -> Iterator[tuple[CallTarget | CallProblem, Span]]:
-    """Yield the targets that the scripts and instances of a file name, with their places."""
+    """Yield the targets of the calls, instances and test subject in a file, with the spans of their names."""
     if file.own.node.kind == "test":
         with contextlib.suppress(ImportProgramError):
             yield subject_of(file.own).target(), file.own.node.heading
@@ -254,12 +258,12 @@ def _named_targets(file: FileUnit) -> Iterator[tuple[CallTarget | CallProblem, S
             loops = {one.item.id for one in walk(program) if isinstance(one, tree.For)}
             for call in calls(program):
                 name, is_path = call.named
-                if is_path or unit.node.kind != "pattern" or name not in loops:  # else it is an element of a slot
+                if is_path or unit.node.kind != "pattern" or name not in loops:  # otherwise an element of a slot
                     yield unit.targets.find(name, uses_of(program), path=is_path), call.target.span
 
 
 def _units_in(target: object) -> Iterator[Unit]:
-    """The nodes that a target runs; of an instance its pattern and what its slots are bound to."""
+    """Yield the nodes that a target may run; for an instance, its pattern and the nodes in its slots."""
     if isinstance(target, CallTarget):
         target = target.unit
     if isinstance(target, Unit):
@@ -272,7 +276,7 @@ def _units_in(target: object) -> Iterator[Unit]:
 
 
 def reached(program: tree.Program, source: Source | None) -> Iterator[tuple[Unit, str | None]]:
-    """The nodes that a program runs and calls, directly or not, each with the model that a call gives it, if any."""
+    """Yield the nodes that a program runs or calls, directly or indirectly, each with the model given by its call."""
     seen: set[tuple[Unit, str | None]] = set()
     agenda: list[tuple[Unit, str | None]] = []
     if isinstance(program, ContractProgram):
@@ -296,13 +300,13 @@ def _called_by(script: tree.Program, targets: CallTargets, model: str | None) ->
             yield unit, chosen
 
 
-# ---------------------------------------------------------------- what a file says about itself
+# ---------------------------------------------------------------- contract, format, report
 
 
 @dataclass(frozen=True, slots=True)
 class FileContract(Contract):
-    """The contract of a node, for people and as data: `defaults` are those of its optional inputs, `calls` the names
-    that its script calls, `prior` those of the truth that an earlier render may have left."""
+    """The contract of a node. `defaults` are the values of optional inputs, `calls` the names that the script calls,
+    `prior` the names of the prior truth (None for a kind of node without truth)."""
 
     kind: str = ""
     name: str = ""
@@ -326,7 +330,7 @@ def _contract(program: ContractProgram) -> FileContract:
 
 
 def format_file(program: ContractProgram) -> str:
-    """The canonical form of a file (2): the scripts in its fences are formatted, all else stays."""
+    """Return the canonical form of a file (2): only the scripts in its fences are formatted."""
     file, parts, at = program.file, [], 0
     for fence in (fence for unit in file.units for fence in unit.node.fences):
         parts += [file.source.text[at : fence.inside.start], _formatted(file, fence)]
@@ -335,7 +339,7 @@ def format_file(program: ContractProgram) -> str:
 
 
 def _formatted(file: FileUnit, fence: Block) -> str:
-    """The lines of one fence. Several fences of a section stay several, each is formatted by itself."""
+    """Return the formatted lines of one fence. Each fence of a section is formatted separately."""
     from prose_kernel.language.openprose.formatter import format_program
     from prose_kernel.language.openprose.parser import parse
 

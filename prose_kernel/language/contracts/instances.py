@@ -1,4 +1,4 @@
-"""Instances of patterns: the YAML blocks that declare them, and the Config of a pattern (prose-md.md 6)."""
+"""Reads the instances of patterns from YAML blocks, and the Config of a pattern (prose-md.md 6)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _YAML: Final = re.compile(r"ya?ml\b", re.IGNORECASE)
 
 
 class Instance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A pattern with its slots bound; `name` is "" for one inside another. A slot is bound to the name or path of a
-    function, an instance, or a list of these."""
+    """An instance of a pattern; `name` is "" for an instance inside another one. A slot is bound to the name or path of
+    a function, to an instance, or to a list of these."""
 
     pattern: str
     name: str = ""
@@ -28,8 +28,8 @@ class Instance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_instances(source: Source, node: Node) -> Iterator[tuple[Span, Instance | str]]:
-    """The instances that a node declares, in order, each with its line; instead of one the reason why it is none
-    (E340)."""
+    """Yield the instances that a node declares, in order, with the span of their line; for an invalid one, the reason
+    as text (E340)."""
     names: set[str] = set()
     for section in node.sections:
         for fence in section.fences:
@@ -75,12 +75,12 @@ def _inside(one: Instance) -> Iterator[Instance]:
 
 
 def config_defaults(node: Node) -> dict[str, Any]:
-    """The keys of a pattern's Config with their defaults; null without one."""
+    """Return the keys of a pattern's Config with their defaults, None for a key without one."""
     return {name: _default(item) for item in node.items("Config") for name in item.names}
 
 
 def _default(item: Item) -> Any:
-    """The default of a key: what follows `default` in its remark, a literal in its text, or its text."""
+    """Return the default of a key: the text after `default` in its remark, a literal in its text, or its text."""
     if (marked := DEFAULT.search(item.remark)) is not None:
         return _value(item.remark[marked.end() :].strip())
     value = item.default
@@ -90,8 +90,8 @@ def _default(item: Item) -> Any:
 
 
 def _value(text: str) -> Any:
-    """A default as written: `none` is null; JSON, also with single quotes; objects with commas between them are a list;
-    a literal before other words; else the text."""
+    """Convert a default to its value: `none` is null, JSON may have single quotes, objects separated by commas are a
+    list, a literal may be followed by words; anything else is text."""
     text = text.strip("`") if text.startswith("`") and text.endswith("`") else text
     if not text:
         return ""

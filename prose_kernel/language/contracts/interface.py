@@ -1,5 +1,5 @@
-"""The interface of a node: inputs with defaults, outputs with types, errors, stages (prose-md.md 1.5, 1.6, 4.2); and
-that as text for people: `prose compile`, hover, Shift+Tab, `%call`."""
+"""Extracts the interface of a node: inputs with defaults, outputs with types, errors, stages (prose-md.md 1.5, 1.6,
+4.2); and formats it for `prose compile`, hover, Shift+Tab and `%call`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ EVENT: Final = "event"
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The words of a bullet of Returns, Maintains or Invariants, about the output `name` or about the node."""
+    """A promise in a bullet of Returns, Maintains or Invariants, about the output `name`, or about the node if it is
+    ""."""
 
     name: str
     text: str
@@ -42,8 +43,12 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """The interface of a node. `takes_more`: further inputs are welcome. `runs` maps the inputs that are completed runs
-    to whether they take several. `types` are those of outputs that are not text. `items` are the bullets by output."""
+    """The interface of a node.
+
+    - `takes_more`: undeclared inputs are accepted
+    - `runs`: for each input that is a completed run, whether it takes several runs
+    - `types`: the types of outputs that aren't text
+    """
 
     inputs: tuple[CallInput, ...] = ()
     outputs: tuple[CallOutput, ...] = ()
@@ -54,12 +59,12 @@ class Contract:
 
     @property
     def is_typed(self) -> bool:
-        """Whether the answer of a session is an object, not text (4.2)."""
+        """Whether a session answers with an object instead of text (4.2)."""
         return len(self.outputs) > 1 or any(one.name in self.types for one in self.outputs)
 
 
 def contract_of(node: Node) -> Contract:
-    """The interface that a node's sections declare."""
+    """Return the interface that the sections of a node declare."""
     takes, gives = list(_taken(node)), list(_given(node))
     inputs: dict[str, CallInput] = {}
     runs: dict[str, bool] = {}
@@ -84,7 +89,7 @@ def contract_of(node: Node) -> Contract:
 
 
 def promises_of(node: Node) -> Iterator[Promise]:
-    """The promises of Returns or Maintains about outputs, and the invariants."""
+    """Yield the promises of Returns or Maintains about outputs, and the invariants."""
     for name, item in _given(node):
         yield Promise(name, item.text, item)
     for item in node.items("Invariants"):
@@ -102,7 +107,7 @@ def _taken(node: Node) -> Iterator[tuple[str, Item]]:
 
 
 def _given(node: Node) -> Iterator[tuple[str, Item]]:
-    """The outputs with the items that declare them. A path is a field of an output."""
+    """Yield the outputs with the items that declare them; paths (`a.b`) are fields of outputs and left out."""
     if node.kind == "function":
         items = node.items("Returns")
     elif node.kind in ("responsibility", "gateway") and (truth := node.section("Maintains")) is not None:
@@ -116,7 +121,7 @@ def _given(node: Node) -> Iterator[tuple[str, Item]]:
 
 
 def truth_names(node: Node) -> tuple[str, ...]:
-    """The names of the prior truth: items and facets of Maintains (3.3)."""
+    """Return the names of the prior truth: items and facets of Maintains (3.3)."""
     section = node.section("Maintains")
     if section is None:
         return ()
@@ -124,14 +129,14 @@ def truth_names(node: Node) -> tuple[str, ...]:
 
 
 def stages(node: Node) -> dict[str, str]:
-    """The texts under the `####` headings of the Execution, by name (3.10)."""
+    """Return the texts under the `####` headings of the Execution, by name (3.10)."""
     section = node.section("Execution")
     parts = section.parts if section is not None else ()
     return {name: part.text for part in parts for name in part.names}
 
 
 def delegates(node: Node, text: str) -> dict[str, str]:
-    """The helpers that `### Shape` lists, with the line that is the task of each (3.5 step 7)."""
+    """Return the helpers listed in `### Shape`, each with the line that is its task (3.5 step 7)."""
     found: dict[str, str] = {}
     for item in node.items("Shape"):
         if item.names == ("delegates",):
@@ -143,22 +148,22 @@ def delegates(node: Node, text: str) -> dict[str, str]:
     return found
 
 
-# ---------------------------------------------------------------- for people
+# ---------------------------------------------------------------- as text
 
 
 def calls(program: tree.Program) -> list[tree.Call]:
-    """The calls of a script, in its order."""
+    """Return the calls of a script in source order."""
     return sorted((one for one in walk(program) if isinstance(one, tree.Call)), key=lambda one: one.span)
 
 
 def called(unit: Unit) -> tuple[str, ...]:
-    """The names that a script calls, each once."""
+    """Return the names that the script of a node calls, each once."""
     return tuple(dict.fromkeys(one.named[0] for one in calls(unit.compiled.program))) if unit.has_script else ()
 
 
 def described(unit: Unit, *, words: bool = False) -> str:
-    """The interface of a node, a line for each input and output, and its calls; with `words` what its bullets say, and
-    its errors instead of its calls."""
+    """Return the interface of a node as text, with a line for each input, output and call. With `words`, the lines
+    include the text of their bullets, and errors are listed instead of calls."""
     given, lines = unit.contract, [f"{unit.node.kind} {unit.name}"]
     for one in given.inputs:
         many = (" (completed runs)" if given.runs[one.name] else " (a completed run)") if one.name in given.runs else ""

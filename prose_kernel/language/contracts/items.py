@@ -1,4 +1,4 @@
-"""The items of a section: bullets with the names that they declare, defaults and remarks (prose-md.md 1.5)."""
+"""Reads the items of a section: bullets with the names that they declare, defaults and remarks (prose-md.md 1.5)."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _CLOSERS: Final = {"[": "]", "{": "}"}
 NO_NAMES: Final = frozenset(
     ["postcondition", "postconditions", "freshness", "material", "immaterial", "canonicalization", "note"]
 )
-"""Words that declare nothing in Requires and Maintains."""
+"""Words before a colon that aren't names in Requires and Maintains."""
 
 
 def read_items(text: str, body: Span, fences: Iterable[Block], *, truth: bool = False) -> tuple[Item, ...]:
-    """Return the items of a section's body; `truth` excludes the words of Requires and Maintains that aren't names."""
+    """Return the items of a section's body; `truth` is for Requires and Maintains, where `NO_NAMES` declare nothing."""
     return tuple(_item(text, start, begin, end, truth) for start, begin, end in _bullets(text, body, fences))
 
 
 def _bullets(text: str, body: Span, fences: Iterable[Block]) -> Iterator[tuple[int, int, int]]:
-    """Yield the start of each item, the start of its text, and its end."""
+    """Yield the start, the start of the text, and the end of each item."""
     passed = iter([fence.span for fence in fences])
     fence = next(passed, None)
     at, open_at, begin, end = body.start, -1, 0, 0
@@ -80,14 +80,15 @@ def _item(text: str, start: int, begin: int, end: int, truth: bool) -> Item:
 
 
 def nested(text: str, item: Item) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The bullets inside an item: the names that each declares, and its line without the bullet."""
+    """Yield the names declared by each bullet inside an item, and the bullet's text."""
     for line in _NESTED.finditer(text, item.span.start, item.span.end):
         names, _, _ = declared(line[1])
         yield names, " ".join(line[1].split())
 
 
 def declared(words: str, truth: bool = False) -> tuple[tuple[str, ...], str, int]:
-    """The names that a text begins with, the remark in parentheses, and where the text after them begins."""
+    """Return the names that a text declares at its beginning, the remark in parentheses, and the offset of the text
+    after them."""
     names: list[str] = []
     remarks: list[str] = []
     if first := _QUOTED.match(words):
@@ -115,7 +116,7 @@ def declared(words: str, truth: bool = False) -> tuple[tuple[str, ...], str, int
 
 
 def default_of(words: str) -> Any:
-    """The literal that follows `default` somewhere in a text; `MISSING` without one."""
+    """Return the literal that follows `default` in a text, `MISSING` without one."""
     for word in DEFAULT.finditer(words):
         found = literal_at(words, word.end())
         if found is not MISSING:
@@ -124,7 +125,7 @@ def default_of(words: str) -> Any:
 
 
 def literal_at(words: str, at: int) -> Any:
-    """The value of the literal that begins at `at`; `MISSING` when there is none."""
+    """Return the value of the literal that begins at `at`, `MISSING` without one."""
     found = _LITERAL.match(words, at)
     if found is None:
         return MISSING
@@ -139,7 +140,7 @@ def literal_at(words: str, at: int) -> Any:
 
 
 def value_of(text: str) -> Any:
-    """A literal as JSON where it parses, else its text; `none` is null."""
+    """Return the value of a literal: JSON if it can be parsed, else its text; `none` is None."""
     if text.lower() == "none":
         return None
     try:
@@ -149,7 +150,7 @@ def value_of(text: str) -> Any:
 
 
 def _balanced(words: str, at: int) -> int:
-    """The end of the bracket that opens at `at`; 0 when it is never closed."""
+    """Return the end of the bracket that opens at `at`, 0 if it is never closed."""
     expected: list[str] = []
     for place in range(at, len(words)):
         sign = words[place]

@@ -1,6 +1,6 @@
-"""The lines of a contract file: front matter, headings, fences and the text between them (prose-md.md 1.2, 1.3).
+"""Splits a contract file into blocks: front matter, headings, fences and the text between them (prose-md.md 1.2, 1.3).
 
-One regular expression finds the lines that may matter, so a long file of plain text costs one search.
+One regular expression finds the lines that may begin a block, so a long file of plain text costs one search.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ BlockKind = Literal["frontmatter", "heading", "fence", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A stretch of a file. All blocks of a file, in order, are the whole file.
+    """A part of a file. The blocks of a file, in order, cover it without gaps.
 
-    `level` and `text` are those of a heading. A fence has its info string as `text`; `inside` are its lines without
-    those of the fence, `margin` is the indentation of its opener in characters, `closed` is false for a fence without
-    an end. `inside` of the front matter is its YAML.
+    - `text`: the title of a heading, or the info string of a fence
+    - `level`: the number of `#` of a heading
+    - `inside`: the lines of a fence without its markers, or the YAML of the front matter
+    - `margin`: the indentation of a fence's opener in characters
+    - `closed`: false for a fence without an end
     """
 
     kind: BlockKind
@@ -39,7 +41,7 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """The blocks of a text, in linear time; for any text, they tile it."""
+    """Split any text into blocks, in linear time."""
     front = front_matter(text)
     found = [front] if front is not None else []
     at = search = front.span.end if front is not None else 0
@@ -60,7 +62,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def front_matter(text: str) -> Block | None:
-    """The front matter of a text, if it is closed."""
+    """Return the front matter of a text, None if there is none or it isn't closed."""
     front = _FRONT.match(text)
     if front is None or front["yaml"] is None:
         return None

@@ -1,5 +1,5 @@
-"""A contract file to nodes and findings: front matter, nodes, and their sections, with the kinds that these belong to
-(prose-md.md 1.2 to 1.4). Never raises.
+"""Reads a contract file into nodes and findings: front matter, nodes, sections, and the kinds of nodes that sections
+belong to (prose-md.md 1.2 to 1.4). Never raises.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _BELONGS: Final[Mapping[str, str]] = {
     "Shape": "rfgp", "Execution": "rfg", "Patterns": "rf", "Slots": "p", "Config": "p", "Delegation": "p",
     "Fixtures": "t", "Expects": "t", "Expects Not": "t",
 }  # fmt: skip
+"""The known sections, with the first letters of the kinds of nodes that they belong to."""
 _RETIRED: Final[Mapping[str, str]] = {
     "Ensures": "write `### Returns` in a function, `### Maintains` in a responsibility",
     "Services": "`call` the parts in `### Execution`",
@@ -51,7 +52,7 @@ _FOLDED: Final[Mapping[str, str]] = {
     "Memory": "write `### Maintains`",
 }
 _SPELLED: Final[Mapping[str, str]] = {name.lower(): name for name in (*_BELONGS, *_RETIRED, *_FOLDED)}
-"""Known names by their lower-case form."""
+"""The known names of sections by their lower-case form."""
 _WITH_ITEMS: Final = frozenset(_BELONGS) - {"Description", "Continuity", "Goal", "Execution", "Delegation", "Patterns"}
 _WITH_PARTS: Final = frozenset(["Requires", "Maintains", "Execution"])
 _NOT_EMPTY: Final = frozenset(["Parameters", "Returns", "Requires", "Maintains", "Description", "Execution"])
@@ -70,7 +71,7 @@ _LONGEST_KNOWN: Final = max(map(len, _SPELLED)) + 2
 
 
 class Reader:
-    """One reading. `found` are the findings, in no particular order."""
+    """Reads one file. `found` are the findings, in no particular order."""
 
     def __init__(self, source: Source, profile: Profile = "default") -> None:
         self.source = source
@@ -205,7 +206,7 @@ class Reader:
         return Section(name, heading.text, heading.span, body, text, fences, items, parts)
 
     def _part(self, block: Block, end: int) -> Item:
-        """A facet, a need or a stage."""
+        """Return a `####` part of a section: a facet, a need or a stage."""
         title = block.text
         names, remark, rest = declared(title)
         if not names and _NODE_NAME.fullmatch(title):
@@ -216,13 +217,13 @@ class Reader:
 
 
 def read(source: Source, profile: Profile = "default") -> tuple[ContractFile, list[Diagnostic]]:
-    """The nodes of a file, and what was found."""
+    """Return the nodes and the findings of a file."""
     reader = Reader(source, profile)
     return reader.read(), reader.found
 
 
 def _split(part: Sequence[Block], level: int) -> Iterator[tuple[Block, Sequence[Block]]]:
-    """The headings of a level, each with the blocks up to the next one."""
+    """Yield the headings of a level, each with the blocks up to the next one."""
     starts = [at for at, block in enumerate(part) if block.level == level]
     for start, end in pairwise([*starts, len(part)]):
         yield part[start], part[start + 1 : end]
@@ -233,7 +234,7 @@ def _end(heading: Block, part: Sequence[Block]) -> int:
 
 
 class NotYaml(Exception):
-    """Why a text isn't YAML, and in which line of it, from 0."""
+    """Raised for a text that isn't YAML, with the reason, and the number of the line, from 0."""
 
     def __init__(self, reason: str, line: int = 0) -> None:
         super().__init__(reason)
@@ -241,14 +242,14 @@ class NotYaml(Exception):
 
 
 def yaml_entries(text: str) -> list[tuple[int, Any]]:
-    """Return the entries of a list with their lines, from 0; none if the text isn't a list. Raises `NotYaml`."""
+    """Return the entries of a list with their lines, from 0; empty if the text isn't a list. Raises `NotYaml`."""
     node, data = _yaml(text, "SafeLoader")
     lines = [one.start_mark.line for one in node.value] if isinstance(data, list) else []
     return list(zip(lines, data, strict=True)) if lines else []
 
 
 def _yaml(text: str, name: str) -> tuple[Any, Any]:
-    """The tree and the data of a text, read by a loader that makes plain data only."""
+    """Return the tree and the data of a text. The loader `name` must be one that makes only plain data."""
     import yaml
 
     loader = getattr(yaml, f"C{name}", getattr(yaml, name))(text)
@@ -260,14 +261,14 @@ def _yaml(text: str, name: str) -> tuple[Any, Any]:
         raise NotYaml(getattr(problem, "problem", None) or "it cannot be read", mark.line if mark else 0) from None
     except RecursionError:
         raise NotYaml("it is nested too deeply") from None
-    except (ValueError, OverflowError, TypeError):  # such as a date that is none
+    except (ValueError, OverflowError, TypeError):  # such as an invalid date
         raise NotYaml("it cannot be read") from None
     finally:
         loader.dispose()
 
 
 def own_field(head: str, name: str) -> str:
-    """A field of the front matter, from the beginning of a file's text; "" where it isn't a text."""
+    """Return a field of the front matter from the beginning of a file's text, "" if it isn't a text."""
     front = front_matter(head)
     with contextlib.suppress(NotYaml):
         _, found = _yaml(head[slice(*front.inside)], "BaseLoader") if front is not None else (None, None)
@@ -277,7 +278,7 @@ def own_field(head: str, name: str) -> str:
 
 
 def field_span(text: str, name: str) -> Span:
-    """The line of a field of the front matter; its first line where there is no such field."""
+    """Return the span of a field's line in the front matter, or of its first line if the field is missing."""
     front = front_matter(text)
     if front is None:
         return Span(0, 0)
@@ -289,7 +290,7 @@ def field_span(text: str, name: str) -> Span:
 
 
 def _check_sections(reader: Reader, node: Node) -> None:
-    """Report what is wrong with the sections of a node."""
+    """Report repeated, retired, empty, misplaced and missing sections of a node."""
     counts = Counter(one.name for one in node.sections if one.name)
     seen: set[str] = set()
     for section in node.sections:

@@ -1,5 +1,5 @@
-"""The names of a contract file for editors: nodes, their sections, inputs and outputs, the names of scripts, what is
-called (docs/reference/prose-md.md 10).
+"""Indexes the names of a contract file for editors: nodes, sections, inputs, outputs, the names and calls of scripts
+(docs/reference/prose-md.md 10).
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
 
 def index(program: ContractProgram, source: Source) -> Index:
-    """The index of a file, as far as it could be read. Never raises; linear."""
+    """Return the index of the readable parts of a file. Never raises, and takes linear time."""
     return _IndexOf(program.file).index()
 
 
 class _IndexOf:
-    """One index. `_own` are the symbols of nodes and inputs by the names under which other files know them."""
+    """Builds the index of one file. `_own` maps the names under which other files refer to nodes, inputs and outputs to
+    their symbols."""
 
     def __init__(self, file: FileUnit) -> None:
         self._file = file
@@ -50,7 +51,7 @@ class _IndexOf:
         )
 
     def _node(self, unit: Unit) -> dict[str, Symbol]:
-        """The symbols of a node; those of its inputs, by name."""
+        """Add the symbols of a node; return those of its inputs by name."""
         start = unit.node.span.start if unit.node.inline else 0
         at = field_span(self._file.source.text, "name")
         named = not unit.node.inline and isinstance(self._file.contract.fields.get("name"), str)
@@ -95,8 +96,8 @@ class _IndexOf:
 
 
 def script_at(program: ContractProgram, offset: int, load: LoadContract) -> tuple[str, Known] | None:
-    """The text of the script before an offset, as the language reads it, and the names that it may refer to; None
-    outside of all scripts."""
+    """Return the text of the script before an offset, without the file around it, and the names that it may refer to;
+    None outside of scripts."""
     for unit in program.file.units:
         for at, fence in enumerate(unit.node.fences):
             if fence.inside.start <= offset <= fence.inside.end:

@@ -1,4 +1,4 @@
-"""The call targets of scripts: nodes, programs, helpers, instances of patterns (prose-md.md 3.5, 6)."""
+"""Resolves the call targets of scripts: nodes, programs, helpers, instances of patterns (prose-md.md 3.5, 6)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PROBLEM: Final = "nothing here can be called `{}`"
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A `.prose` program as a target of calls."""
+    """A `.prose` program as a call target."""
 
     address: str
     name: str
@@ -34,7 +34,7 @@ class Program:
 
 @dataclass(frozen=True, eq=False)
 class Helper:
-    """A helper: one session with `task`."""
+    """A helper as a call target: one session with `task`."""
 
     name: str
     task: str
@@ -46,7 +46,7 @@ class Helper:
 
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """An instance as a target: the pattern, the targets in its slots by name, and the values of its config."""
+    """An instance as a call target: the pattern, the targets in its slots by name, the values of its config."""
 
     pattern: Unit
     name: str
@@ -63,7 +63,7 @@ class Bound:
 
     @cached_property
     def source(self) -> ScriptSource:
-        """The Delegation with what its slots are bound to."""
+        """The script of the pattern's Delegation, with the targets in its slots."""
         return self.pattern.source(self.pattern.interface(self.slots))
 
 
@@ -71,7 +71,7 @@ class Bound:
 class Targets:
     """The call targets of a unit's script. `bound` are the targets in the slots of an instance.
 
-    The methods that look for one thing raise `ImportProgramError` with the code of what is wrong.
+    Except `find` and `instance`, the methods that resolve a name raise `ImportProgramError` with the code of the error.
     """
 
     unit: Unit
@@ -84,7 +84,7 @@ class Targets:
         return found
 
     def instance(self, one: Instance) -> CallTarget | CallProblem:
-        """An instance as a target: its pattern is found, its slots are bound."""
+        """Return an instance as a target: find its pattern, and bind the slots."""
         return _or_problem(lambda: self._bind(one))
 
     def names(self, uses: Mapping[str, str]) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ class Targets:
     # ---------------------------------------------------------------- functions
 
     def _called(self, found: Unit | Program) -> CallTarget:
-        """A unit as a target, where it may be called."""
+        """Return a unit or program as a target. Raises `ImportProgramError` if it can't be called."""
         if isinstance(found, Program):
             return self._program(found)
         kind = found.node.kind
@@ -151,7 +151,7 @@ class Targets:
         return CallTarget(found.name, "function", inputs, outputs, has_script=True, unit=found)
 
     def sibling(self, name: str) -> Unit | Program | None:
-        """Return the target of a bare name in the directory of the file."""
+        """Return the unit or program for a bare name in the directory of the file, None without one."""
         file = self.unit.file
         library = file.files.library
         places = library.siblings(file.address, name) if library is not None else ()
@@ -162,7 +162,7 @@ class Targets:
         return self.file(places[0], name) if places else None
 
     def at(self, path: str) -> Unit | Program:
-        """Return the target of a path."""
+        """Return the unit or program at a path."""
         file = self.unit.file
         library = file.files.library
         if library is None:
@@ -171,7 +171,7 @@ class Targets:
         return self.file(library.resolve(file.address, path), path)
 
     def file(self, address: str, named: str) -> Unit | Program:
-        """The program of a file, or its own node."""
+        """Return the own node of a contract file, or a program; messages call the file `named`."""
         file = self.unit.file
         if address.endswith(SUFFIX):
             found = file.references[address] = file.files.file(address)
@@ -185,7 +185,7 @@ class Targets:
     # ---------------------------------------------------------------- instances
 
     def _bind(self, one: Instance, within: tuple[str, ...] = ()) -> CallTarget:
-        """An instance as a target. `within` are the patterns around it."""
+        """Return an instance as a target. `within` are the patterns of the instances around it."""
         pattern = self._near(one.pattern) or self.at(one.pattern)
         if isinstance(pattern, Program) or pattern.node.kind != "pattern":
             raise ImportProgramError(f"`{one.pattern}` is not a pattern", code="E341")
@@ -207,11 +207,11 @@ class Targets:
         return CallTarget(bound.name, "instance", open=True, has_script=True, unit=bound)
 
     def _near(self, name: str) -> Unit | Program | None:
-        """An inline node, or a file next to this one."""
+        """Return the inline node, or the file next to this one, for a name."""
         return self.unit.file.inline.get(name) or (self.sibling(name) if "/" not in name else None)
 
     def _bound(self, binding: str | Instance, within: tuple[str, ...]) -> CallTarget:
-        """Return the target that a slot is bound to."""
+        """Return the target for a slot's binding."""
         if isinstance(binding, Instance):
             return replace(self._bind(binding, within), through_slot=True)
         found = self.at(binding) if "/" in binding or binding.endswith(SUFFIX) else self._near(binding)
@@ -239,6 +239,6 @@ def _only(code: str, message: str, given: Iterable[str], known: Iterable[str]) -
 
 
 def it_has(names: Iterable[str]) -> str | None:
-    """The hint that lists what there is instead of an unknown name."""
+    """Return the hint that lists the known names."""
     listed = ", ".join(f"`{one}`" for one in names)
     return f"it has {listed}" if listed else None

@@ -1,4 +1,4 @@
-"""Files of kind `test`: subject, fixtures, cases and assertions (prose-md.md 7)."""
+"""Reads files of kind `test`: subject, fixtures, cases and assertions (prose-md.md 7)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CODE: Final = re.compile(r"`([^`\n]+)`")
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """A condition about the output `name`, or with "" about all outputs. `holds`: whether it must hold. About
+    """A condition about the output `name`, or about all outputs if it is "". `holds` is whether it must be true. For
     `__error.md`, `text` is `exists` or `does not exist`."""
 
     name: str
@@ -39,7 +39,7 @@ class Assertion:
 
     @property
     def condition(self) -> str:
-        """The condition as the judge reads it: text in backticks is quoted (7)."""
+        """The condition for the judge: text in backticks is quoted (7)."""
         words = f"{self.name} {self.text}".strip()
         return _CODE.sub(lambda code: json.dumps(code[1], ensure_ascii=False), words)
 
@@ -49,7 +49,7 @@ class Assertion:
 
     @property
     def wants_error(self) -> bool:
-        """Whether it is true when the subject fails."""
+        """Whether the assertion is true if the subject fails."""
         return _ABSENT.match(self.text) is None
 
     @property
@@ -59,7 +59,7 @@ class Assertion:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run of the subject. `missing` are inputs that have no fixture and are not optional."""
+    """One run of the subject. `missing` are the required inputs without a fixture."""
 
     name: str
     values: Mapping[str, Any]
@@ -70,7 +70,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class TestFile:
-    """A test that was read. `subject` is None when it cannot be found or tested; `findings` say why."""
+    """The contents of a test. `subject` is None if it can't be found or tested; `findings` has the reason."""
 
     subject: Unit | None
     cases: tuple[Case, ...] = ()
@@ -96,7 +96,7 @@ def read_test(unit: Unit) -> TestFile:
 
 
 def subject_of(unit: Unit) -> Unit:
-    """The function or responsibility that a test is about. Raises `ImportProgramError`."""
+    """Return the function or responsibility that is tested. Raises `ImportProgramError` if there is none."""
     name = str(unit.file.contract.fields.get("subject") or "").strip()
     try:
         found = _found(unit, name) if name else None
@@ -146,7 +146,7 @@ def _fixtures(unit: Unit) -> tuple[_Fixtures, list[tuple[Item, dict[str, Any]]]]
 
 
 def _value(raw: str) -> Any:
-    """The value of a fixture: a block of lines after `|`, JSON in quotes or brackets, code in backticks, else text."""
+    """Return the value of a fixture: lines after `|`, JSON in quotes or brackets, code in backticks, or text."""
     head, _, rest = raw.partition("\n")
     if head.strip() == "|":
         return dedent(rest.expandtabs()).strip("\n")

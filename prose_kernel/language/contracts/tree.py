@@ -1,5 +1,4 @@
-"""The contents of a contract file: nodes, their sections, the items of these (prose-md.md 1.3 to 1.5). All have
-spans."""
+"""The contents of a contract file: nodes, sections and items, all with spans (prose-md.md 1.3 to 1.5)."""
 
 from __future__ import annotations
 
@@ -13,23 +12,24 @@ from prose_kernel.language.contracts.layout import Block
 from prose_kernel.language.source import Source, Span
 
 Kind = Literal["responsibility", "function", "gateway", "pattern", "test", ""]
-"""The kind of a node; "" for one that this version does not know."""
+"""The kind of a node; "" if it is unknown."""
 SCRIPT: Final = re.compile(r"prose(?=\s|\Z)")
+"""Matches the info string of a fence that is part of a script."""
 NOTEBOOK: Final = "prose-notebook"
-"""The word of a fence that holds a cell with magics, which only a notebook runs. It isn't part of its node (10)."""
-
-
+"""The info string of a fence with a cell that has magics. Only a notebook runs it; it isn't part of the node (10)."""
 MISSING: Final = object()
-"""There is no default."""
+"""Marks an item without a default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
     """A bullet with all its lines, or a `####` part of a section.
 
-    `names` are those that it declares, as written (`a`, `report.title`, `rows[]`); none for a promise in words.
-    `text` is what follows them, without the sign between, its lines joined; `remark` what parentheses before that say.
-    `head` is the place of its first name, or of its text.
+    - `names`: the declared names, as written (`a`, `report.title`, `rows[]`); empty for a promise in words
+    - `remark`: the text in parentheses after the names
+    - `text`: the text after names and remark, without the separator, its lines joined
+    - `head`: the span of the first name, or of the text; the line of a `####` heading
+    - `open`: the item is `...`, which means that undeclared inputs are accepted
     """
 
     names: tuple[str, ...]
@@ -43,7 +43,7 @@ class Item:
 
     @property
     def words(self) -> str:
-        """All of its text after the names, the remark first."""
+        """The remark and the text."""
         return f"{self.remark} {self.text}".strip()
 
     @property
@@ -54,10 +54,12 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A `###` section. `name` is the known name in its usual spelling, "" for documentation.
+    """A `###` section.
 
-    `heading` is the line of its heading, `body` all below it up to the next `###` or `##`; `text` is the body with
-    what follows a colon in the heading. `parts` are its `####` headings with their text.
+    - `name`: the known name in its usual spelling, "" for documentation
+    - `heading`, `body`: the spans of the heading's line, and of the text up to the next `###` or `##`
+    - `text`: the body, preceded by the text after a colon in the heading
+    - `parts`: the `####` headings with their texts
     """
 
     name: str
@@ -71,7 +73,7 @@ class Section:
 
     @property
     def line(self) -> Span:
-        """Its heading without the end of the line."""
+        """The heading without its line break."""
         return Span(self.heading.start, max(self.heading.start, self.heading.end - 1))
 
 
@@ -79,7 +81,7 @@ class Section:
 class Node:
     """A node of a file: the file's own, or an inline one, which begins with a `##` heading.
 
-    `span` is all of its text, `heading` its `##` line, or the `kind:` line of the file's own.
+    `span` is the whole node, `heading` the line with `##`, or with `kind:` for the file's own node.
     """
 
     name: str
@@ -90,7 +92,7 @@ class Node:
     sections: tuple[Section, ...] = ()
 
     def section(self, name: str) -> Section | None:
-        """The first section of that name."""
+        """Return the first section with this name, None without one."""
         return next((one for one in self.sections if one.name == name), None)
 
     def items(self, name: str) -> tuple[Item, ...]:
@@ -98,7 +100,7 @@ class Node:
         return found.items if found is not None else ()
 
     def item(self, name: str, sections: Sequence[str]) -> Item | None:
-        """The bullet or part of some sections that declares a name."""
+        """Return the bullet or part that declares a name in the first of `sections` that has one."""
         return next((found for one in sections if (found := self._declared.get((one, name))) is not None), None)
 
     @cached_property
@@ -124,8 +126,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ContractFile:
-    """A file as read. `blocks` tile it; `nodes` are in its order, its own first. `fields` are those of the front
-    matter; `title` is that of its `#` heading."""
+    """The contents of a file. `nodes` are in source order, the file's own first; `fields` are those of the front
+    matter; `title` is the text of the `#` heading."""
 
     source: Source
     blocks: tuple[Block, ...]

@@ -1,7 +1,6 @@
-"""Nodes as they are run and called: scripts with their interface; the files that hold them (prose-md.md 3.1).
+"""Nodes as units that can be run and called: their interfaces and compiled scripts, and their files (prose-md.md 3.1).
 
-A `Unit` is a node of a file. Its script is compiled when it is first asked for, so files may call each other in a
-circle.
+The script of a `Unit` is compiled at its first use, so files may call each other in a circle.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from prose_kernel.language.openprose.call_targets import CallTarget, Interface, 
 from prose_kernel.language.source import Source, Span
 
 _OUTSIDE: Final = re.compile(r"[^\w-]?")
-"""The character next to a name, if it is not a part of it."""
+"""Matches a character, or none, next to a name that isn't part of the name."""
 _NEAR: Final = 20_000
-"""Names that may be compared with the unknown ones of a file."""
+"""How many names may be compared with the unknown names of one file."""
 
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """A node of a file."""
+    """A node of a file, with its interface and compiled script."""
 
     file: FileUnit
     node: Node
@@ -67,7 +66,7 @@ class Unit:
 
     @cached_property
     def declared(self) -> tuple[tuple[Span, Instance | str], ...]:
-        """The instances with their lines; instead of one the reason why it is none."""
+        """The instances with the spans of their lines; for an invalid one, the reason as text."""
         return tuple(read_instances(self.file.source, self.node))
 
     @property
@@ -88,7 +87,7 @@ class Unit:
         return config_defaults(self.node)
 
     def interface(self, bound: Mapping[str, object] | None = None) -> Interface:
-        """Return the script's initial names and results. `bound` are the targets in the slots of an instance."""
+        """Return the interface of the script. `bound` are the targets in the slots of an instance."""
         node, given = self.node, self.contract
         targets = Targets(self, bound or {})
         if node.kind == "pattern":
@@ -102,14 +101,14 @@ class Unit:
         return Interface(kind, node.name, fixed, prior, (), given.outputs, given.errors, stages, targets)
 
     def source(self, interface: Interface) -> ScriptSource:
-        """The script as a source, with the places of the file."""
+        """Return the script as a source with positions in the file."""
         file = self.file.source
         fences = tuple((fence.inside, fence.margin) for fence in self.node.fences)
         return ScriptSource(file.text, file.name, None, fences, interface, file)
 
     @cached_property
     def compiled(self) -> Compiled[tree.Program]:
-        """The script, checked."""
+        """The checked script."""
         from prose_kernel.language.openprose import compile_source
 
         files = self.file.files
@@ -129,7 +128,7 @@ class Unit:
 
 @dataclass(frozen=True, eq=False)
 class FileUnit:
-    """A file that was read. `references` are the files that it calls, as far as they were looked for."""
+    """A file with its units. `references` are the files that it calls and that have been resolved so far."""
 
     files: Files
     address: str
@@ -150,9 +149,9 @@ class FileUnit:
         return self.units[0]
 
     def find(self, name: str, within: Span) -> Span:
-        """The first place of a name in a part of the file; all of the part where it isn't in it."""
+        """Return the first occurrence of a name in a span, or the whole span without one."""
         text, at = self.source.text, within.start
-        while name and (at := text.find(name, at, within.end)) >= 0:  # a pattern for each name would be compiled
+        while name and (at := text.find(name, at, within.end)) >= 0:  # cheaper than compiling a pattern for each name
             end = at + len(name)
             if _OUTSIDE.fullmatch(text[at - 1 : at]) and _OUTSIDE.fullmatch(text[end : min(end + 1, within.end)]):
                 return Span(at, end)
@@ -166,7 +165,8 @@ class FileUnit:
 
 
 class Files:
-    """The files that one text leads to, each read once. `load` gives the contracts of `.prose` programs to scripts."""
+    """The files that one text calls, directly or indirectly, each read once. `load` returns the contracts of `.prose`
+    programs for scripts."""
 
     def __init__(self, library: Library | None, profile: Profile, *, load: Any = None, pipefail: bool = False) -> None:
         self.library = library
@@ -176,7 +176,7 @@ class Files:
         self.pipefail = pipefail
         self.checked: dict[FileUnit, list[Diagnostic]] = {}
         self.is_rooted = False
-        """Whether a verdict may depend on the text that came first: programs may not `use` it (E112)."""
+        """Whether findings may depend on the text that is compiled, because programs must not `use` it (E112)."""
         self._compared: Counter[str] = Counter()
         self.known: dict[str, FileUnit | ImportProgramError] = {}
 
@@ -190,7 +190,7 @@ class Files:
         return file
 
     def file(self, address: str) -> FileUnit:
-        """Raises `ImportProgramError` for one that cannot be read."""
+        """Return the file at an address. Raises `ImportProgramError` if it can't be read."""
         known = self.known.get(address)
         if known is None:
             assert self.library is not None
@@ -207,7 +207,8 @@ class Files:
         return self._load(path)
 
     def near(self, targets: Targets) -> tuple[str, ...]:
-        """The names for the hint of an unknown one; none after many, so that a text of unknown names stays linear."""
+        """Return the names that an unknown name may be a misspelling of; none after `_NEAR` comparisons for a file, so
+        that many unknown names still take linear time."""
         address = targets.unit.file.address
         names = targets.names({}) if self._compared[address] < _NEAR else ()
         self._compared[address] += len(names)

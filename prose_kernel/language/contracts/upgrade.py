@@ -1,8 +1,8 @@
-"""A `.prose` program as a function in a contract file, and back (prose-md.md 11).
+"""Converts a `.prose` program to a function in a contract file, and back (prose-md.md 11).
 
-The text of the statements stays as it is, comments included: inputs become Parameters, outputs become variables that
-one `return` gives, and Returns. What cannot be said so is refused. The way back is only taken where it leads to a
-program that becomes the same contract file again.
+The text of the statements is kept, including comments. Inputs become Parameters; outputs become variables, one `return`
+of them, and Returns. Programs that a function can't express are refused. A contract file is converted back only if the
+resulting program converts to the same file again.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from prose_kernel.language.source import Source, Span
 _TITLE: Final = re.compile(r"[^A-Za-z0-9]+")
 _RETURN: Final = re.compile(rf"return[ \t]+(?:(?P<one>{NAME})|\{{(?P<all>[^{{}}]*)\}})[ \t]*\n*\Z")
 _ELSEWHERE: Final = ("E330", "E215")
-"""Errors about files that cannot be looked for here."""
+"""Errors about other files, which can't be loaded here."""
 _SECTIONS: Final = frozenset(["Parameters", "Returns", "Execution"])
 
 
 class Lost(UsageError):
-    """A program says something that the other form cannot say."""
+    """A program or contract file can't be converted without loss."""
 
 
 def upgraded(program: tree.Program, source: Source) -> tuple[str, str]:
-    """The contract file of a checked program, and its suffix. Raises `Lost`."""
+    """Return the contract file for a checked program, and its suffix. Raises `Lost` if it can't be converted."""
     name = _name(source.name)
     inputs = [item for item in program.items if isinstance(item, tree.Input)]
     outputs = [item for item in program.items if isinstance(item, tree.Output)]
@@ -62,7 +62,7 @@ def upgraded(program: tree.Program, source: Source) -> tuple[str, str]:
 
 
 def downgraded(program: ContractProgram, source: Source) -> tuple[str, str]:
-    """The program of a contract file, and its suffix. Raises `Lost` where something would be lost."""
+    """Return the program for a contract file, and its suffix. Raises `Lost` if it can't be converted."""
     from prose_kernel.language.openprose import compile_source as compile_program
 
     unit = program.file.own
@@ -95,7 +95,7 @@ def _name(name: str) -> str:
 
 
 def _refuse(source: Source, program: tree.Program, outputs: Sequence[tree.Output]) -> None:
-    """Raise `Lost` for what a function cannot say."""
+    """Raise `Lost` if the program has something that a function can't express."""
     begun = False
     top = {id(one) for one in program.items}
     for item in program.items:
@@ -117,17 +117,17 @@ def _refuse(source: Source, program: tree.Program, outputs: Sequence[tree.Output
 
 
 def _variables(outputs: Iterable[tree.Output]) -> Iterator[Edit]:
-    """`output x = v` becomes `let x = v`; the second one of a name an assignment."""
+    """Yield the edits that turn `output x = v` into `let x = v`, or `x = v` if the name was declared before."""
     seen: set[str] = set()
     for one in outputs:
-        assert one.name is not None  # those without are refused
+        assert one.name is not None  # `_refuse` rejects outputs without a name
         before = Span(one.span.start, one.name.span.start)
         yield Edit(before, "" if one.name.id in seen else "let ")
         seen.add(one.name.id)
 
 
 def _returned(program: tree.Program) -> list[str]:
-    """The outputs of a program that ends with `return { ... }`."""
+    """Return the names of the results of a program that ends with `return { ... }`; empty for another program."""
     last = program.items[-1] if program.items else None
     if isinstance(last, tree.Return) and isinstance(last.value, tree.Object):
         return [entry.key for entry in last.value.entries]
@@ -146,7 +146,7 @@ def _parameter(source: Source, one: tree.Input) -> str:
 
 
 def _lines(source: Source, span: Span) -> Span:
-    """The whole lines of a statement."""
+    """Return the span of the whole lines of a statement."""
     start = source.text.rfind("\n", 0, span.start) + 1
     end = source.text.find("\n", max(span.end - 1, span.start))
     return Span(start, end + 1 if end >= 0 else len(source.text))
@@ -156,7 +156,7 @@ def _lines(source: Source, span: Span) -> Span:
 
 
 def _with_outputs(script: str, names: list[str]) -> str:
-    """The script without its last `return`; the variables that it gave are outputs."""
+    """Return the script without its last `return`, and with its variables `names` as outputs."""
     last = _RETURN.search(script)
     given = [last["one"]] if last is not None and last["one"] else []
     if last is not None and not given:
