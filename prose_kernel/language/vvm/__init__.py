@@ -1,7 +1,7 @@
-"""VVM: text in, tree and diagnostics out.
+"""VVM: source text to trees and diagnostics.
 
-`compile_source` reads and checks a text; `parser.parse` only reads it, `formatter.format_program` writes the tree. The
-package imports its modules on first use, so importing it is cheap.
+`compile_source` parses and checks a text; `parser.parse` only parses it, `formatter.format_program` writes the tree.
+Modules are imported on first use, so that importing the package is cheap.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def compile_source(
     cell: bool = False,
     pipefail: bool = False,
 ) -> Compiled[Program]:
-    """Parse and check a program: every finding of docs/reference/vvm.md 10 that needs no run. Never raises.
+    """Parse and check a program, with all findings of docs/reference/vvm.md 10 that need no run. Never raises.
 
-    `known` holds the names that earlier cells have defined, `load` gives what a module exports, `cell` applies the
-    rules of 9.6. VVM has one profile, and no commands for `pipefail`.
+    `known` holds the names that earlier cells have defined, `load` returns the module at a path, `cell` applies the
+    rules of 9.6. `profile` and `pipefail` have no effect: VVM has one profile, and no shell commands.
     """
     from prose_kernel.language.diagnostics import Compiled
     from prose_kernel.language.nodes import uncollected

@@ -20,9 +20,9 @@ _TEXTS: Final = ("model", "prompt")
 
 
 class AgentChecker:
-    """Checks keywords of agents, `.with`, calls and `constrain`.
+    """Checks the keywords of agents, `.with`, calls and `constrain`.
 
-    `skills` are those that the module imports, `defined` returns whether a name has a value in the current scope.
+    `skills` are imported by the module; `defined` returns whether a name has a value in the current scope.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class AgentChecker:
     # ------------------------------------------------------------ keywords
 
     def repeated(self, keywords: tuple[Keyword, ...], where: str) -> None:
-        """V205: a keyword that is given twice."""
+        """Report keywords that are given twice (V205)."""
         if len(keywords) < 2:
             return
         seen: set[str] = set()
@@ -53,13 +53,13 @@ class AgentChecker:
             seen.add(keyword.name)
 
     def options(self, keywords: tuple[Keyword, ...]) -> None:
-        """The options of an agent call (6.5)."""
+        """Check the options of an agent call (6.5)."""
         self.repeated(keywords, "in this call")
         for keyword in keywords:
             self._option(keyword, "call option", configurations.CALL_OPTIONS, configurations.option_fault)
 
     def bounds(self, keywords: tuple[Keyword, ...]) -> None:
-        """The bounds of `constrain` (4.9)."""
+        """Check the bounds of `constrain` (4.9)."""
         self.repeated(keywords, "in these bounds")
         for keyword in keywords:
             self._option(keyword, "bound of `constrain`", configurations.BOUNDS, configurations.bound_fault)
@@ -78,7 +78,7 @@ class AgentChecker:
     # ------------------------------------------------------------ configurations
 
     def declared(self, keywords: tuple[Keyword, ...]) -> bool:
-        """The configuration in `agent name(...)`: every value must be static (6.1). Returns whether all are."""
+        """Check the configuration in `agent name(...)`. Return whether all values are static, as they must be (6.1)."""
         wrong = [(keyword, part) for keyword in keywords for part in computed(keyword.value)]
         for keyword, part in wrong:
             self._not_static(keyword, part)
@@ -86,7 +86,7 @@ class AgentChecker:
         return not wrong
 
     def configuration(self, keywords: tuple[Keyword, ...], *, whole: bool, perm: bool) -> None:
-        """A configuration, or without `whole` the overrides of `.with`. `perm`: this is the library's function."""
+        """Check a configuration or, without `whole`, the overrides of `.with`. `perm` means the library function."""
         self.repeated(keywords, "in this configuration")
         last = {keyword.name: keyword for keyword in keywords}
         for keyword in keywords:
@@ -146,7 +146,7 @@ class AgentChecker:
                 self._report("V510", element.span, message, near or f'add `import "{name}" from "..."`')
 
     def _permissions(self, value: Expression) -> None:
-        """Unknown keys: V709 in an object; `perm` takes no others, so that they are V209 there."""
+        """Report unknown keys: V709 in an object, but V209 in `perm(...)`, which takes no others."""
         keys = configurations.PERMISSION_KEYS
         if is_perm(value):
             for keyword in value.keywords:
@@ -171,6 +171,6 @@ def name_span(keyword: Keyword) -> Span:
 
 
 def key_span(pair: tree.Pair) -> Span:
-    """The key of a pair, in the length that it has as an identifier."""
+    """Return the span of a pair's key; its length is that of the key without quotes."""
     start = pair.span.start
     return Span(start, start + len(pair.key))

@@ -1,4 +1,4 @@
-"""Statements with a body while they are being read, and the bodies."""
+"""The parser's state: compound statements and blocks that are still being read."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.tree import Body
 
 PARTS: Final = {"match": "case", "choose": "option", "constrain": "require"}
-"""The statements in the bodies of some compound statements."""
+"""The word that begins every statement in the body of these compound statements."""
 
 
 class Compound:
-    """A statement with a body. `make` is called with start, end, all of `head`, the body."""
+    """A statement with a body. `make` creates its node from start, end, the values in `head`, and the body."""
 
     clauses: frozenset[str] = frozenset()
-    """The words that may continue it after the body that was read last."""
+    """The words that may continue the statement after the last body."""
 
     def __init__(self, word: str, start: int, make: Callable[..., Any], *head: Any) -> None:
         self.word = word
@@ -26,10 +26,10 @@ class Compound:
         self.head = head
         self.body: Body = ()
         self.end = start
-        self.is_lost = False  # its body was not found, so what belongs to it is not missed
+        self.is_lost = False  # its body was not found, so that no clause is reported as missing
 
     def close(self, body: Body, end: int) -> None:
-        """Its body ends."""
+        """Add the body that ends at `end`."""
         self.body = body
         self.end = end
 
@@ -38,10 +38,10 @@ class Compound:
 
 
 class ClausedCompound(Compound):
-    """A statement that may continue after a body. `argument` is the content of the clause's head."""
+    """A statement with several clauses. `argument` is the value in the head of the current clause."""
 
     def begin(self, word: str, start: int, argument: Any) -> None:
-        """Another clause begins."""
+        """Begin another clause."""
         self.word, self.clause, self.argument = word, start, argument
 
 
@@ -99,9 +99,9 @@ class Try(ClausedCompound):
 
 
 class Block:
-    """A body that is being read: the column of its lines, its statements, the statement that it belongs to.
+    """A body that is being read: the column of its lines, its statements, and the statement that owns it.
 
-    `only` is the word that all its statements must begin with, if any; `open` the last statement, if it may continue.
+    `only` is the word that all its statements must begin with; `open` is the last statement if it may continue.
     """
 
     __slots__ = ("column", "is_inline", "is_lossy", "is_reported", "items", "lost", "only", "open", "owner")
@@ -112,7 +112,7 @@ class Block:
         self.items: list[Any] = [] if items is None else items
         self.only = PARTS.get(owner.word) if owner is not None else None
         self.open: ClausedCompound | None = None
-        self.is_inline = False  # it began on the line of its header; its column is not known
+        self.is_inline = False  # it begins on the line of its header; its column is unknown
         self.is_reported = False  # a statement that is not allowed here has been reported
         self.is_lossy = False  # a statement in it could not be read
         self.lost: frozenset[str] = frozenset()  # clauses of a statement whose body was not indented

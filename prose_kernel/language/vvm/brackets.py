@@ -1,4 +1,4 @@
-"""The brackets of expressions while they are open."""
+"""The open brackets of an expression that is being read."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ SINGLE: Final = frozenset({GROUP, INDEX, ARGUMENT})
 
 
 NESTING_LIMIT: Final = 500
-"""Levels of blocks and brackets together (amendment A32)."""
+"""The maximum depth of blocks and brackets together (amendment A32)."""
 
 Entry = tuple[Any, ...]
-"""An entry that needs its right side: `(0, bracket)`, or `(precedence, operator, left side, its start)`."""
+"""An operator without its right operand, `(precedence, operator, left, start of left)`, or `(0, bracket)`."""
 
 
 class Trouble(Exception):
-    """The rest of a statement, from the token at index `at`, is unreadable. The error has been reported.
+    """Raised if a statement is unreadable from the token at index `at` on. The error has been reported.
 
-    `ends`: this token is the line's end after the statement, even if brackets are open.
+    `ends`: this token is the line end after the statement, even if brackets are open.
     """
 
     def __init__(self, at: int, *, ends: bool = False) -> None:
@@ -33,18 +33,18 @@ class Trouble(Exception):
 
 
 class Bracket:
-    """An open bracket of an expression: what it belongs to, and what has been read inside."""
+    """An open bracket of an expression: its kind (`tag`), the expression in front of it, the items read so far."""
 
     __slots__ = ("at", "closer", "head", "is_agent", "key", "keywords", "start", "tag", "task", "values")
 
     def __init__(self, tag: int, at: int, start: int, head: Any = None, task: Template | None = None) -> None:
         self.tag = tag
         self.at = at  # index of the opening token
-        self.start = start  # offset where the whole begins
+        self.start = start  # offset where the whole expression begins
         self.closer = CLOSERS[tag]
-        self.head = head  # what is called, indexed, derived
+        self.head = head  # the expression that is called, indexed or derived
         self.task = task
         self.values: list[Any] = []
         self.keywords: list[Keyword] = []
-        self.key: tuple[str, int] | None = None  # of the item that is being read, and where it begins
-        self.is_agent = tag == INLINE  # a task may follow
+        self.key: tuple[str, int] | None = None  # the key of the current item, and its offset
+        self.is_agent = tag == INLINE  # its value is an agent, which a task may follow

@@ -1,7 +1,7 @@
-"""Expressions that raise whenever they are evaluated: V211 and V711 (docs/reference/vvm.md 10).
+"""Finds expressions that raise whenever they are evaluated: V211 and V711 (docs/reference/vvm.md 10).
 
-Only what literals and the declared parameters decide is reported, so each check looks at a node and its direct parts.
-The messages are those of the run time.
+Literals and declared parameters must be enough to decide, so each check looks only at a node and its direct parts.
+Messages are the same as at run time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TYPES: Final[dict[type, str]] = {
     tree.AgentName: "an agent",
     tree.InlineAgent: "an agent",
 }
-"""The type of the value of an expression, with its article, where its form decides it."""
+"""The type of an expression's value, with its article, for expressions whose form determines it."""
 
 _ADDED: Final = frozenset({"a number", "a string", "a list"})
 JOINED: Final = '`+` joins two texts: write both as texts (`"4"`); in the task of an agent, `{a}{b}` joins any values'
@@ -34,7 +34,7 @@ JOINED: Final = '`+` joins two texts: write both as texts (`"4"`); in the task o
 
 
 class CertainError(NamedTuple):
-    """The part of a node that raises, and the message."""
+    """The part of a node that raises, with the message and the hint."""
 
     node: tree.Node
     message: str
@@ -54,7 +54,7 @@ def items(node: Expression) -> CertainError | None:
 
 
 def operation(node: tree.Sum | tree.Compare) -> CertainError | None:
-    """Operands that an operator cannot take (R205)."""
+    """Return the error of operands that an operator cannot take (R205)."""
     operator = node.operator
     if operator in ("==", "!="):
         return None
@@ -70,9 +70,9 @@ def operation(node: tree.Sum | tree.Compare) -> CertainError | None:
 
 
 def call(node: tree.Call, wanted: tuple[str, ...] | None) -> CertainError | None:
-    """A call of what is not a function (R207), or with arguments that do not fit (R208).
+    """Return the error of a call of a value that isn't a function (R207), or with wrong arguments (R208).
 
-    `wanted` are the parameters of the function, None where it is not certain which one is called.
+    `wanted` are the parameters of the called function; None if it is not certain which one that is.
     """
     callee = node.callee
     if not isinstance(callee, tree.Name):

@@ -1,7 +1,7 @@
-"""The static checks of a VVM program: every code of docs/reference/vvm.md 10.2 and 10.3 that grammar cannot decide.
+"""The static checks of a VVM program: every code of docs/reference/vvm.md 10.2 and 10.3 that needs more than grammar.
 
-One walk over the statements in the order of the text. It keeps its own agenda instead of recursing, so that neither
-nesting nor length of a program can exhaust Python's stack; what must happen after a body is put on the agenda first.
+One walk visits the statements in source order. It uses an explicit stack, the agenda, instead of recursion, so that
+neither the nesting nor the length of a program can exhaust Python's stack. Steps after a body are pushed before it.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def check(
     cell: bool = False,
     read: Sequence[Diagnostic] = (),
 ) -> tuple[Diagnostic, ...]:
-    """All findings of a program, in the order of its text, then those of the modules that it imports.
+    """Return all findings of a program in source order, then the findings of the modules that it imports.
 
-    `known` holds what is bound before this text. `cell` applies the rules of a notebook (9.6): later cells may read
-    what this one assigns. `load` gives the module of an import; without it imports stay unchecked. `read` is what the
-    parser found: it is added, and names that only an unreadable line can have bound are not missed. Nothing is
-    executed; the cost is linear in the size of the program.
+    `known` holds the names that are bound before this text. `cell` applies the rules of a notebook (9.6): later cells
+    may read names that this one assigns. `load` returns the module at a path; without it imports are not checked.
+    `read` holds the findings of the parser, which are included; names that an unreadable line may bind are not reported
+    as missing. Nothing is executed; the cost is linear in the size of the program.
     """
     checker = Checker(program, source, known or _NOTHING, load, cell, read)
     found = [*read, *checker.run()]
@@ -70,14 +70,14 @@ def _with_modules(
 def check_module(
     program: Program, source: Source, load: LoadModule, read: Sequence[Diagnostic]
 ) -> tuple[tuple[Diagnostic, ...], Mapping[str, Module]]:
-    """Return all findings of an imported file itself, syntax included, and the modules that it imports."""
+    """Return all findings of an imported file, syntax errors included, and the modules that it imports."""
     checker = Checker(program, source, _NOTHING, load, False, read)
     found = in_order([*read, *checker.run()])
     return tuple(in_file(found, source.name)), checker.imports.resolved
 
 
 def _functions(program: Program, times: Mapping[str, int]) -> Mapping[str, tuple[str, ...]]:
-    """The parameters of the functions of the module whose names it binds to nothing else."""
+    """Return the parameters of the module's functions whose names are bound only once."""
     return {
         item.name.id: tuple(parameter.id for parameter in item.parameters)
         for item in program.items
@@ -86,7 +86,7 @@ def _functions(program: Program, times: Mapping[str, int]) -> Mapping[str, tuple
 
 
 class Checker:
-    """One check of one program."""
+    """Checks one program."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Checker:
         return [one for one in found if one.code not in _CERTAIN] if self._is_broken else found
 
     def _reached(self) -> bool:
-        """Whether the current statement runs whenever the module does, and outside of a `try`."""
+        """Return whether the current statement runs whenever the module does, and outside of a `try`."""
         return not self._nesting and self._scopes.current.is_module
 
     def _early(self, name: str, span: Span) -> None:
@@ -146,7 +146,7 @@ class Checker:
         self._agenda.extend(zip(repeat(None), reversed(body)))
 
     def _afterwards(self, action: Callable[[Any], None], argument: Any) -> None:
-        """Do this when what is scheduled from now on is done."""
+        """Schedule an action that runs after everything that is scheduled later."""
         self._agenda.append((action, argument))
 
     def _in_order(self, *steps: tuple[Callable[[Any], None], Any]) -> None:
@@ -170,7 +170,7 @@ class Checker:
     # ------------------------------------------------------------ binding
 
     def _bind(self, name: Name) -> None:
-        """`for`, `as`, patterns, `def`, parameters and imports: what is never called unread."""
+        """Bind a name that is never reported as unread: of `for`, `as`, `def`, a pattern, a parameter, an import."""
         self._bound(name)
         self._scopes.current.kept.add(name.id)
 
@@ -192,7 +192,7 @@ class Checker:
     # ------------------------------------------------------------ statements of a module
 
     def _misplaced(self, node: tree.Node, what: str) -> bool:
-        """V202 inside a block or a function."""
+        """Return whether a statement of a module is inside a block or a function, and report it (V202)."""
         if not self._nesting and self._scopes.current.is_module:
             return False
         if self._may_be_elsewhere(node):
@@ -221,7 +221,7 @@ class Checker:
         before = len(found)
         self._walk(*(keyword.value for keyword in node.keywords))
         if not static:
-            del found[before:]  # V041 says enough
+            del found[before:]  # V041 is enough
 
     def visit_export(self, node: tree.Export) -> None:
         if self._misplaced(node, "export"):
@@ -300,7 +300,7 @@ class Checker:
     # ------------------------------------------------------------ other statements
 
     def visit_raise(self, _: tree.Node) -> None:
-        """Nothing is to be checked."""
+        """Check nothing."""
 
     visit_pass = visit_raise
 
@@ -403,14 +403,14 @@ class Checker:
     _visit: ClassVar = visitors(tree, vars())
 
 
-# ---------------------------------------------------------------- what could not be read
+# ---------------------------------------------------------------- unreadable text
 
 
 @dataclass(frozen=True, slots=True)
 class _Unparsed:
-    """The words and strings of a program that are in no statement: every word of a line with a syntax error counts as
-    bound and as read, so that one mistake is not reported twice. `first` is where the first mistake is, if any,
-    `misplaced` where the first line with a wrong indentation is."""
+    """The words and strings outside of all statements. Every word of a line with a syntax error counts as bound and as
+    read, so that one mistake is not reported twice. `first` is the offset of the first error, `misplaced` that of the
+    first line with a wrong indentation."""
 
     words: frozenset[str] = frozenset()
     strings: frozenset[str] = frozenset()
@@ -418,7 +418,7 @@ class _Unparsed:
     misplaced: int | None = None
 
     def added_to(self, known: Known) -> Known:
-        """What is known, with everything that a lost line may have bound."""
+        """Return `known` with everything that an unreadable line may have bound."""
         if self.first is None:
             return known
         return replace(
@@ -429,16 +429,16 @@ class _Unparsed:
         )
 
     def hides_header(self, source: Source, span: Span) -> bool:
-        """Return whether a statement may be in a block whose header was lost: it is indented, below a mistake; or a
-        line above it is not indented as it should be."""
+        """Return whether the statement may be in a block whose header is unreadable: it is indented below an error, or
+        a line above it has a wrong indentation."""
         if self.misplaced is not None and self.misplaced < span.start:
             return True
         return self.first is not None and self.first < span.start and source.line_column(span.start)[1] > 1
 
 
 def _unparsed(program: tree.Program, source: Source, found: Sequence[Diagnostic]) -> _Unparsed:
-    """Return what is lost at the parser's errors: the line, and everything between the statements before and after
-    it."""
+    """Return the text that is lost at the parser's errors: the line of each, and everything between the statements
+    before and after it."""
     errors = sorted(one.span.start for one in found if one.severity == "error")
     if not errors:
         return _Unparsed()
@@ -453,7 +453,7 @@ def _unparsed(program: tree.Program, source: Source, found: Sequence[Diagnostic]
             continue
         at, after = bisect_right(starts, error), bisect_right(ends, error)
         begin = max(starts[at - 1] if at else 0, ends[after - 1] if after else 0)
-        start = max(end, min(begin, source.text.rfind("\n", 0, error) + 1))  # a statement may be cut short by it
+        start = max(end, min(begin, source.text.rfind("\n", 0, error) + 1))  # the error may cut a statement short
         end = starts[at] if at < len(starts) else len(source.text)
         words.update(_WORD.findall(source.text, start, end))
         strings.update(_STRING.findall(source.text, start, end))

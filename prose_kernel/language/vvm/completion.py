@@ -1,7 +1,7 @@
-"""A VVM text that is being written: is it complete, and what fits at the cursor: keywords, names, agents, keys, values.
+"""Completion of VVM text: whether a cell is complete, and the keywords, names, agents, keys and values at the cursor.
 
-For offers the text before the cursor is cut into tokens, not parsed, because it need not be correct. The open bracket
-around the cursor decides what is possible there; on a new line the open blocks decide.
+For offers, the text before the cursor is only split into tokens, because it need not be correct. The bracket around the
+cursor determines the offers; on a new line, the open blocks do.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _CLAUSES: Final = {
     "except": ("finally",),
 }
 _IMPORTS: Final = {("import", 2): "from", ("from", 2): "import", ("from", 4): "as", ("from", 5): "as"}
-"""What comes next in an import of so many tokens."""
+"""The next keyword of an import, by its first word and its number of tokens."""
 _KEYS_ALONE: Final = frozenset({"agent", "permissions", "memory", "constrain", "error"})
-"""Owners of brackets that hold keys and no other values."""
+"""The owners of brackets that contain only keywords."""
 _NEW_NAME: Final = frozenset({"def", "agent", "for", "as"})
 _VALUE_WORDS: Final = ("true", "false", "it", "not")
 _BRACKETS: Final = frozenset("([{")
 
 
 def completeness(text: str) -> tuple[Completeness, str]:
-    """Whether a cell is complete, and for an incomplete one the indentation that its next line should have."""
+    """Return whether a cell is complete, and for an incomplete one the indentation of its next line."""
     parsed = parse(Source(text))
     found = missing(text, parsed, invalid=any(found not in parsed.awaited for found in parsed.diagnostics))
     if found is not None:
@@ -57,16 +57,16 @@ def completeness(text: str) -> tuple[Completeness, str]:
 
 
 def complete(text: str, inside: str, start: int, known: Known | None, values: Mapping[str, Any]) -> Completion:
-    """Complete the end of `text`, which is in code, or in a text or template that begins at `start`."""
+    """Complete the word at the end of `text`, which is in code, or in a string or template that begins at `start`."""
     word = _WORD.search(text[-200:])
     begin = len(text) - len(word.group()) if word else len(text)
     return Completion(begin, offers(text[:begin], inside, known, values))
 
 
 def offers(before: str, inside: str, known: Known | None, values: Mapping[str, Any]) -> Iterable[Offer]:
-    """Offer completions at the end of `before`, in code, a `string`, a `triple`-quoted one or a template (`marker`).
+    """Offer completions at the end of `before`: in code, in a `string`, a `triple`-quoted one or a template (`marker`).
 
-    `values` are the values of names, for their members.
+    `values` holds the values of names, whose fields are offered.
     """
     known = known or Known()
     if inside == "marker":
@@ -82,7 +82,7 @@ def offers(before: str, inside: str, known: Known | None, values: Mapping[str, A
 
 
 def _members(path: list[str], values: Mapping[str, Any]) -> list[Offer]:
-    """The fields of the object at a path, also of a text that is JSON (docs/reference/vvm.md 3.5)."""
+    """Return the fields of the object at a path, or of a string that is JSON (docs/reference/vvm.md 3.5)."""
     value: Any = values
     for name in path:
         value = _fields(value).get(name)
@@ -116,8 +116,8 @@ class _Text:
     def __init__(self, before: str) -> None:
         tokens = Tokens(before)
         self.tokens: list[str] = []
-        self.open: list[int] = []  # indexes of the brackets that are open
-        self.lines: list[tuple[int, int]] = []  # of each logical line its column and the index of its first token
+        self.open: list[int] = []  # indexes of the open brackets
+        self.lines: list[tuple[int, int]] = []  # column and index of the first token of each logical line
         fresh = True
         for start, text in zip(tokens.starts, tokens.texts, strict=True):
             if start >= len(before) or not text.strip() or text == END or (text[0] == "#" and not self.tokens):
@@ -144,7 +144,7 @@ class _Text:
     # ---- names
 
     def variables(self, known: Known) -> list[Offer]:
-        """Names that may be read: those of this text first, then those of earlier cells, then the library."""
+        """Return the names that may be read: of this text first, then of earlier cells, then of the library."""
         own = [Offer(name, kind, "declared above") for name, kind in self._declared() if kind != "agent"]
         earlier = [
             Offer(name, "function" if name in known.functions else "variable")
@@ -157,14 +157,14 @@ class _Text:
         return [Offer(name, "agent") for name in dict.fromkeys([*own, *known.agents])]
 
     def _may_be_agents(self, known: Known, values: Mapping[str, Any]) -> list[Offer]:
-        """Variables that hold an agent, or that this text binds."""
+        """Return the variables that hold an agent, or whose value is unknown because this text binds them."""
         own = {name for name, _ in self._declared()}
         found = [offer for offer in self.variables(known) if offer.kind == "variable"]
         kinds = {name: getattr(values[name], "kind", "") for name in values.keys() - own}
         return [offer for offer in found if kinds.get(offer.text, "agent") == "agent"]
 
     def _declared(self) -> Iterator[tuple[str, str]]:
-        """Names that this text binds, each with what it is."""
+        """Yield the names that this text binds, each with its kind."""
         tokens = self.tokens
         for index, token in enumerate(tokens):
             if KINDS.get(token[0]) != WORD or token in RESERVED:
@@ -193,12 +193,12 @@ class _Text:
     # ---- strings
 
     def in_string(self, known: Known) -> list[Offer]:
-        """Values of the key that the string belongs to."""
+        """Offer the values of the key that the string belongs to."""
         if self._at(-1) == "from":
             return [Offer("", "programs")]
         index = -1
         while self._at(index) in ("[", ",") or (self._at(index)[:1] == '"' and self.open):
-            index -= 1  # the elements before it in a list
+            index -= 1  # skip the elements before it in a list
         key = self._at(index - 1)
         if self._at(index) not in ("=", ":"):
             return []
@@ -229,7 +229,7 @@ class _Text:
         return self._in_line(known)
 
     def _statements(self, known: Known) -> list[Offer]:
-        """What may begin a line here: the blocks around it decide."""
+        """Offer the words that can begin a line; the blocks around it decide."""
         blocks: list[tuple[int, str]] = []
         aligned = ""
         for column, first in [*self.lines, (self.column, -1)]:
@@ -285,7 +285,7 @@ class _Text:
         return [*keys, *_keywords(_VALUE_WORDS), *names]
 
     def _owner(self, opened: int) -> str:
-        """Return the owner of the keys in a bracket."""
+        """Return the name under which words.toml lists the keys of a bracket; "" if they are not listed."""
         sign, before, further = self.tokens[opened], self._at_or(opened - 1), self._at_or(opened - 2)
         if sign == "{":
             if before == "@":
@@ -307,7 +307,7 @@ class _Text:
         return self.tokens[index] if index >= 0 else ""
 
     def _owned(self, opened: int, owner: str, known: Known) -> list[Offer]:
-        """The keys that may stand in a bracket."""
+        """Offer the keys of a bracket."""
         if owner == "error":
             return [Offer("kind=", "property", "Error values of one kind."), Offer("_", "keyword", "Any error value.")]
         if owner:
@@ -318,7 +318,7 @@ class _Text:
         return [Offer(f"{one}=", "property", f"of {name}") for one in parameters]
 
     def _in_line(self, known: Known) -> list[Offer]:
-        """Inside of a statement, outside of brackets."""
+        """Offer completions inside a statement, outside of brackets."""
         first = self.tokens[self.lines[-1][1] :]
         names = [*self.variables(known), *self.agents(known)]
         if first == ["with"]:

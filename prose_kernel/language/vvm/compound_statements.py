@@ -1,4 +1,4 @@
-"""Tokens to statements (docs/reference/vvm.md 2): everything after the first word of a statement."""
+"""Parses statements with a body (docs/reference/vvm.md 2): their heads, clauses and patterns."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from prose_kernel.language.vvm.tree import Name
 
 
 class StatementParser(SimpleStatementParser):
-    """Reads one statement, or the head of one that has a body."""
+    """Parses one statement, or the head of one that has a body."""
 
     def read_def(self, start: int) -> None:
         name = self.name(self.at + 1, "the name of the function")
         opening = self.at
         self.word("(", f"write `def {name.id}():`")
-        self.stack = [(0, Bracket(CALL, opening, start))]  # for messages
+        self.stack = [(0, Bracket(CALL, opening, start))]  # for errors
         parameters = []
         while True:
             self.at = self.after_line_ends(self.at)
@@ -56,7 +56,7 @@ class StatementParser(SimpleStatementParser):
         self.body(If(start, condition))
 
     def clause(self, word: str) -> ClausedCompound:
-        """Return the open statement that `word`, the next token, continues."""
+        """Return the open statement that `word`, the next token, continues; an empty one if there is none."""
         block = self.blocks[-1]
         if block.open is not None and word in block.open.clauses:
             return block.open
@@ -103,7 +103,7 @@ class StatementParser(SimpleStatementParser):
             self.go_on(owner, "else", start, None)
 
     def go_on(self, owner: ClausedCompound, word: str, start: int, head: Any) -> None:
-        """Another clause of `owner` begins with the next token, `:`."""
+        """Begin another clause of `owner`, whose body comes after the next token, `:`."""
         block = self.blocks[-1]
         self.body(owner, word)
         owner.begin(word, start, head)
@@ -160,7 +160,7 @@ class StatementParser(SimpleStatementParser):
         self.body(Compound("case", start, tree.Case.at, pattern))
 
     def pattern(self) -> Any:
-        """The pattern of a `case`."""
+        """Read the pattern of a `case`."""
         at = self.at
         text = self.texts[at]
         start = self.starts[at]
@@ -173,7 +173,7 @@ class StatementParser(SimpleStatementParser):
             return tree.CriterionPattern.at(start, self.end, template)
         if text != "error" or self.texts[at + 1] != "(":
             raise self.no_pattern(at)
-        self.stack = [(0, Bracket(CALL, at + 1, self.starts[at + 1]))]  # for messages
+        self.stack = [(0, Bracket(CALL, at + 1, self.starts[at + 1]))]  # for errors
         at = self.after_line_ends(at + 2)
         name = kind = None
         if self.texts[at] == "kind" and self.texts[equals := self.after_line_ends(at + 1)] == "=":
@@ -196,7 +196,7 @@ class StatementParser(SimpleStatementParser):
         return tree.ErrorPattern.at(start, self.tokens.end(self.at - 1), name, kind)
 
     def no_pattern(self, at: int) -> Trouble:
-        """The token at `at` has no place in a pattern."""
+        """Report the token at `at`, which cannot be in a pattern."""
         return self.trouble(at, f"not a pattern: found {self.shown(at)}", word_hints.PATTERNS, "V050")
 
     def read_choose(self, start: int) -> None:
@@ -225,7 +225,7 @@ class StatementParser(SimpleStatementParser):
         self.body(Compound("constrain", start, tree.Constrain.at, target, bounds))
 
     def misplaced(self, start: int) -> None:
-        """`case`, `option` or `require` outside of what it belongs to."""
+        """Report a `case`, `option` or `require` outside of its statement."""
         word = self.texts[self.at]
         owner = {"case": "match", "option": "choose", "require": "constrain"}[word]
         hint = f"it belongs in the body of a `{owner}`"

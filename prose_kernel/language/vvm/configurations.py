@@ -1,8 +1,8 @@
-"""Agent configurations, call options and bounds: which values are right (docs/reference/vvm.md 6.1 to 6.6, 4.9).
+"""Validates agent configurations, call options and bounds (docs/reference/vvm.md 6.1 to 6.6, 4.9).
 
-One set of rules for two callers. The checker judges what a program writes out (V208, V209, V702, V709), the machine
-what it computes (R212, R214). Both give plain values: unit is None, an object a dict, a list a list. The checker uses
-`UNKNOWN` for a value that it cannot know; it is valid everywhere.
+The checker and the machine share these rules: the checker tests values in the text of a program (V208, V209, V702,
+V709), the machine computed values (R212, R214). Both pass plain values: unit is None, an object a dict, a list a list.
+The checker passes `UNKNOWN` for a value that only the run will know; it is always valid.
 
 Example: `configuration_faults({"memory": {"scope": "team", "key": UNKNOWN}})` gives one `Fault` at
 `("memory", "scope")`.
@@ -21,7 +21,7 @@ CONFIGURATION_KEYS: Final = ("model", "prompt", "skills", "permissions", "memory
 """The keys of an agent configuration that have a meaning in the language; any other is passed to the host (V520)."""
 
 OUTPUT: Final = "output"
-"""A key for the host that is looked into all the same: what the answers are (docs/how-to/typed-answers.md)."""
+"""A key for the host that is validated all the same: the type of the answers (docs/how-to/typed-answers.md)."""
 
 PERMISSION_LISTS: Final = ("read", "write", "execute")
 PERMISSION_MODES: Final = ("bash", "network")
@@ -40,12 +40,12 @@ _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 
 
 def option_fault(name: str, value: Any) -> Fault | None:
-    """What is wrong with the value of a call option (6.5); nothing is wrong with an unknown option."""
+    """Return the fault of the value of a call option (6.5); None for a valid value, or an unknown option."""
     return _fault(_OPTIONS, name, value)
 
 
 def bound_fault(name: str, value: Any) -> Fault | None:
-    """What is wrong with the value of a bound of `constrain` (4.9); nothing is wrong with an unknown bound."""
+    """Return the fault of the value of a bound of `constrain` (4.9); None for a valid value, or an unknown bound."""
     return _fault(_BOUNDS, name, value)
 
 
@@ -55,7 +55,7 @@ def duration(value: Any) -> float | None:
 
 
 class _Shape(NamedTuple):
-    """A test for a value, and what is said when it fails."""
+    """A test for a value, with the message and the accepted values if it fails."""
 
     holds: Callable[[Any], bool]
     message: str
@@ -111,9 +111,9 @@ BOUNDS: Final = tuple(_BOUNDS)
 
 
 def configuration_faults(configuration: Mapping[str, Any], *, whole: bool = True) -> list[Fault]:
-    """Everything wrong with the standard keys of a configuration, in the order of its keys.
+    """Return the faults of the standard keys of a configuration, in the order of its keys.
 
-    Without `whole` these are overrides of `.with(...)`: an object may leave out what the agent already has.
+    Without `whole` these are overrides of `.with(...)`: an object may leave out keys that the agent already has.
     """
     return [
         fault
@@ -124,7 +124,7 @@ def configuration_faults(configuration: Mapping[str, Any], *, whole: bool = True
 
 
 def merged(configuration: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """A derived configuration (6.3): an object is merged into an existing object, key by key; all else replaces."""
+    """Return a derived configuration (6.3): an object is merged into an existing one by key; other values replace."""
     made = dict(configuration)
     for name, value in overrides.items():
         before = made.get(name)
@@ -133,19 +133,19 @@ def merged(configuration: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
 
 
 def permissions(given: Mapping[str, Any]) -> dict[str, Any]:
-    """All five keys: what is missing is empty or `"deny"` (6.2, A3). Unknown keys are kept (V709)."""
+    """Return all five permissions: missing ones are empty or `"deny"` (6.2, A3). Unknown keys are kept (V709)."""
     return {**{key: [] for key in PERMISSION_LISTS}, **dict.fromkeys(PERMISSION_MODES, "deny"), **given}
 
 
 def permission_faults(given: Mapping[str, Any]) -> Iterator[Fault]:
-    """What is wrong with the values of a permission object, or with the arguments of `perm`; unknown keys are not."""
+    """Yield the faults of a permission object, or of the arguments of `perm`; unknown keys are ignored."""
     for key, value in given.items():
         if fault := _fault(_PERMISSIONS, key, value):
             yield fault
 
 
 def escaped(key: str) -> str:
-    """The name of the directory that belongs to a memory key: all but letters, digits, `-`, `_` and `.` is `%XX`."""
+    """Return the directory of a memory key: `%XX` for all but letters, digits, `-`, `_` and, except first, `.`."""
     data = key.encode("utf-8", "surrogatepass")
     return "".join(
         chr(byte) if byte in _PLAIN and not (at == 0 and byte == 0x2E) else f"%{byte:02X}"
@@ -196,7 +196,7 @@ def _memory(value: Any, whole: bool) -> Iterator[Fault]:
 
 
 def _memory_path(value: Mapping[str, Any], whole: bool) -> Iterator[Fault]:
-    """`path` is there exactly when the scope is "path"."""
+    """Yield a fault if `path` is missing for the scope "path", or given for another scope."""
     scope = value.get("scope")
     if scope == "path" and "path" not in value and whole:
         accepted = 'for example {scope: "path", path: "notes", key: "team"}'

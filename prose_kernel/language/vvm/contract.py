@@ -14,8 +14,8 @@ from prose_kernel.language.vvm.tree import Name, Program
 class Contract:
     """The names of a program (docs/reference/vvm.md 9.2): everything in source order, each name once.
 
-    `agents` are the declared ones, `functions` the parameters of the module-level functions. `exports` and
-    `exported_agents` are what another module can import. `imports` are paths of modules, `skills` has their sources.
+    `agents` holds the declared agents, `functions` the parameters of the module's functions. Other modules can import
+    `exports` and `exported_agents`. `imports` holds the paths of modules, `skills` the source of each skill.
     """
 
     agents: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class Contract:
 
 
 def contract(program: Program) -> Contract:
-    """The contract of a program, as far as its text could be read."""
+    """Return the contract of a program, as far as its text could be read."""
     items = program.items
     exported = [item for item in items if isinstance(item, tree.Export)]
     return Contract(
@@ -51,7 +51,7 @@ def known_in(program: Program, load: Callable[[str], object]) -> Known:
 
 
 def exported_names(item: tree.Statement) -> Iterator[Name]:
-    """The value names that a statement exports: that of `export name`, or the keys of `export pack(...)` (9.3)."""
+    """Yield the names of the values that `export name` or (the keys of) `export pack(...)` exports (9.3)."""
     if isinstance(item, tree.Export):
         if not item.agent:
             yield item.name

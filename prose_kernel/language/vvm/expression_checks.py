@@ -1,7 +1,7 @@
 """The checks inside expressions and templates: names, agents, calls (docs/reference/vvm.md 3 to 6).
 
-Expressions contain no statements, so one loop walks a whole one; it keeps its own agenda, because expressions nest to
-any depth.
+Expressions contain no statements, so one loop checks a whole expression. It uses an explicit stack instead of
+recursion, because expressions nest to any depth.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ELSEWHERE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ModuleNames:
-    """The names of a module: those known from outside, its agents, and the parameters of functions bound only once."""
+    """The names of a module: names bound before it, its agents, and the parameters of functions bound only once."""
 
     known: Known
     agents: set[str]
@@ -82,7 +82,7 @@ class ExpressionChecker:
         self._text = findings.source.text
         self._functions = names.functions
         self._reached = reached
-        self._right: list[Span] = []  # operands that may not be evaluated, in the expressions of the current walk
+        self._right: list[Span] = []  # operands in the current walk that may not be evaluated
 
     def walk(self, *roots: Expression | Template) -> None:
         """Check expressions and everything inside them."""
@@ -102,12 +102,12 @@ class ExpressionChecker:
                 extend(node.fields())
 
     def condition(self, node: Expression) -> None:
-        """Check what must be a boolean."""
+        """Check an expression that must be a boolean."""
         self.walk(node)
         self.raises(certain_errors.condition(node))
 
     def raises(self, error: CertainError | None) -> None:
-        """Report what raises whenever it is evaluated: V211 where it certainly is, else V711."""
+        """Report an expression that raises whenever it is evaluated: V211 if it certainly is, else V711."""
         if error is None:
             return
         span = error.node.span
@@ -125,11 +125,11 @@ class ExpressionChecker:
         return self.is_agent(name)
 
     def is_library(self, name: str) -> bool:
-        """Whether a name means a function of the standard library here."""
+        """Return whether a name means a function of the standard library here."""
         return name in LIBRARY and self._scopes.holder(name) is None and not self._known.binds(name)
 
     def early(self, name: str, span: Span) -> None:
-        """A read that comes before every assignment of its scope. At module level the name may mean something else."""
+        """Report a read before the first assignment of its scope. In a module the name may mean something else."""
         is_module = self._scopes.current.is_module
         if is_module and (self._known.binds(name) or name in LIBRARY or self.is_agent(name)):
             return
@@ -186,14 +186,14 @@ class ExpressionChecker:
             self.report("V707", node.span, message, "give one of the two another name")
 
     def no_agent(self, name: str, span: Span, *, variables: bool = True) -> None:
-        """V040."""
+        """Report an agent that does not exist (V040)."""
         names = chain(self._agents, self._known.agents)
         near = self._near(name, chain(names, self._scopes.visible()) if variables else names)
         hint = f"did you mean `@{near}`?" if near else f'declare it: `agent {name}(prompt="...")`'
         self.report("V040", span, f"there is no agent `{name}`", hint)
 
     def never_bound(self, name: Name) -> None:
-        """V531."""
+        """Report an export of a name that nothing binds (V531)."""
         if self.is_agent(name.id):
             hint: str | None = f"to export the agent, write `export @{name.id}`"
         else:
@@ -216,7 +216,7 @@ class ExpressionChecker:
                 self.report("V711", callee.span, message, f"call the agent: ``@{callee.id} `the task`(input)``")
 
     def _parameters(self, callee: Expression) -> tuple[str, ...] | None:
-        """The parameters of the function that a call certainly means."""
+        """Return the parameters of the called function; None if it is not certain which one that is."""
         if not isinstance(callee, Name):
             return None
         if self.is_library(callee.id):
@@ -253,7 +253,7 @@ class ExpressionChecker:
     def visit_with(self, node: tree.With) -> None:
         self._checks.configuration(node.keywords, whole=False, perm=self.is_library("perm"))
 
-    # ------------------------------------------------------------ the rest
+    # ------------------------------------------------------------ objects and operators
 
     def visit_object(self, node: tree.Object) -> None:
         pairs = node.pairs

@@ -1,8 +1,8 @@
-"""Tokens to expressions (docs/reference/vvm.md 2): precedence climbing with an explicit stack.
+"""Parses expressions (docs/reference/vvm.md 2): precedence climbing with an explicit stack.
 
-One stack holds everything that still needs its right side: operators, which have a precedence, and open brackets, which
-have none (0). So neither deep brackets nor long chains need Python's stack. The loop reads an operand, then all that
-may follow it; an operator or an opened bracket brings it back to the next operand.
+The stack holds operators without their right operand, and open brackets, whose precedence is 0. So neither deep
+brackets nor long chains of operators need Python's stack. The loop reads an operand, then everything that may follow
+it; after an operator or an opening bracket it reads the next operand.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from prose_kernel.language.vvm.templates import template
 from prose_kernel.language.vvm.tree import Expression, Keyword, Name, Template
 
 _FOLLOWING: Final = frozenset("(.[")
-_EQUALS: Final = frozenset("=:")  # the second by mistake
+_EQUALS: Final = frozenset("=:")  # `:` is a mistake
 _SHORT: Final = 20  # digits of a number that is read without any checks
-_EMPTY_OR_LONG: Final = ("", '"')  # the second character of strings that are not read as usual
+_EMPTY_OR_LONG: Final = ("", '"')  # the second character of empty and triple-quoted strings
 _NOT: Final = 3
 _OPERATORS: Final = {
     "or": 1, "and": 2, "==": 4, "!=": 4, "<": 4, "<=": 4, ">": 4, ">=": 4, "+": 5, "-": 5,
@@ -44,16 +44,16 @@ _CONSTANTS: Final = {"true": True, "false": False}
 
 
 class ExpressionParser(Mistakes):
-    """Reads expressions; `end` is the offset after the last one."""
+    """Parses expressions; `end` is the offset after the last one."""
 
     def expression(self, opened: Bracket | None = None) -> Any:
-        """The expression that begins at the next text.
+        """Return the expression that begins at the next token.
 
-        With `opened`, a bracket of keywords whose opening token was read: its keywords, up to the closing token.
+        With `opened`, a bracket of keywords whose opening token was read, return its keywords after the closing token.
         """
         texts, starts = self.texts, self.starts
         kind_of, precedence_of = KINDS.get, _OPERATORS.get
-        make_name: Any = Name  # directly, without the call of a `maker`
+        make_name: Any = Name  # created directly, which is faster than `at`
         make_string: Any = tree.String
         make_number: Any = tree.Number
         at = self.at
@@ -62,7 +62,7 @@ class ExpressionParser(Mistakes):
         stack: list[Entry] = []
         self.stack = stack
         depth = 0  # of open brackets
-        entered = closed = None  # a bracket of which an item comes next, and one whose closing token comes next
+        entered = closed = None  # the bracket whose next item, or whose closing token, comes next
         room = self.room()
         if opened is not None:
             stack.append((0, opened))
@@ -116,7 +116,7 @@ class ExpressionParser(Mistakes):
                         depth += 1
                         entered = bracket
                         continue
-            # ---- what follows it
+            # ---- tokens that continue it
             while True:
                 if closed is not None:
                     stack.pop()
@@ -163,7 +163,7 @@ class ExpressionParser(Mistakes):
                 if depth and text[0] in LINE_STARTS:
                     at += 1
                     continue
-                # ---- nothing that belongs to it
+                # ---- the token after it
                 while stack and stack[-1][0]:
                     value, start = _joined(stack.pop(), value, end)
                 if not stack:
@@ -184,7 +184,7 @@ class ExpressionParser(Mistakes):
     # ---- operands
 
     def _open(self, at: int) -> Bracket | None:
-        """The bracket that the token at `at` opens as an operand; None for another token, and for `()`."""
+        """Return the bracket that the token at `at` opens as an operand; None for another token, and for `()`."""
         text = self.texts[at]
         if text == "[":
             return Bracket(LIST, at, self.starts[at])
@@ -195,7 +195,7 @@ class ExpressionParser(Mistakes):
         return None
 
     def _operand(self, at: int, depth: int) -> tuple[Any, int, int, Bracket | None]:
-        """The operand at `at`, where it begins and ends; or the bracket that it opens."""
+        """Return the operand at `at`, its start and its end, and None; or None, and the bracket that it opens."""
         text = self.texts[at]
         start = self.starts[at]
         end = start + len(text)
@@ -219,7 +219,7 @@ class ExpressionParser(Mistakes):
         return (*self.odd_operand(at), None)
 
     def after_line_ends(self, at: int) -> int:
-        """Return the index of the token at `at`, or the one after it if it is a line's end inside brackets."""
+        """Return `at`, or the next index if the token at `at` is a line end (which brackets may contain)."""
         return at + 1 if self.texts[at][0] in LINE_STARTS else at
 
     def _predicate(self, start: int, depth: int) -> tuple[Any, int, int, Bracket | None]:
@@ -245,7 +245,7 @@ class ExpressionParser(Mistakes):
         return value, start, end, bracket
 
     def _agent_tail(self, agent: Any, end: int, depth: int) -> tuple[Any, int, Bracket | None]:
-        """Read what follows a reference to an agent: `.with(`, or a task and its `(`."""
+        """Read the tokens after a reference to an agent: `.with(`, or a task and its `(`."""
         start = agent.span.start
         at = self.after_line_ends(self.at) if depth else self.at
         text = self.texts[at]
@@ -292,7 +292,7 @@ class ExpressionParser(Mistakes):
     # ---- brackets
 
     def _item(self, bracket: Bracket, at: int) -> int:
-        """Read the key of the next item of a bracket; the index of its value, or of the closing text."""
+        """Read the key of the next item of a bracket; return the index of its value, or of the closing token."""
         texts = self.texts
         if texts[at][0] in LINE_STARTS:
             at += 1
@@ -343,7 +343,7 @@ class ExpressionParser(Mistakes):
     # ---- strings, numbers, templates
 
     def string(self, at: int) -> str:
-        """The text of the string at `at`."""
+        """Return the text of the string at `at`."""
         text = self.texts[at]
         if text.startswith('"""'):
             if self.tokens.is_cut(at):
@@ -362,12 +362,12 @@ class ExpressionParser(Mistakes):
         return text
 
     def number(self, at: int) -> int | float:
-        """The value of the number at `at`."""
+        """Return the value of the number at `at`."""
         value = number(self.texts[at])
         return self.odd_number(at) if value is None else value
 
     def template(self, at: int) -> Template:
-        """The template at `at`."""
+        """Return the template at `at`."""
         if self.tokens.is_cut(at):
             raise self.unterminated(at, "V004")
         return template(self.texts[at], self.starts[at], self.report)
@@ -381,7 +381,7 @@ class ExpressionParser(Mistakes):
 
 
 def _joined(entry: Entry, right: Expression, end: int) -> tuple[Expression, int]:
-    """An operator with its right side, and where the whole begins."""
+    """Return the node of an operator that got its right operand, and the start of the node."""
     precedence, operator, left, start = entry
     if precedence == 5:
         return tree.Sum.at(start, end, operator, left, right), start
@@ -393,7 +393,7 @@ def _joined(entry: Entry, right: Expression, end: int) -> tuple[Expression, int]
 
 
 def _made(bracket: Bracket, end: int) -> Any:
-    """The expression of a bracket that is complete."""
+    """Return the expression of a complete bracket."""
     tag, start, values = bracket.tag, bracket.start, bracket.values
     if tag == CALL:
         return tree.Call.at(start, end, bracket.head, tuple(values), tuple(bracket.keywords))

@@ -1,4 +1,4 @@
-"""What is wrong with a value of an agent configuration or a call option."""
+"""Faults: wrong values in agent configurations and call options."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ UNKNOWN: Final = object()
 class Fault(NamedTuple):
     """A wrong value. `path` leads to it from the option or configuration: keys of objects, indexes of lists.
 
-    `message` says what is wrong without saying where, as the rest of a sentence that begins with the name of the key;
-    `accepted` what can be written instead.
+    `message` is the rest of a sentence that begins with the name of the key; `accepted` describes valid values.
     """
 
     path: tuple[str | int, ...]
@@ -21,7 +20,7 @@ class Fault(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """The place in the words of a program: `memory.scope`, `skills[0]`."""
+        """The path as programs write it: `memory.scope`, `skills[0]`."""
         text = ""
         for part in self.path:
             text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

@@ -1,4 +1,4 @@
-"""Changes that apply the hints of VVM: which codes have one, and how it is made."""
+"""The quick fixes of VVM, by the code of the finding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prose_kernel.language.vvm.tree import Program
 
 
 def fixes(compiled: Compiled[Program], diagnostic: Diagnostic) -> Iterator[Fix]:
-    """The changes that a finding's hint names, the likeliest first."""
+    """Yield the fixes that a finding's hint suggests, the likeliest first."""
     if not diagnostic.hint or diagnostic.file:
         return
     yield from as_hinted(compiled.source, diagnostic)
@@ -38,7 +38,7 @@ def _export_agent(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
 
 
 def _other_name(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
-    """A reserved word becomes another name."""
+    """Replace a reserved word by another name."""
     for piece in quoted(diagnostic):
         if piece.startswith(source.slice(diagnostic.span)):
             yield change(diagnostic.span, piece)

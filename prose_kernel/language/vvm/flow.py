@@ -1,4 +1,4 @@
-"""The flow of a VVM program (`language.flow`)."""
+"""Builds the flow of a VVM program (`language.flow`)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.names import LIBRARY
 
 _PURE: Final = frozenset({"len", "range", "perm", "pack"})
-"""Library functions that start no session and call nothing."""
+"""Library functions that start no session and call no function."""
 
 
 def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
-    """The steps of a program."""
+    """Return the steps of a program."""
     return _Flow(source).body(program.items, 0)
 
 
@@ -32,7 +32,7 @@ class _Flow(FlowOf[tree.Statement]):
             case tree.Assign(target=target, value=value):
                 return self.expression(value, (target.id,), node)
             case tree.Return(value=value) if value is not None:
-                text = "return" if _is_active(value) else self.text(node)  # what it returns is the step before
+                text = "return" if _is_active(value) else self.text(node)  # the returned value is the step before
                 return [*self.inner(value), Step("leave", text, node.span, _reads(value))]
             case tree.Return() | tree.Raise() | tree.Break() | tree.Continue():
                 return [Step("leave", self.text(node), node.span)]
@@ -97,13 +97,13 @@ class _Flow(FlowOf[tree.Statement]):
     # ------------------------------------------------------------ expressions
 
     def expression(self, node: Any, binds: tuple[str, ...], whole: tree.Node) -> list[Step]:
-        """The steps of an expression that is a statement or whose value `binds` take."""
+        """Return the steps of an expression in the statement `whole`, which assigns its value to the names `binds`."""
         if _is_active(node):
             return [*self.inner(tuple(_parts(node))), self._active(node, binds)]
         return [*self.inner(node), Step("value", self.text(whole), whole.span, _reads(node), binds)]
 
     def inner(self, node: Any) -> list[Step]:
-        """Return the steps that must run before an expression can be computed: inner ones first."""
+        """Return the steps that run before an expression can be computed, inner ones first."""
         return [self._active(part, ()) for part in _active_in(node)]
 
     def _active(self, node: Any, binds: tuple[str, ...]) -> Step:
@@ -122,13 +122,13 @@ class _Flow(FlowOf[tree.Statement]):
 
 
 def _head(node: Any) -> Any:
-    """Return what a compound statement computes before one of its bodies runs."""
+    """Return the expression that a compound statement evaluates before one of its bodies runs."""
     if isinstance(node, tree.If):
         return node.arms[0].condition if len(node.arms) == 1 else tuple(arm.condition for arm in node.arms)
     return next((getattr(node, name) for name in ("value", "condition", "items") if hasattr(node, name)), None)
 
 
-# ---------------------------------------------------------------- looking into expressions
+# ---------------------------------------------------------------- parts of expressions
 
 
 def _is_active(node: Any) -> bool:
@@ -147,7 +147,7 @@ def _parts(node: Any) -> Iterator[Any]:
 
 
 def _active_in(root: Any) -> list[Any]:
-    """The steps inside an expression, in the order in which they are taken, however deep."""
+    """Return the nodes in an expression that are steps, at any depth, in the order in which they run."""
     found, agenda = [], [root]
     while agenda:
         node = agenda.pop()
@@ -158,7 +158,7 @@ def _active_in(root: Any) -> list[Any]:
 
 
 def _reads(root: Any) -> tuple[str, ...]:
-    """The names that an expression reads itself, in source order."""
+    """Return the names that an expression reads outside of its steps, in source order."""
     found, agenda = [], [root]
     while agenda:
         node = agenda.pop()
@@ -171,13 +171,13 @@ def _reads(root: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for _, name in sorted(found)))
 
 
-# ---------------------------------------------------------------- where a program can be held
+# ---------------------------------------------------------------- breakpoints
 
 _DECLARED: Final = (tree.SkillImport, tree.ModuleImport, tree.Export, tree.AgentDeclaration)
 
 
 def stops(program: tree.Program) -> list[Span]:
-    """Return the spans of the statements, except those of the module that are declared before any of them."""
+    """Return the spans of the statements at which a program can be paused: all except hoisted declarations."""
     hoisted = {id(item) for item in program.items if isinstance(item, tree.Def)}
     return [
         node.span

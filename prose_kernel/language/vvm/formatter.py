@@ -1,12 +1,11 @@
-"""The canonical form of a VVM program (docs/reference/vvm.md 14): what `prose fmt` prints.
+"""Writes the canonical form of a VVM program (docs/reference/vvm.md 14), as `prose fmt` prints it.
 
-Two spaces a level, one statement a line, at most 100 columns where a bracket can be broken; comments stay where they
-are, and so do single blank lines. The output parses to an equal program, and formatting it again changes nothing.
+Two spaces per level, one statement per line, at most 100 columns if brackets can be broken; comments and single blank
+lines stay where they are. The output parses to an equal program, and formatting it again changes nothing.
 
-Three steps, none of which recurses, so that no program is nested too deeply and time depends only on the length of the
-text: `_lines` flattens the tree into its logical lines; `line_pieces.Header` turns one of them into pieces, with the
-comments inside of its brackets; `layout.Layout` decides which brackets are broken. `_Writer` puts lines and comments
-together.
+There are three steps, none of which recurses, so that nesting has no limit and the time is linear in the length of the
+text: `_lines` flattens the tree into logical lines; `line_pieces.Header` turns each of them into pieces, with the
+comments inside its brackets; `layout.Layout` decides which brackets are broken. `_Writer` combines lines and comments.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from prose_kernel.language.vvm.tree import Body, Comment, Expression, Statement
 
 
 def format_program(program: tree.Program) -> str:
-    """The canonical text of a program; "" for an empty one, else it ends with a line break. Never raises."""
+    """Return the canonical text of a program, with a final line break; "" for an empty one. Never raises."""
     return _Writer(program).text()
 
 
@@ -34,8 +33,8 @@ _Write = Callable[[Header], None]
 
 @dataclass(slots=True)
 class _Line:
-    """A logical line: the level of its block, where it begins, what it consists of. `word` is that of a clause whose
-    offset is not in the tree (`else`, `finally`); it is searched from `start` on."""
+    """A logical line: the level of its block, the offset of its start, the function that writes it. `word` is the
+    keyword of a clause whose offset is not in the tree (`else`, `finally`); it is searched from `start` on."""
 
     level: int
     start: int
@@ -47,7 +46,7 @@ class _Line:
 
 
 def _lines(items: Body) -> Iterator[_Line]:
-    """All logical lines of a program in order."""
+    """Yield all logical lines of a program in order."""
     agenda: list[_Line | tuple[Iterator[Statement], int]] = [(iter(items), 0)]
     while agenda:
         entry = agenda.pop()
@@ -61,7 +60,7 @@ def _lines(items: Body) -> Iterator[_Line]:
 
 
 def _parts(node: Statement, level: int) -> list[_Line | tuple[Iterator[Statement], int]]:
-    """The logical lines of a statement, and bodies between them."""
+    """Return the logical lines of a statement, with the bodies between them."""
     start, inner = node.span.start, level + 1
 
     def opening(write: _Write, at: int, deep: int = level, clause: bool = False, word: str = "") -> _Line:
@@ -191,14 +190,14 @@ def _simple(node: Statement) -> _Write:
             return lambda header: header.put(
                 [f"agent {node.name.id}", *header.bracketed("(", header.keywords(node.keywords), ")", node.span.end)]
             )
-    return fixed(type(node).__name__.lower())  # pass, break, continue, return and raise alone
+    return fixed(type(node).__name__.lower())  # pass, break, continue; return and raise without a value
 
 
 # ---------------------------------------------------------------- the text
 
 
 class _Writer:
-    """Combines lines and comments: the line and block of each comment; the places of blank lines."""
+    """Writes lines and comments; decides the line and block of each comment, and the places of blank lines."""
 
     def __init__(self, program: tree.Program) -> None:
         self.source = program.text
@@ -210,8 +209,8 @@ class _Writer:
         self._opened = True  # the block is still empty
         self._columns = [0]  # of the statements of each open block
         self._functions: list[int] = []  # the levels of the functions that are open
-        self._agent = False  # whether the line before declares an agent
-        self._tall = False  # whether it has several lines
+        self._agent = False  # whether the previous line declares an agent
+        self._tall = False  # whether the previous line has several rows
         for index, line in enumerate(self._lines):
             if line.word:
                 line.start = self._find(line.word, line.start)
@@ -232,12 +231,12 @@ class _Writer:
         return "".join(f"{line}\n" for line in self._out)
 
     def _above(self, offset: int) -> Sequence[Comment]:
-        """The comments before an offset that have not been written yet."""
+        """Return the comments before an offset that have not been written yet."""
         begin, self.next = self.next, max(self.next, bisect_right(self._starts, offset - 1))
         return self.comments[begin : self.next]
 
     def _find(self, word: str, begin: int) -> int:
-        """Return the offset of a clause's word: the first one after an offset outside of comments."""
+        """Return the offset of a clause's word: the first occurrence after `begin` outside of comments."""
         while (found := self.source.find(word, begin)) >= 0:
             at = bisect_right(self._starts, found) - 1
             if at < 0 or self.comments[at].span.end <= found:
@@ -248,7 +247,7 @@ class _Writer:
     # ---- one line
 
     def _line(self, line: _Line, limit: int) -> str:
-        """Write a line with the comments in it and the one after it; `limit` is the index of the next line's first."""
+        """Return a line with the comments in it and after it; `limit` is the index of the next line's first comment."""
         trailing = [index for index in range(self.next, limit) if not self.comments[index].alone]
         inside = trailing[-1] if trailing else self.next
         header = Header(self.source, self.comments, self.next, limit, inside, wrap=False)
@@ -264,7 +263,7 @@ class _Writer:
         return text
 
     def _enter(self, line: _Line, tall: bool) -> None:
-        """Record the facts about this line that the next line needs."""
+        """Record the facts about a written line that the next line needs."""
         self._agent = isinstance(line.node, tree.AgentDeclaration)
         self._tall = tall
         if isinstance(line.node, tree.Def):
@@ -277,7 +276,7 @@ class _Writer:
         self._opened = opens
 
     def _blank(self) -> None:
-        """A blank line, but not at the beginning of a block and never two."""
+        """Write a blank line, except at the beginning of a block or after another blank line."""
         if not self._opened:
             self._out.append("")
             self._opened = True
@@ -290,7 +289,7 @@ class _Writer:
         if before and before.opens and not (after and after.level > before.level) and not (
             rows and rows[0][0] > before.level
         ):  # fmt: skip
-            self._put(before.level + 1, "pass")  # no text says this: a body holds a comment at least
+            self._put(before.level + 1, "pass")  # only for a tree without a text: a body that was read has a comment
         separate = self._separate(after, tall)
         blank = after is not None and not after.clause and self._blank_before(after.start)
         leading = len(rows)  # the first of the comments that belong to the line: a blank line precedes them
@@ -308,8 +307,8 @@ class _Writer:
     def _levels(
         self, above: Sequence[Comment], before: _Line | None, after: _Line | None
     ) -> list[tuple[int, Comment, bool]]:
-        """The comments between two lines, each with the level of the block that its column shows, and whether a blank
-        line precedes it."""
+        """Return the comments between two lines, each with the level of the block that its column indicates, and
+        whether a blank line precedes it."""
         lowest = after.level if after else 0
         level = before.level + before.opens if before else 0
         rows = []
@@ -321,7 +320,7 @@ class _Writer:
         return rows
 
     def _separate(self, after: _Line | None, tall: bool) -> bool:
-        """Whether a blank line belongs before a line: functions stand apart, and agents but for rows of short ones."""
+        """Return whether a blank line belongs before a line: around functions, and around agents of several rows."""
         closed = False
         while self._functions and (after is None or self._functions[-1] >= after.level):
             self._functions.pop()
@@ -332,7 +331,7 @@ class _Writer:
             return closed or not self._agent or self._tall or tall
         return closed or self._agent or isinstance(after.node, tree.Def)
 
-    # ---- the text that was read
+    # ---- the original text
 
     def _line_start(self, offset: int) -> int:
         return self.source.rfind("\n", 0, max(offset, 0)) + 1
@@ -341,6 +340,6 @@ class _Writer:
         return offset - self._line_start(offset) if self.source else 0
 
     def _blank_before(self, offset: int) -> bool:
-        """Whether the line before that of an offset is blank."""
+        """Return whether the line above an offset is blank."""
         end = self._line_start(offset) - 1
         return end >= 0 and not self.source[self.source.rfind("\n", 0, end) + 1 : end].strip()

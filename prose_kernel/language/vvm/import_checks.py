@@ -1,4 +1,4 @@
-"""The hoisted imports, declarations and exports of a module (docs/reference/vvm.md 9.1 to 9.3)."""
+"""Checks the hoisted imports, declarations and exports of a module (docs/reference/vvm.md 9.1 to 9.3)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SKILL_SOURCE: Final = re.compile(r"github:[^/\s]+/\S+|npm:\S+|\.\.?/.*", re.DOT
 
 
 class ImportChecker:
-    """Checks the statements at the top level of one module that are hoisted.
+    """Checks the hoisted statements at the top level of one module.
 
-    Afterwards `agents` are the names of its agents, `skills` the sources of its skills, and `modules` what its imports
-    lead to, in the order of the text; `resolved` maps their paths to them.
+    Afterwards `agents` holds the names of its agents, `skills` the source of each skill, `modules` the imported modules
+    in source order; `resolved` maps their paths to them.
     """
 
     def __init__(self, findings: Findings, near: Nearest, load: LoadModule | None) -> None:
@@ -147,7 +147,7 @@ class ImportChecker:
         self.define(name, self._functions)
 
     def define(self, name: Name, functions: dict[str, Span]) -> None:
-        """V021: a function whose name another function of the same scope has. `functions` are those above it."""
+        """Report a function whose name is in `functions`, the functions above it in the same scope (V021)."""
         self._once("V021", "a function", name, functions)
 
     def _once(self, code: str, what: str, name: Name, above: dict[str, Span]) -> None:
@@ -184,7 +184,7 @@ def _file_hint(path: str) -> str:
 
 
 def disagreements(modules: Iterable[Module], program: Program, source: Source) -> list[Diagnostic]:
-    """V032: skills whose source differs from that in a module which is loaded earlier (9.1)."""
+    """Return V032 for skills whose source differs from the source in a module that is loaded earlier (9.1)."""
     sources: dict[str, tuple[str, str]] = {}
     found: list[Diagnostic] = []
     for one, text in (*((module.program, module.source) for module in modules), (program, source)):
@@ -203,5 +203,5 @@ def disagreements(modules: Iterable[Module], program: Program, source: Source) -
 
 
 def in_file(findings: Iterable[Diagnostic], name: str) -> list[Diagnostic]:
-    """The findings of an imported file, which say so."""
+    """Return findings with the name of the imported file that they are in."""
     return [replace(one, file=name) for one in findings]

@@ -1,4 +1,4 @@
-"""One logical line of VVM as text: which of its brackets are broken, and where its comments go."""
+"""Lays out one logical line of VVM: decides which of its brackets are broken, and places its comments."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 from prose_kernel.language.vvm.tree import Comment
 
 STEP: Final = 2
-"""Columns that a block or a broken bracket is indented."""
+"""The indentation of a block or a broken bracket, in columns."""
 _WIDTH: Final = 100
 _DEEPEST: Final = 60
-"""Nothing inside of brackets is indented beyond this column: else deep nesting would cost the square of its depth."""
+"""The maximum indentation inside brackets: otherwise deep nesting would cost the square of its depth."""
 
 
 class Mark:
-    """A piece without text: a possible line break, or the beginning or end of a group of them."""
+    """A possible line break, or the start or end of a group of them; with its text in flat and in broken groups."""
 
     __slots__ = ("broken", "flat")
 
@@ -24,7 +24,7 @@ class Mark:
 
 
 GROUP: Final = Mark()
-ELEMENTS: Final = Mark()  # a group that is broken when one of its parts has several lines
+ELEMENTS: Final = Mark()  # a group that is broken if one of its parts has several lines
 END: Final = Mark()
 SOFT: Final = Mark()
 SPACE: Final = Mark(" ")
@@ -39,11 +39,11 @@ Piece = str | Mark | Comment
 
 
 class Layout:
-    """One logical line as text: its pieces are laid out from left to right, each group flat if it fits.
+    """Lays out the pieces of one logical line from left to right; a group stays flat if it fits.
 
-    A group fits when the text up to the next place after it that may be broken ends within the width. A text of several
-    lines counts with its first line before it and with its last one after it. Sums over all pieces are made once, so
-    that each question costs the same however much a group holds.
+    A group fits if the text up to the next possible break after it ends within the width. A text of several lines
+    counts with its first line before it and with its last line after it. Prefix sums over all pieces are computed once,
+    so that each test takes constant time however large a group is.
     """
 
     def __init__(self, pieces: Sequence[Piece], level: int) -> None:
@@ -55,8 +55,8 @@ class Layout:
     def _measure(self) -> None:
         pieces = self._pieces
         size = len(pieces)
-        self._width = width = [0] * (size + 1)  # of all flat texts before a piece
-        self._comments = comments = [0] * (size + 1)  # how many stand before a piece
+        self._width = width = [0] * (size + 1)  # total of all flat texts before a piece
+        self._comments = comments = [0] * (size + 1)  # number of comments before a piece
         self._tall = tall = [-1] * (size + 1)  # the last text of several lines before a piece
         self._ends = ends = [0] * size
         opened: list[int] = []
@@ -69,7 +69,7 @@ class Layout:
                 opened.append(index)
             elif piece is END:
                 ends[opened.pop()] = index
-        self._break = after = [size] * (size + 1)  # the first place from a piece on that may be broken
+        self._break = after = [size] * (size + 1)  # the first possible break from a piece on
         self._next_tall = next_tall = [size] * (size + 1)
         for index in range(size - 1, -1, -1):
             piece = pieces[index]
@@ -86,7 +86,7 @@ class Layout:
         return len(piece) - piece.rindex("\n") - 1 if isinstance(piece, str) else 0
 
     def _reach(self, begin: int, end: int) -> int:
-        """The width from one piece on, to the first line break after it or to where one may be put from `end` on."""
+        """Return the width from piece `begin` to the next line break, or to the first possible break from `end` on."""
         tall = self._next_tall[begin]
         stop = self._break[end]
         if tall < stop:
@@ -108,7 +108,7 @@ class Layout:
     def text(self) -> str:
         out = self._out
         base = min(self._indent, _DEEPEST - STEP)
-        groups: list[tuple[bool, int, int]] = [(False, base, base)]  # broken, its own indentation, that of its end
+        groups: list[tuple[bool, int, int]] = [(False, base, base)]  # broken?, indentation of its content, of its end
         broken, inner, outer = groups[0]
         column, fresh = self._indent, -1  # `fresh`: the indentation of a line with nothing in it, or -1
         for index, piece in enumerate(self._pieces):
@@ -159,5 +159,5 @@ class Layout:
 def shown(comment: Comment) -> str:
     is_tight = comment.span.end - comment.span.start == 1 + len(comment.text)
     if comment.span.start == 0 and comment.text.startswith("!") and is_tight:
-        return f"#{comment.text}"  # the system reads a script's first line so
+        return f"#{comment.text}"  # the first line of a script (shebang)
     return f"# {comment.text}".rstrip()

@@ -1,9 +1,9 @@
-"""Text to tokens: docs/reference/vvm.md 1.
+"""Splits text into tokens (docs/reference/vvm.md 1).
 
-One regular expression cuts the whole text into pieces without a gap, each a token and the blanks after it; offsets are
-running sums of lengths. So no Python code runs for a token before the parser looks at it: a token is known by its text.
-Line ends are tokens too. Such a token holds the comment before it and all blank lines and comments below, up to the
-indentation of the next line with code; what a line end means is for the parser to say, which knows the open brackets.
+One regular expression splits the whole text into pieces without a gap, each a token and the blanks after it; offsets
+are running sums of lengths. So no Python code runs for a token before the parser looks at it: its text identifies it.
+Line ends are tokens too. Such a token includes the comment before it and all blank lines and comments below, up to the
+indentation of the next line with code. The parser, which knows the open brackets, decides what a line end means.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS: Final[dict[str, int]] = {
 }
 """The kind of a token by its first character; all others are illegal."""
 LINE_STARTS: Final = "\n#"
-"""The first characters of a line's end token."""
+"""The first characters of a line-end token."""
 
 _LINES: Final = r"(?:\#[^\n]*+)?+\n(?:[ \t]*+(?:\#[^\n]*+)?+\n)*+"
 _PIECE: Final = re.compile(
@@ -39,7 +39,7 @@ _PIECE: Final = re.compile(
     | "(?:[^"\\\n]++|\\[^\n]?+)*+"?+
     | `(?:[^`\\]++|\\`?+)*+`?+
     | [0-9]++(?:\.[0-9]++)?+[A-Za-z0-9_]*+
-    | \+\+ | -- | [-=]> | [-+*/%|&:]= | \*\* | // | && | \|\| | <> | === | !==  # what other languages have
+    | \+\+ | -- | [-=]> | [-+*/%|&:]= | \*\* | // | && | \|\| | <> | === | !==  # operators of other languages
     | == | != | <= | >=
     | [-<>+=.,:()\[\]{{}}@?]
     | '[^'\n]*+'?+
@@ -60,7 +60,7 @@ _MOST_CUTS: Final = 10
 
 
 class Tokens:
-    """The tokens of a text: the text and the offset of each. The first one holds everything before the code."""
+    """The tokens of a text: the text and the offset of each. The first one contains everything before the code."""
 
     def __init__(self, text: str) -> None:
         self.text = text = text if text.endswith("\n") else text + "\n"
@@ -76,8 +76,8 @@ class Tokens:
             self._cut()
 
     def _cut(self) -> None:
-        """A template or string has no end. One before it may be the reason: if the quote that closes that one looks as
-        if it opened another, then that one was left open, and it ends with its first line."""
+        """Handle a template or string without an end. An earlier one may be the cause: if the quote that closes it
+        looks like one that opens the next, then it was left open, and it is cut after its first line."""
         text, begin = self.text, 1
         for _ in range(_MOST_CUTS):
             opens = _OPENS_TEMPLATE if self.texts[self.last - 1][0] == "`" else _OPENS_STRING
@@ -97,11 +97,11 @@ class Tokens:
         self.cuts.add(self.last - 1)
 
     def is_cut(self, at: int) -> bool:
-        """Whether the template or triple-quoted string at `at` has no end."""
+        """Return whether the template or triple-quoted string at `at` has no end."""
         return at in self.cuts
 
     def is_last(self, at: int) -> bool:
-        """Whether the token at `at` is the last one."""
+        """Return whether the token at `at` is the last one."""
         return at == self.last - 1
 
     def end(self, at: int) -> int:
@@ -109,7 +109,7 @@ class Tokens:
         return self.starts[at] + len(self.texts[at])
 
     def comments(self) -> tuple[Comment, ...]:
-        """All comments, in the order of the text."""
+        """Return all comments in source order."""
         found: list[Comment] = []
         texts = self.texts
         for at in [at for at, token in enumerate(texts) if "#" in token and (token[0] in LINE_STARTS or not at)]:
@@ -122,7 +122,7 @@ class Tokens:
 
 
 def _is_flipped(token: str, opens: re.Pattern[str]) -> bool:
-    """Whether the end of a template or string looks like the beginning of the next one."""
+    """Return whether the end of a template or string looks like the beginning of the next one."""
     if not token.startswith(_LONG):
         return False
     line = token.rpartition("\n")

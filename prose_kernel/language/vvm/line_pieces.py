@@ -1,4 +1,4 @@
-"""One logical line of VVM as pieces of text, places that may be broken, and the comments inside of its brackets."""
+"""Turns one logical line of VVM into pieces: texts, possible line breaks, and the comments inside its brackets."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from prose_kernel.language.vvm.layout import (
 from prose_kernel.language.vvm.tree import Comment, Expression, Keyword
 
 NEVER: Final = 1 << 62
-"""An offset after every text."""
+"""An offset after the end of any text."""
 _DEEPER: Final = Mark()
 _HIGHER: Final = Mark()
 
 
 @dataclass(frozen=True, slots=True)
 class _Comments:
-    """Here stand the comments that begin before an offset."""
+    """The place of the unwritten comments that begin before an offset."""
 
     before: int
 
@@ -55,7 +55,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def quoted(text: str, triple: bool = False) -> str:
-    """A string literal, `"…"` or `\"""…\"""`, with no more escapes than it needs."""
+    """Return a string literal, `"…"` or `\"""…\"""`, with no more escapes than it needs."""
     if triple:
         return f'"""{_TRIPLE_ESCAPED.sub(_escape, text)}"""'
     return f'"{_ESCAPED.sub(_escape, text)}"'
@@ -72,7 +72,7 @@ def template(node: tree.Template) -> str:
 def _number(value: int | float) -> str:
     if isinstance(value, float):
         if value == float("inf"):
-            return "1" + "0" * 309 + ".0"  # what a number of so many digits means
+            return "1" + "0" * 309 + ".0"  # a number of so many digits means infinity
         shown = format(Decimal(repr(value)), "f")
         return shown if "." in shown or not shown.isdigit() else f"{shown}.0"
     return format(Decimal(value), "f")  # `str` refuses more than 4,300 digits
@@ -80,7 +80,7 @@ def _number(value: int | float) -> str:
 
 # ---------------------------------------------------------------- expressions
 
-# How tightly an expression binds, loosest first.
+# The precedence of an expression, lowest first.
 _OR, _AND, _NOT, _COMPARE, _SUM, _POSTFIX = range(6)
 _Operation = tree.Logical | tree.Compare | tree.Sum
 _OPERATIONS: Final = (tree.Logical, tree.Compare, tree.Sum)
@@ -97,11 +97,11 @@ def _binds(node: Expression) -> int:
 
 
 class Header:
-    """The pieces of one logical line, with the comments that stand inside of it.
+    """The pieces of one logical line, with the comments inside it.
 
-    Comments are counted by their index: `next` is the first one that is not written yet, `limit` that of the next line,
-    `inside` is the index after the last comment that must be inside, because another one follows it on the line. A
-    comment outside of all brackets sets `misplaced`: the line's value needs parentheses.
+    Comments are identified by their index: `next` is the first one that is not written yet, `limit` the first one of
+    the next line. Comments before `inside` must be inside the line, because another one follows at its end. A comment
+    outside of all brackets sets `misplaced`: the line's value needs parentheses.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Header:
         self._depth = 0
 
     def put(self, parts: Iterable[_Part]) -> None:
-        """Add `parts`, expanding expressions; an agenda replaces recursion."""
+        """Add `parts`, expanding expressions with an explicit stack instead of recursion."""
         agenda: list[_Part] = list(parts)
         agenda.reverse()
         while agenda:
@@ -149,7 +149,7 @@ class Header:
             self.next += 1
 
     def value(self, node: Expression) -> None:
-        """The one expression of a line, in parentheses if it has to be broken and is not bracketed itself."""
+        """Add the only expression of a line; operations without a final bracket get parentheses to be broken in."""
         parts: list[_Part]
         if self._wrap or (isinstance(node, (*_OPERATIONS, tree.Not)) and not _ends_bracketed(node)):
             inner = self._chain(node) if isinstance(node, _OPERATIONS) else [(node, _OR)]
@@ -165,7 +165,7 @@ class Header:
     # ---- operators
 
     def _chain(self, node: _Operation) -> list[_Part]:
-        """Operations of one precedence that lean to the left, as one row of operands."""
+        """Return a chain of left-associative operations with the same precedence as one row of operands."""
         binds = _binds(node)
         rights: list[tuple[str, Expression]] = []
         first: Expression = node
@@ -197,7 +197,7 @@ class Header:
         comma: bool = True,
         hug: bool = False,
     ) -> list[_Part]:
-        """A bracket with elements, each with the offset where it begins; `end` is where the bracket ends."""
+        """Return the parts of a bracket; each element has its start offset, `end` is the bracket's end offset."""
         parts: list[_Part] = [opening, _DEEPER]
         if hug:
             (start, element), = elements  # fmt: skip
@@ -237,7 +237,7 @@ class Header:
         elements = [*self.arguments(arguments), *self.keywords(keywords)]
         return self.bracketed("(", elements, ")", end, hug=not keywords and _hugs(arguments))
 
-    # ---- the rest
+    # ---- other expressions
 
     def _base(self, node: Expression) -> list[_Part]:
         return ["(", _DEEPER, (node, _OR), _HIGHER, ")"] if isinstance(node, tree.Number) else [(node, _POSTFIX)]
@@ -270,7 +270,7 @@ class Header:
         return [(node.agent, _POSTFIX), _Comments(node.template.span.start), f" {template(node.template)}", *call]
 
     def string(self, node: tree.String) -> str:
-        """Triple-quoted if it has line breaks and was written so."""
+        """Return a string literal: triple-quoted if it has line breaks and was written so."""
         start = node.span.start
         written = not node.span.end or not self._source or self._source.startswith('"""', start)
         return quoted(node.value, "\n" in node.value and written)
@@ -281,12 +281,12 @@ def _start(node: Expression) -> int:
 
 
 def _hugs(elements: Sequence[Expression]) -> bool:
-    """Whether a bracket's one element is bracketed itself, so that both brackets are broken as one."""
+    """Return whether a bracket's only element is bracketed itself, so that both brackets are broken as one."""
     return len(elements) == 1 and isinstance(elements[0], tree.List | tree.Object)
 
 
 def _ends_bracketed(node: Expression) -> bool:
-    """`notes + [ … ]`: what is too long is inside of the bracket."""
+    """Return whether a sum such as `notes + [ … ]` can be broken inside its final bracket."""
     return (
         isinstance(node, tree.Sum)
         and isinstance(node.left, tree.Name | tree.String | tree.It | tree.Number)
@@ -295,7 +295,7 @@ def _ends_bracketed(node: Expression) -> bool:
 
 
 def _is_reference(node: Expression) -> bool:
-    """Return whether it is `@name` or `@{…}`, followed by any number of `.with(…)`."""
+    """Return whether the node is `@name` or `@{…}`, followed by any number of `.with(…)`."""
     while isinstance(node, tree.With):
         node = node.agent
     return isinstance(node, tree.AgentName | tree.InlineAgent)

@@ -1,7 +1,5 @@
-"""Values from outside in a program: Python values as expressions, which have no sign and no exponent
-(docs/reference/vvm.md 1.4), and the edits with which a variant of an evaluation gives a program other prompts and other
-constants.
-"""
+"""Writes Python values as expressions, which have no sign and no exponent (docs/reference/vvm.md 1.4), and makes the
+edits by which a variant in an evaluation changes a program's prompts and constants."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ expression = Spelling(
 
 
 def binding(name: str, value: object, what: str) -> str:
-    """The statement that binds a Python value to a name. Raises `UsageError`, which begins with `what`."""
+    """Return the statement that binds a Python value to a name. Raises `UsageError`, which begins with `what`."""
     return f"{name} = {expression(value, what)}\n"
 
 
@@ -40,7 +38,7 @@ def agents(program: Program) -> tuple[str, ...]:
 
 
 def with_agent(program: Program, name: str, properties: Mapping[str, object]) -> Iterator[Edit]:
-    """Other properties for an agent."""
+    """Yield the edits that give an agent other properties."""
     for agent in program.items:
         if not isinstance(agent, AgentDeclaration) or agent.name.id != name:
             continue

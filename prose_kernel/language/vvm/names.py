@@ -1,6 +1,6 @@
-"""The names that a VVM program may use before it binds any: the standard library, and what earlier cells have bound.
+"""The names that a VVM program may use before it binds any: the standard library, and the names of earlier cells.
 
-`Known` is what the checker starts from. A file starts from `Known()`, a cell from what the machine holds by then
+The checker starts with `Known()` for a file; for a cell, with the names that the machine holds by then
 (docs/reference/vvm.md 9.6).
 """
 
@@ -27,11 +27,11 @@ LIBRARY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """The functions of the standard library with their parameters (docs/reference/vvm.md 5). `pack` takes any keywords."""
 
 OPTIONAL: Final[Mapping[str, int]] = MappingProxyType({"perm": 5, "reduce": 1})
-"""How many of the last parameters of a library function may be missing."""
+"""The number of optional parameters of a library function; they are the last ones."""
 
 
 def misfit(parameters: Sequence[str], count: int, keywords: Iterable[str], optional: int = 0) -> str | None:
-    """Why a call with `count` positional arguments and these keywords does not fit `parameters`; None where it does."""
+    """Return why a call with `count` positional arguments and these keywords does not fit; None if it does."""
     if count > len(parameters):
         return f"{count} given, {len(parameters)} wanted"
     given = set(parameters[:count])
@@ -51,8 +51,8 @@ def misfit(parameters: Sequence[str], count: int, keywords: Iterable[str], optio
 class Known:
     """Names that are bound before this text: by earlier cells, or in another language of the run.
 
-    `variables` holds every bound name of the module scope, functions among them or not; `functions` the parameters of
-    those that are functions; `skills` the source of each skill. Only the keys of agents are used. `hidden` are names of
+    `variables` holds the bound names of the module scope, with or without its functions; `functions` the parameters of
+    each function; `skills` the source of each skill. Only the keys of `agents` are used. `hidden` holds names of
     another language that VVM cannot spell (`release-notes`).
     """
 
@@ -63,5 +63,5 @@ class Known:
     hidden: frozenset[str] = frozenset()
 
     def binds(self, name: str) -> bool:
-        """Whether the module scope has a binding of this name already."""
+        """Return whether the module scope already binds this name."""
         return name in self.variables or name in self.functions

@@ -1,6 +1,6 @@
-"""The key `output` of an agent: what its answers are, as the JSON Schema that it means (docs/how-to/typed-answers.md).
+"""Converts the `output` of an agent, the type of its answers, to a JSON Schema (docs/how-to/typed-answers.md).
 
-The language itself doesn't define this key, so its values are plain data: words for types, lists and objects of them, a
+The language itself doesn't define this key, so its values are plain data: names of types, lists and objects of them, a
 JSON Schema as an object, or the path of one.
 """
 
@@ -19,7 +19,7 @@ Path = tuple[str | int, ...]
 
 
 class NotAType(Exception):
-    """Why something is not a type; `fault` says where."""
+    """Raised for a value that is not a type; `fault` has its place and the message."""
 
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class NotAType(Exception):
 
 
 def schema_of(value: Any) -> dict[str, Any] | None:
-    """The schema of an `output`; None for the path of one. Raises `NotAType`."""
+    """Return the schema of an `output`; None for the path of a schema. Raises `NotAType`."""
     if isinstance(value, str) and value.strip():
         return None
     if not isinstance(value, dict) or not value:
@@ -68,7 +68,7 @@ def _word(value: str, path: Path) -> dict[str, Any]:
 
 
 def _options(value: Sequence[Any], path: Path) -> dict[str, Any]:
-    """One of several texts; `()` among them makes the field optional."""
+    """Return the schema of one of several texts; `()` among them makes the field optional."""
     texts = [one for one in value if one is not None]
     for at, one in enumerate(value):
         if one is not None and one is not UNKNOWN and not isinstance(one, str):

@@ -1,7 +1,7 @@
-"""Tokens to a program (docs/reference/vvm.md 1.2, 2): lines and blocks.
+"""Parses lines and blocks into a program (docs/reference/vvm.md 1.2, 2).
 
-Blocks have a separate stack. A line's column decides which of them end before it. A statement of several clauses stays
-open after a body until the next line shows whether it continues.
+Blocks have a separate stack. A line's column determines which of them end before it. A statement of several clauses
+stays open after a body until the next line shows whether it continues.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from prose_kernel.language.vvm.word_hints import printable
 _COMMENT: Final = re.compile(r"^([ \t]*+)#", re.MULTILINE)
 _NEVER: Final = re.compile("[\ud800-\udfff]")
 _FIRST_SPACES: Final = re.compile(r"^( ++)[^\s#]", re.MULTILINE)
-_MOST: Final = 100  # such characters reported
+_MOST: Final = 100  # characters of this kind that are reported
 _PART_CLASSES: Final = {"case": tree.Case, "option": tree.Option, "require": tree.Require}
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed(ParsedText[Program]):
-    """The result of a parse. `awaited` are the diagnostics that further lines may still resolve: a missing body, a
+    """The result of a parse. `awaited` holds the diagnostics that further lines may still resolve: a missing body, a
     missing `except`."""
 
     awaited: tuple[Diagnostic, ...] = ()
 
 
 def parse(source: Source) -> Parsed:
-    """Read a program. Never raises: whatever the text holds, there is a tree and a list of diagnostics."""
+    """Parse a program. Never raises: any text results in a tree and diagnostics."""
     with uncollected():
         return Parser(source).parse()
 
 
 class Parser(StatementParser):
-    """One parse."""
+    """Parses one program."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -85,7 +85,7 @@ class Parser(StatementParser):
         make_assign: Any = Assign
         expression = self.expression
         block = blocks[-1]
-        line = self.at  # index of the line's end before the statement
+        line = self.at  # index of the line end before the statement
         while line + 1 < last:
             if self.is_inline:
                 self.is_inline = False
@@ -135,7 +135,7 @@ class Parser(StatementParser):
         return recover(self, trouble)
 
     def _assign_reserved(self) -> Any:
-        """`word = value`, where the word is reserved: the value."""
+        """Report `word = value`, where the word is reserved; return the value as a statement."""
         at = self.at
         if self.texts[at] == "it":
             hint = "`with input value:` gives `it` another value in its body"
@@ -194,7 +194,7 @@ class Parser(StatementParser):
         return blocks[-1]
 
     def _tabbed(self, line: int, column: int) -> int:
-        """The column of a line that may be indented with tabs; they are reported."""
+        """Return the column of a line that may be indented with tabs, which are reported."""
         begin = self.starts[line] + len(self.texts[line])
         indent = self.text[begin : begin + column]
         if "\t" not in indent:
@@ -220,7 +220,7 @@ class Parser(StatementParser):
         self.blocks.append(deeper)
 
     def _misaligned(self, line: int, column: int, is_reported: bool) -> None:
-        """A line is less deep than the block above, but begins where no other block does: it still belongs to it."""
+        """Report a line between the columns of the block above and the block around that; it belongs to the former."""
         outer, block = self.blocks[-2:]
         if not is_reported:
             hint = f"begin it {_spaces(outer.column)} or {_spaces(block.column)}"
@@ -229,7 +229,7 @@ class Parser(StatementParser):
         block.column = column
 
     def _without_body(self, header: Compound, line: int) -> None:
-        """Nothing deeper than a header follows it: comments make an empty body, else there is none."""
+        """Complete a header without a deeper line below it: comments are an empty body, otherwise report an error."""
         block = self.blocks[-1]
         comments = _COMMENT.finditer(self.text, self.starts[line], self.tokens.end(line))
         if any(len(comment[1]) > block.column for comment in comments if comment.start() > self.starts[line]):
@@ -241,7 +241,7 @@ class Parser(StatementParser):
         else:
             message = f"the body of `{header.word}` is missing, or not indented"
             hint = "indent the lines of the body; write `pass` for an empty one"
-            if self.text[self.span(line + 1)[0]] not in word_hints.BLANKS:  # that has its own error
+            if self.text[self.span(line + 1)[0]] not in word_hints.BLANKS:  # it has a separate error
                 self.report("V002", *self.span(line + 1), message, hint)
             block.lost = header.clauses
             header.is_lost = True
@@ -269,7 +269,7 @@ class Parser(StatementParser):
         self.attach(block.owner, tuple(items), end)
 
     def attach(self, compound: Compound, body: Body, end: int) -> None:
-        """Give a statement its body; it stays open if it may continue."""
+        """Add the body to a statement, which stays open if it may continue."""
         compound.close(body, end)
         block = self.blocks[-1]
         if compound.clauses:
@@ -288,7 +288,7 @@ class Parser(StatementParser):
         block.items.append(compound.node())
 
     def _close_all(self) -> None:
-        """The text ends."""
+        """End all blocks at the end of the text."""
         end = self.span(self.tokens.last)[0]
         if self.header is not None:
             header, self.header = self.header, None
@@ -298,7 +298,7 @@ class Parser(StatementParser):
         if self.blocks[0].open is not None:
             self.finish(self.blocks[0])
 
-    # ---- what is left to say
+    # ---- other errors
 
     def _after_statement(self, at: int) -> Trouble:
         """Report a complete statement whose line continues with the token at `at`."""
@@ -345,7 +345,7 @@ class Parser(StatementParser):
         return self.trouble(at, "only a plain name can be assigned", hint)
 
     def _report_unprintable(self) -> None:
-        """Halves of surrogate pairs, in texts too: no file can hold them."""
+        """Report halves of surrogate pairs, also in strings: a file cannot contain them."""
         reported = {d.span.start for d in self.findings.found}
         for count, match in enumerate(_NEVER.finditer(self.text)):
             if count == _MOST:

@@ -1,7 +1,7 @@
-"""Recovery after an unreadable statement, so that every independent mistake of a file is reported once.
+"""Recovery after an unreadable statement, so that every independent mistake in a file is reported once.
 
-The statement ends with its line, or with the lines of its open brackets; lines below that are deeper belong to it. If
-it is the head of a block, or is meant as one, the block is read: its statements are mistaken or not by themselves.
+The statement ends with its line, or with the lines of its open brackets; deeper lines below it belong to it. If it is
+the head of a block, or is meant as one, the block is read, because its statements may be correct.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HEADS: Final = {
 
 
 def recover(parser: Parser, trouble: Trouble) -> int:
-    """Return the index of the line's end after the statement that `parser` could not read."""
+    """Return the index of the line end after the statement that `parser` could not read."""
     first = parser.first
     parser.stack = []
     stop = _stop(parser, first, trouble)
@@ -58,7 +58,7 @@ def recover(parser: Parser, trouble: Trouble) -> int:
 
 
 def _stop(parser: Parser, first: int, trouble: Trouble) -> int:
-    """The index of the line's end where the statement ends."""
+    """Return the index of the line end where the statement ends."""
     texts, at = parser.texts, trouble.at
     if trouble.ends:
         return at
@@ -100,7 +100,7 @@ def _line_end(parser: Parser, at: int) -> int:
 
 
 def _head(parser: Parser, word: str, first: int, stop: int, is_deeper: bool) -> None:
-    """The statement is read as the head of a block that it resembles."""
+    """Read the statement as the head of a block, of the kind that it resembles."""
     block = parser.blocks[-1]
     compound: Compound | None
     start = parser.starts[first]
@@ -152,7 +152,7 @@ def _hole(start: int) -> tree.Unit:
 
 
 def _names(parser: Parser, first: int, stop: int) -> list[Name]:
-    """Return the names after the first word of a statement; one at least."""
+    """Return the names after the first word of a statement; at least one."""
     found = []
     for at in range(first + 1, stop):
         word = parser.texts[at]

@@ -1,7 +1,7 @@
-"""Scopes as the checker sees them (docs/reference/vvm.md 4.2): one for the module, one for each function.
+"""The scopes of the checker (docs/reference/vvm.md 4.2): one for the module, one for each function.
 
-A function's local names are fixed over its whole body before its first statement is looked at. `Scopes` knows, for
-every name, the innermost scope around the current place that has it, so that a read costs the same at any depth.
+A function's local names are known for its whole body before its first statement is checked. `Scopes` maps every name to
+the innermost scope around the current place that has it, so that a read costs the same at any depth.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.tree import Name
 
 Early = Callable[[str, Span], None]
-"""Called for a read that comes before every assignment of a name of the same scope."""
+"""Called for the read of a name before all its assignments in the same scope."""
 
 
 class Scope:
     """The names of the module or of one function.
 
-    `names` are all of them, `bound` those with a binding in the text so far. `reads` are the names read from anywhere
-    inside; `assigned` the first `name = ...` of each name, `kept` names that something else binds too.
+    `names` holds all of them, `bound` the names bound in the text so far. `reads` holds the names read from anywhere
+    inside, `assigned` the first `name = ...` of each name, `kept` the names that other statements bind, too.
     """
 
     __slots__ = ("assigned", "bound", "functions", "is_module", "kept", "loops", "names", "reads", "shadows", "waiting")
@@ -41,14 +41,14 @@ class Scope:
         self.waiting: list[tuple[str, Span]] = []
 
     def unread(self) -> Iterator[Name]:
-        """The first assignments of names that nothing reads."""
+        """Yield the first assignments of names that nothing reads."""
         for name, target in self.assigned.items():
             if name not in self.reads and name not in self.kept and not name.startswith("_"):
                 yield target
 
 
 class Scopes:
-    """The scopes around the current place. `early` is called for reads that certainly find no value. `times` says how
+    """The scopes around the current place. `early` is called for reads that certainly find no value. `times` counts how
     often the module binds each of its names."""
 
     def __init__(self, items: tree.Body, early: Early) -> None:
@@ -66,7 +66,7 @@ class Scopes:
     # ------------------------------------------------------------ entering and leaving
 
     def enter(self, function: tree.Def) -> Scope:
-        """Go into a function; its parameters are bound. Returns the scope around it, for `leave`."""
+        """Enter a function and bind its parameters. Return the scope around it, for `leave`."""
         outer = self.current
         self.current = Scope(is_module=False)
         parameters = [parameter.id for parameter in function.parameters]
@@ -75,7 +75,7 @@ class Scopes:
         return outer
 
     def leave(self, outer: Scope) -> None:
-        """Go back to the scope around a function."""
+        """Return to the scope around a function."""
         for name in self.current.names:
             self._holders[name].pop()
         self.current = outer
@@ -84,7 +84,7 @@ class Scopes:
         self.current.loops += 1
 
     def leave_loop(self) -> None:
-        """What was read in the loop before any assignment may have got its value in an earlier pass."""
+        """Leave a loop. Names read before their assignment in it may have a value from an earlier pass."""
         scope = self.current
         scope.loops -= 1
         if not scope.loops and scope.waiting:
@@ -102,16 +102,16 @@ class Scopes:
     # ------------------------------------------------------------ names
 
     def holder(self, name: str) -> Scope | None:
-        """The innermost scope around the current place that has this name."""
+        """Return the innermost scope around the current place that has this name."""
         holders = self._holders.get(name)
         return holders[-1] if holders else None
 
     def visible(self) -> Iterator[str]:
-        """All names of the scopes around the current place."""
+        """Return all names of the scopes around the current place."""
         return (name for name, holders in self._holders.items() if holders)
 
     def read(self, name: str, span: Span) -> bool:
-        """Note a read. False if no scope has the name."""
+        """Record a read. Return False if no scope has the name."""
         holder = self.holder(name)
         if holder is None:
             return False
@@ -124,11 +124,11 @@ class Scopes:
         return True
 
 
-# ---------------------------------------------------------------- what a scope binds
+# ---------------------------------------------------------------- the bindings of a scope
 
 
 def bound_names(body: tree.Body) -> Iterator[str]:
-    """The names that the statements of one scope bind, nested functions left aside."""
+    """Yield the names that the statements of one scope bind, without nested functions."""
     for node in inside(body, functions=False):
         field = _BINDS.get(type(node))
         if field is None or (isinstance(node, tree.ModuleImport) and node.agent):
@@ -139,18 +139,18 @@ def bound_names(body: tree.Body) -> Iterator[str]:
 
 
 def inside(body: tree.Body, *, functions: bool = True) -> Iterator[tree.Node]:
-    """The statements of a body, their clauses and patterns, at any depth; without `functions` not those of a `def`."""
+    """Yield the statements of a body, their clauses and patterns, at any depth; in a `def` only with `functions`."""
     return below(body, _INSIDE, () if functions else (tree.Def,))
 
 
 _CLAUSES: Final = (tree.Arm, tree.Case, tree.Option, tree.Handler)
 _KINDS: Final[list[type[tree.Node]]] = [*tree.Statement.__subclasses__(), *tree.Pattern.__subclasses__(), *_CLAUSES]
 _INSIDE: Final = fields_with("Body|Arm|Case|Option|Handler|Pattern", _KINDS)
-"""The fields of each kind in which statements, their clauses or patterns are."""
+"""The fields of each kind that contain statements, clauses or patterns."""
 _BINDS: Final[dict[type, str]] = {
     **{kind: "target" for kind in _KINDS if "target" in kind.__struct_fields__},
     tree.Def: "name",
     tree.ModuleImport: "local",
     tree.ErrorPattern: "name",
 }
-"""The field that holds the name which a node binds."""
+"""The field with the name that a node binds."""

@@ -1,4 +1,4 @@
-"""Tokens to statements without a body (docs/reference/vvm.md 2), and what all statements are made of."""
+"""Parses statements without a body (docs/reference/vvm.md 2), and the parts that all statements share."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _ALONE: Final[dict[str, type[tree.Node]]] = {"pass": tree.Pass, "break": tree.Br
 
 
 class SimpleStatementParser(ExpressionParser):
-    """Reads one statement; `header` is the statement whose body comes next, where it has one."""
+    """Parses one statement; `header` is the statement whose body comes next, if any."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self.header: Compound | None = None
         self.is_inline = False  # the body begins on its header's line
 
-    # ---- what statements are made of
+    # ---- parts of statements
 
     def name(self, at: int, what: str = "a name") -> Name:
-        """The name at `at`."""
+        """Return the name at `at`; errors call it `what`."""
         word = self.texts[at]
         if self.kind(at) != WORD:
             raise self.no_name(at, what)
@@ -55,7 +55,7 @@ class SimpleStatementParser(ExpressionParser):
         self.report("V010", *self.span(at), f"`{word}` is a reserved word, not a name", hint)
 
     def string_node(self, at: int, what: str, hint: str | None = None) -> tree.String:
-        """The string at `at`."""
+        """Return the string at `at`; errors call it `what`."""
         if self.kind(at) != STRING:
             text = self.texts[at]
             if text[0] == "'" and len(text) > 1 and text[-1] == "'":
@@ -69,20 +69,20 @@ class SimpleStatementParser(ExpressionParser):
         return tree.String.at(self.starts[at], self.end, content)
 
     def word(self, word: str, hint: str | None = None) -> None:
-        """The next token must be `word`."""
+        """Read the next token, which must be `word`."""
         if self.texts[self.at] != word:
             raise self.after_value(self.at, f"`{word}`") if hint is None else self.wrong(self.at, f"`{word}`", hint)
         self.at += 1
 
     def keywords(self, example: str) -> tuple[tree.Keyword, ...]:
-        """`(name=value, …)`."""
+        """Read `(name=value, …)`."""
         at = self.at
         self.word("(", f"write `{example}`")
         found: tuple[tree.Keyword, ...] = self.expression(Bracket(KEYWORDS, at, self.starts[at]))
         return found
 
     def criterion(self) -> Template:
-        """``?`text` ``, from the next token on."""
+        """Read ``?`text` ``."""
         at = self.at
         if self.texts[at][0] == "`":
             self.say(at, "a criterion begins with `?`", "write `?` before the backtick")
@@ -94,7 +94,7 @@ class SimpleStatementParser(ExpressionParser):
         return task
 
     def body(self, compound: Compound, word: str = "") -> None:
-        """`:` and the end of the line; the body comes next. `word` is what the head begins with."""
+        """Read `:` and the end of the line, before the body. `word` is the first word of the head."""
         at = self.at
         word = word or compound.word
         if self.texts[at] != ":":
@@ -130,7 +130,7 @@ class SimpleStatementParser(ExpressionParser):
         self.is_inline = True
 
     def after_head(self, at: int, word: str) -> Trouble:
-        """No `:` follows the head of a statement."""
+        """Report that no `:` follows the head of a statement."""
         text = self.texts[at]
         if text == "=":
             return self.wrong(at, "`:`", "write `==` to compare")

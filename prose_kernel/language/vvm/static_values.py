@@ -1,6 +1,6 @@
-"""Expressions whose value is known before a run: literals, lists and objects of them, `perm(...)` over them.
+"""Evaluates expressions whose value is known before a run: literals, lists and objects of them, `perm(...)` of them.
 
-Nothing here recurses: a literal may be nested to any depth.
+No function here recurses, because literals may be nested to any depth.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LITERALS = (tree.String, tree.Number, tree.Boolean)
 
 
 def static_value(expression: Expression, *, perm: bool = True) -> Any:
-    """The plain value of an expression, `UNKNOWN` where it is computed. `perm`: it is the library's function."""
+    """Return the plain value of an expression, `UNKNOWN` for computed parts. `perm` means the library function."""
     done: list[Any] = []
     agenda: list[Any] = [expression]
     while agenda:
@@ -58,7 +58,7 @@ def is_perm(node: Expression) -> TypeGuard[tree.Call]:
 
 
 def computed(expression: Expression) -> Iterator[Expression]:
-    """The parts of an expression that are not static (V041), in the order of the text."""
+    """Yield the parts of an expression that are not static (V041), in source order."""
     agenda = [expression]
     while agenda:
         node = agenda.pop()
@@ -70,7 +70,7 @@ def computed(expression: Expression) -> Iterator[Expression]:
 
 
 def located(keyword: Keyword, path: tuple[str | int, ...]) -> tree.Node:
-    """The part of `name=value` at which a fault lies: as far down `path` (without the name) as the text shows it."""
+    """Return the node at the path of a fault in `name=value` (without the name), or the last node on that path."""
     node: Expression = keyword.value
     for part in path:
         found = _part(node, part)
@@ -97,7 +97,7 @@ def _leaf(node: Expression) -> Any:
 
 
 class _Build:
-    """Makes the value of a container from the values of its parts."""
+    """Builds the value of a container from the values of its parts."""
 
     __slots__ = ("count", "node")
 

@@ -1,4 +1,4 @@
-"""The meaning of strings and numbers (docs/reference/vvm.md 1.4, 1.5)."""
+"""The values of strings and numbers (docs/reference/vvm.md 1.4, 1.5)."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ _ESCAPE: Final = re.compile(r"\\(?:u([0-9A-Fa-f]{4})(?:\\u([0-9A-Fa-f]{4}))?|(.)
 _SIMPLE: Final = {"\\": "\\", '"': '"', "/": "/", "n": "\n", "t": "\t", "b": "\b", "f": "\f", "r": "\r"}
 _CLOSED: Final = re.compile(r'"(?:[^"\\\n]++|\\[^\n])*+"')
 _NUMBER: Final = re.compile(r"[0-9]++(?:\.[0-9]++)?+")
-_MOST_DIGITS: Final = 4_000  # CPython reads and writes no longer integers
+_MOST_DIGITS: Final = 4_000  # CPython cannot read or write longer integers
 
 
 class BadEscape(NamedTuple):
-    """An escape that means nothing: where it begins and ends in the text of the string, quotes included."""
+    """An unknown escape: its start and end in the token of the string, quotes included."""
 
     start: int
     end: int
 
 
 def is_closed(token: str) -> bool:
-    """Whether the token of a single-line string has its closing quote."""
+    """Return whether the token of a single-line string has its closing quote."""
     if "\\" in token:
         return _CLOSED.fullmatch(token) is not None
     return len(token) > 1 and token[-1] == '"'
 
 
 def unescape(token: str, quotes: int, bad: list[BadEscape]) -> str:
-    """The text between the quotes of a token that has a backslash; an escape that means nothing stays as it is."""
+    """Return the text between the quotes of a token with a backslash; unknown escapes are kept, and added to `bad`."""
     found: list[str] = []
     at, end = quotes, len(token) - quotes
     while True:
@@ -59,7 +59,7 @@ def _meaning(match: re.Match[str]) -> tuple[str | None, int]:
 
 
 def number(token: str) -> int | float | None:
-    """The value of a number; None for what is none, or for one that is too large."""
+    """Return the value of a number; None if the token isn't a number, or if it is too large."""
     if len(token) > _MOST_DIGITS or _NUMBER.fullmatch(token) is None:
         return None
     if "." not in token:

@@ -1,7 +1,7 @@
-"""The names of a VVM program for editors: what defines them, where they are used, what imports lead to.
+"""The index of the names in a VVM program, for editors: their definitions and uses, and the targets of imports.
 
-Scopes are those of docs/reference/vvm.md 4.2: one for the module, one for each function, and the names of a scope are
-fixed over the whole of it. Agents have a separate table.
+Scopes are as in docs/reference/vvm.md 4.2: one for the module, one for each function. The names of a scope are the same
+everywhere in it. Agents have a separate table.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from prose_kernel.language.vvm.tree import Name, Program
 
 @dataclass(eq=False, slots=True)
 class _Scope:
-    """The names of the module or of a function; a name that is not bound yet has no symbol."""
+    """The names of the module or of a function; None for a name whose binding was not visited yet."""
 
     names: dict[str, Symbol | None]
     outer: _Scope | None = None
     parameters: dict[Symbol, dict[str, Symbol]] = field(default_factory=dict)  # of functions
 
     def holder(self, name: str) -> _Scope | None:
-        """The innermost scope from here that has a name."""
+        """Return the innermost scope, from this one outwards, that has a name."""
         scope: _Scope | None = self
         while scope is not None and name not in scope.names:
             scope = scope.outer
@@ -36,7 +36,7 @@ class _Scope:
 
 
 def index(program: Program, source: Source) -> Index:
-    """The index of a program, as far as its text could be read. Never raises; linear."""
+    """Return the index of a program, as far as its text could be read, in linear time. Never raises."""
     return _Indexer(source).of(program)
 
 
@@ -81,7 +81,7 @@ class _Indexer(Indexer):
         return symbol
 
     def _symbol(self, name: str, scope: _Scope, span: Span) -> Symbol | None:
-        """The variable that a name means; one that is bound further down is made here."""
+        """Return the variable that a name means; one that is bound further down is created here."""
         holder = scope.holder(name)
         if holder is None:
             return None
@@ -134,7 +134,7 @@ class _Indexer(Indexer):
         self._exported.append(node)
 
     def visit_export_pack(self, node: tree.ExportPack, scope: _Scope) -> None:
-        self.walk((node.arguments, node.keywords), scope)  # another name for a bare one is another export
+        self.walk((node.arguments, node.keywords), scope)  # to rename a bare argument is to rename the export
         self._exported.append(node)
 
     def _share(self, item: tree.Export | tree.ExportPack, module: _Scope) -> None:
@@ -203,7 +203,7 @@ class _Indexer(Indexer):
     def _named_arguments(
         self, callee: Name, symbol: Symbol | None, keywords: Iterable[tree.Keyword], scope: _Scope
     ) -> None:
-        """Names of arguments are those of the function's parameters, in this file or in another one."""
+        """Record the names of arguments as uses of the function's parameters, in this file or in another one."""
         holder = scope.holder(callee.id)
         if symbol is None or holder is None:
             return
@@ -216,7 +216,7 @@ class _Indexer(Indexer):
                 self.use(None, name_span(keyword), target=Target(symbol.target.path, name))
 
     def _packed(self, arguments: Iterable[tree.Expression], scope: _Scope) -> None:
-        """Arguments of `pack`: a bare name is also the key. Once one has a key, those after it need theirs."""
+        """Record the arguments of `pack`. A bare name is also the key; if one gets a key, the next ones need keys."""
         last: Occurrence | None = None
         for argument in arguments:
             if not isinstance(argument, Name | tree.It):

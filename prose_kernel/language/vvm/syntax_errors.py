@@ -1,6 +1,6 @@
-"""Explains syntax errors of expressions (docs/reference/vvm.md 10.2), and recovery inside a statement.
+"""Reports syntax errors (docs/reference/vvm.md 10.2), and recovers from them inside a statement.
 
-A mistake with an obvious meaning is read as that; otherwise the rest of the statement is dropped with a `Trouble`, and
+A mistake with an obvious meaning is read as that meaning. Otherwise a `Trouble` drops the rest of the statement, and
 recovery.py continues after it.
 """
 
@@ -32,7 +32,7 @@ from prose_kernel.language.vvm.strings import BadEscape
 from prose_kernel.language.vvm.word_hints import printable
 
 SKIP: Final = object()
-"""Instead of an operand: the token has been reported and passed over; the operand comes next."""
+"""Returned instead of an operand: the token has been reported and skipped; the operand comes next."""
 _CLOSING: Final = frozenset(")]}")
 _OPENING: Final = {")": "(", "]": "[", "}": "{"}
 _AFTER_OPERAND: Final = frozenset({*")]},:.([", "+", "-", "==", "!=", "<", "<=", ">", ">=", "and", "or"})
@@ -41,9 +41,9 @@ _ANY_SIGN: Final = frozenset({*"()[]{},:.=<>+-@?", "==", "!=", "<=", ">="})
 
 
 class Mistakes:
-    """The tokens of a source, `at` the index of the next one; what to report when it has no place.
+    """The tokens of a source, with `at` as the index of the next one; reports tokens that do not fit.
 
-    Methods that return a `Trouble` have reported it; the caller raises it.
+    Methods that return a `Trouble` have reported the error; the caller raises it.
     """
 
     def __init__(self, source: Source) -> None:
@@ -61,12 +61,12 @@ class Mistakes:
         self.unclosed: str | None = None
         self.is_deep = False  # a block that is too deep has been reported
         self.blocks: list[Block] = [Block(0, None)]
-        self.quiet = -1  # index up to which `wrong` says nothing, because the line has been reported already
+        self.quiet = -1  # index up to which no more errors are reported, because the line has one already
 
     # ---- naming tokens
 
     def shown(self, at: int) -> str:
-        """The token at `at` in a message."""
+        """Return the token at `at` for a message."""
         text = self.texts[at]
         if at == self.tokens.last:
             return "the end of the program"
@@ -82,7 +82,7 @@ class Mistakes:
         return f"`{printable(text)}`"
 
     def span(self, at: int) -> tuple[int, int]:
-        """Return the start and end of the token at `at`; a line's end and the end of the text are at the end of the
+        """Return the start and end of the token at `at`; a line end and the end of the text are at the end of the
         code."""
         if at and self.is_end(at):
             while at and self.is_end(at):
@@ -92,7 +92,7 @@ class Mistakes:
         return self.starts[at], self.tokens.end(at)
 
     def is_end(self, at: int) -> bool:
-        """Whether the token at `at` is a line's end or the end of the text."""
+        """Return whether the token at `at` is a line end or the end of the text."""
         return at == self.tokens.last or self.texts[at][:1] in LINE_STARTS
 
     def kind(self, at: int) -> int | None:
@@ -113,8 +113,7 @@ class Mistakes:
         return self.trouble(at, message, hint)
 
     def _is_inside_quotes(self, at: int) -> bool:
-        """`"Say "hi" to Ann"`: whether a quote has ended a string directly before the word at `at`, and another string
-        follows."""
+        """Return whether a string ends directly before the word at `at`, and another follows: `"Say "hi" to Ann"`."""
         if self.kind(at) not in (WORD, NUMBER) or not self.texts[at - 1].endswith('"'):
             return False
         if self.tokens.end(at - 1) != self.starts[at]:
@@ -124,11 +123,11 @@ class Mistakes:
         return self.kind(at) == STRING
 
     def say(self, at: int, message: str, hint: str | None = None) -> None:
-        """Report a syntax error (V001) at the token at `at`, which can be read all the same."""
+        """Report a syntax error (V001) at the token at `at`, after which reading continues."""
         self.report("V001", *self.span(at), message, hint)
 
     def trouble(self, at: int, message: str, hint: str | None = None, code: str = "V001") -> Trouble:
-        """The statement cannot be read on from the token at `at`; an open bracket may be the reason."""
+        """Report that the statement is unreadable from the token at `at` on; an unclosed bracket may be the cause."""
         bracket = self._open_bracket()
         if bracket is not None and (line := self._next_statement(at)):
             return self._never_closed(bracket, line)
@@ -137,28 +136,28 @@ class Mistakes:
         return Trouble(at)
 
     def room(self) -> int:
-        """How many brackets may be open in a statement here; a deep block has been reported by itself."""
+        """Return how many brackets may be open in a statement here; any number in a block reported as too deep."""
         return 10**9 if self.is_deep else NESTING_LIMIT + 1 - len(self.blocks)
 
     def too_deep(self, at: int) -> Trouble:
-        """The token at `at` opens a bracket or a block that is one level too deep."""
+        """Report the token at `at`, which opens a bracket or a block one level too deep."""
         hint = f"at most {NESTING_LIMIT} levels; bind a part of it, or write a function"
         self.say(at, "nested too deeply", hint)
         return Trouble(at)
 
     def is_foreign(self, at: int) -> bool:
-        """Whether the token at `at` is in no way part of the language."""
+        """Return whether the token at `at` cannot be part of any program."""
         text = self.texts[at]
         kind = KINDS.get(text[0])
         return at != self.tokens.last and (kind is None or (kind == SIGN and text not in _ANY_SIGN))
 
     def _open_bracket(self) -> Bracket | None:
-        """The innermost bracket of the expression that is open."""
+        """Return the innermost open bracket of the expression."""
         return next((entry[1] for entry in reversed(self.stack) if not entry[0]), None)
 
     def _next_statement(self, at: int) -> int:
-        """Inside brackets: the index of the line's end before the statement that the token at `at` belongs to, if that
-        is a new one; 0 if not. A line that isn't deeper than the statement does not continue it."""
+        """Return the index of the line end before a new statement that contains the token at `at`, though a bracket is
+        open; 0 if there is none. A line that isn't deeper than the current statement begins a new one."""
         texts, starts = self.texts, self.starts
         if at == self.tokens.last:
             return at
@@ -183,13 +182,13 @@ class Mistakes:
     # ---- operands
 
     def hole(self, at: int) -> tuple[Any, int, int]:
-        """A value in place of one that is missing before the token at `at`."""
+        """Return an empty value in place of one that is missing before the token at `at`."""
         start = self.span(at)[0]
         self.at = at
         return tree.Unit.at(start, start), start, start
 
     def odd_operand(self, at: int) -> tuple[Any, int, int]:
-        """The token at `at` begins no value: report it, and give what can stand for one."""
+        """Report the token at `at`, which does not begin a value; return a substitute, its start and its end."""
         text = self.texts[at]
         kind = KINDS.get(text[0])
         start, end = self.span(at)
@@ -220,7 +219,7 @@ class Mistakes:
         return self._missing(at, text)
 
     def _missing(self, at: int, text: str) -> tuple[Any, int, int]:
-        """No value, and nothing that resembles one."""
+        """Report a missing value, with nothing similar in its place."""
         before = self.texts[at - 1] if at else ""
         bracket = self._open_bracket()
         if bracket is not None and (text == bracket.closer or (text == "," and bracket.tag not in (GROUP, INDEX))):
@@ -254,7 +253,7 @@ class Mistakes:
         return self.trouble(at, f"`{text}` does not close `{self.texts[bracket.at]}`", f"write `{bracket.closer}`")
 
     def _reserved(self, at: int, word: str) -> tuple[Any, int, int]:
-        """A reserved word where a value is expected."""
+        """Report a reserved word where a value is expected."""
         start, end = self.span(at)
         follows = self.texts[at + 1]
         if word == "not":
@@ -306,10 +305,10 @@ class Mistakes:
         self.report("V001", start, end, message, hint)
         return tree.Unit.at(start, end), start, end
 
-    # ---- what follows a value
+    # ---- tokens after a value
 
     def after_value(self, at: int, expected: str) -> Trouble:
-        """The token at `at` follows a complete value, where only `expected` could."""
+        """Report the token at `at`, which follows a complete value instead of `expected`."""
         text = self.texts[at]
         before = self.texts[at - 1]
         kind = KINDS.get(text[0])
@@ -349,14 +348,14 @@ class Mistakes:
         return self.wrong(at, expected, hint)
 
     def _misspelt(self, at: int, follows: str) -> str | None:
-        """The word that the first word of a statement was meant to be, where what follows it fits no expression."""
+        """Return the keyword that the misspelt first word of a statement resembles; `follows` is the next token."""
         word = self.texts[at]
         if at != self.first or KINDS.get(word[0]) != WORD or word in RESERVED:
             return None
         return self.near(word, word_hints.ALONE if follows == ":" else word_hints.STATEMENTS)
 
     def _misspelt_value(self, at: int, follows: str) -> str | None:
-        """The word that a name was meant to be where a value begins, as in `x = retrun 1`: a value follows it."""
+        """Return the keyword that a name resembles if another value follows it, as in `x = retrun 1`."""
         word, before = self.texts[at], self.texts[at - 1]
         if at == self.first or KINDS.get(word[0]) != WORD or word in RESERVED or before in (".", "@"):
             return None
@@ -365,7 +364,7 @@ class Mistakes:
         return self.near(word, (*word_hints.STATEMENTS, "not"))
 
     def _task(self, at: int) -> str:
-        """The call that is meant by `@writer Write a poem`, or by a task in quotes."""
+        """Return the hint with the call that `@writer Write a poem`, or a task in quotes, is meant to be."""
         end = at + 1
         while not (self.texts[at][0] in "\"'" or self.texts[end] == "(" or self.is_end(end)):
             end += 1
@@ -374,7 +373,7 @@ class Mistakes:
         return f"write ``@{self.texts[at - 1]} `{task}`{self._input(end)}``"
 
     def _input(self, at: int) -> str:
-        """The input of a call as written, `(1)`; `()` where none begins at `at`."""
+        """Return the input of a call as written, `(1)`; `()` if none begins at `at`."""
         if self.texts[at] != "(":
             return "()"
         depth = 0
@@ -402,7 +401,7 @@ class Mistakes:
         return self.after_value(at, f"`{closer}`" if bracket.tag in (GROUP, INDEX) else f"`,` or `{closer}`")
 
     def no_member(self, at: int) -> Trouble:
-        """No name follows a `.`."""
+        """Report that no name follows a `.`."""
         if self.kind(at - 2) == NUMBER:
             return self.wrong(at, "digits or a name after `.`", f"write `{self.texts[at - 2]}.0`")
         if self.kind(at) == NUMBER:
@@ -416,7 +415,7 @@ class Mistakes:
         self.say(at, "expected `=`, found `:`", f"write `{self.texts[at - 1]}=…`")
 
     def check_positional(self, bracket: Bracket, at: int) -> None:
-        """An argument without a name begins at `at`."""
+        """Check an argument without a name, which begins at `at`."""
         if bracket.tag in KEYWORDS_ALONE:
             hint = "write one comma between two items" if self.texts[at] == "," else None
             raise self.wrong(at, f"`name=value` or `{bracket.closer}`", hint)
@@ -429,7 +428,7 @@ class Mistakes:
             self.say(at, "an agent takes one input", "pass a list, or an object: `pack(a, b)`")
 
     def odd_key(self, bracket: Bracket, at: int) -> str:
-        """The token at `at` cannot be the key of an object."""
+        """Report the token at `at`, which cannot be the key of an object; return a key in its place."""
         text = self.texts[at]
         if text[0] == "'" and len(text) > 1 and text[-1] == "'":
             self.say(at, "strings are written in double quotes", f'write `"{printable(text[1:-1])}"`')
@@ -450,7 +449,7 @@ class Mistakes:
         raise self.wrong(at, "a key", "an object is written `{key: value}`")
 
     def missing_colon(self, bracket: Bracket, at: int) -> int:
-        """No `:` follows the key of an object: the index where its value is read."""
+        """Report that no `:` follows the key of an object; return the index where its value is read."""
         text = self.texts[at]
         if text in (",", "}") and self.kind(at - 1) == STRING and not bracket.values:
             raise self.no_set(at - 1)
@@ -466,11 +465,11 @@ class Mistakes:
         raise self.wrong(at, "`:`", "an object is written `{key: value}`")
 
     def no_set(self, at: int) -> Trouble:
-        """The number or string at `at` is the first key of an object, and has no value."""
+        """Report the number or string at `at`: it is the first key of an object, and has no value."""
         return self.trouble(at, "there are no sets", "write a list: `[a, b]`; an object is written `{key: value}`")
 
     def missing_parentheses(self, end: int, following: int) -> None:
-        """A task is not followed by `(`. A value at `following` was meant as its input: that is no second mistake."""
+        """Report a task without `(`. A value at `following` was meant as its input, and is not reported again."""
         if self.kind(following) in (WORD, STRING, NUMBER, TEMPLATE) and self.texts[following] not in RESERVED:
             self.quiet = following
         hint = "write `()` after the task, or `(input)`"
@@ -479,7 +478,7 @@ class Mistakes:
     # ---- strings, numbers, templates
 
     def odd_number(self, at: int) -> int:
-        """The number at `at` cannot be read."""
+        """Report the number at `at`, which cannot be read; return 0."""
         text = self.texts[at]
         digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")
         plain = text.replace("_", "")
@@ -503,7 +502,7 @@ class Mistakes:
         return 0
 
     def unterminated(self, at: int, code: str) -> Trouble:
-        """The string or template at `at` has no end."""
+        """Report the string or template at `at`, which has no end."""
         start = self.starts[at]
         if code == "V004":
             what, hint = "template", "close it with a backtick; ``\\` `` is a backtick as text"

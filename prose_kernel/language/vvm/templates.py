@@ -1,4 +1,4 @@
-"""The meaning of templates (docs/reference/vvm.md 1.6): escapes, doubled braces, placeholders."""
+"""Parses templates (docs/reference/vvm.md 1.6): escapes, doubled braces, placeholders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.tree import Placeholder, Template
 
 Report = Callable[..., None]
-"""`(code, start, end, message, hint)`: the handler of a finding."""
+"""Called with `(code, start, end, message, hint)` for a finding."""
 
 _MARK: Final = re.compile(r"\\`|\{\{|\}\}|\{\}|\{([A-Za-z_][A-Za-z0-9_]*+(?:\.[A-Za-z_][A-Za-z0-9_]*+)*+)\}|[{}]")
 _SPACED: Final = re.compile(r"\{\s*+([A-Za-z_][A-Za-z0-9_]*+(?:\.[A-Za-z_][A-Za-z0-9_]*+)*+)\s*+\}")
@@ -34,7 +34,7 @@ class _Reader:
         self.report = report
         self.parts: list[str | Placeholder] = []
         self.text: list[str] = []
-        self.open = 0  # braces that were reported; those that close them are part of the same mistake
+        self.open = 0  # reported braces; the braces that close them are part of the same mistake
         self.left = _MOST
 
     def read(self) -> Template:

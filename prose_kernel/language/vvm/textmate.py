@@ -1,4 +1,4 @@
-"""The TextMate grammar of VVM, made of the reserved words and the names of the standard library."""
+"""Builds the TextMate grammar of VVM from the reserved words and the names of the standard library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 def grammar() -> dict[str, Any]:
-    """The grammar as an editor reads it."""
+    """Return the grammar in the form that editors read."""
     keywords = RESERVED - OPERATORS - CONSTANTS
     defined = {1: "keyword.control.vvm", 2: "entity.name.function.vvm"}
     agent = {1: "keyword.control.vvm", 2: "entity.name.type.vvm"}

@@ -1,9 +1,8 @@
 """The tree of a VVM program: frozen structs with spans (docs/reference/vvm.md 2).
 
-Two trees are equal when they mean the same program: spans and the way a text is written take no part in comparison.
+Two trees are equal if they mean the same program: comparison ignores spans and spelling.
 Every node for `expr` in the grammar is an `Expression`; a statement that is only an expression is an
-`ExpressionStatement`. Comments are stored next to the tree, in the order of the text, so that a formatter can keep
-them.
+`ExpressionStatement`. Comments are stored next to the tree, in source order, for the formatter.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Number(Expression, frozen=True, gc=False):
 
 
 class String(Expression, frozen=True, gc=False):
-    """`"…"` or `\"""…\"""` (1.5): the text that it means."""
+    """`"…"` or `\"""…\"""` (1.5); `value` is its text without escapes."""
 
     value: str
 
@@ -129,15 +128,15 @@ class Call(Expression, frozen=True):
 
 
 class Placeholder(Node, frozen=True, gc=False):
-    """`{name.field}` in a template; without a path `{}`, the primary input (1.6)."""
+    """`{name.field}` in a template; the path of `{}`, the primary input, is empty (1.6)."""
 
     path: tuple[str, ...]
 
 
 class Template(Node, frozen=True):
-    """Backtick text (1.6): literal parts, with escapes and doubled braces undone, and placeholders, in order.
+    """Text in backticks (1.6): literal parts, without escapes and doubled braces, and placeholders, in order.
 
-    No two literal parts stand side by side and none is empty; the empty template has no parts.
+    No two literal parts are adjacent and none is empty; the empty template has no parts.
     """
 
     parts: tuple[str | Placeholder, ...]
@@ -201,7 +200,7 @@ class ModuleImport(Statement, frozen=True):
 
     @property
     def local(self) -> Name:
-        """The name that it has here."""
+        """The name in the importing module."""
         return self.alias or self.name
 
 
@@ -277,7 +276,7 @@ class Arm(Node, frozen=True):
 
 
 class If(Statement, frozen=True):
-    """Without `else` its body is None."""
+    """`otherwise`, the body of `else`, is None if there is none."""
 
     arms: tuple[Arm, ...]
     otherwise: Body | None
@@ -306,7 +305,7 @@ class ErrorPattern(Pattern, frozen=True, gc=False):
 
 
 class CriterionPattern(Pattern, frozen=True):
-    """``?`template` ``: the judge says yes about `it`."""
+    """``?`template` ``, which matches if the judge says yes about `it`."""
 
     template: Template
 
@@ -360,7 +359,7 @@ class Handler(Node, frozen=True):
 
 
 class Try(Statement, frozen=True):
-    """`handler` or `final` is None where the clause is missing."""
+    """`handler` and `final` are None if the clause is missing."""
 
     body: Body
     handler: Handler | None
@@ -371,7 +370,7 @@ class Try(Statement, frozen=True):
 
 
 class Comment(Node, frozen=True, gc=False):
-    """`# …` without the `#` and the blanks around it. `alone`: nothing precedes it on its line."""
+    """`# …` without the `#` and the blanks around it. `alone`: no code precedes it on its line."""
 
     text: str
     alone: bool
@@ -380,8 +379,8 @@ class Comment(Node, frozen=True, gc=False):
 class Program(Node, frozen=True):
     """A file or a cell: its statements and its comments, each in source order.
 
-    `text` is what the spans count in, for a formatter that keeps comments and blank lines where they were; "" for a
-    tree that was not read from a text. Like spans it takes no part in comparison.
+    `text` is the source of the spans, for the formatter, which keeps comments and blank lines where they were; "" for a
+    tree that was not parsed. Comparison ignores it, as it ignores spans.
     """
 
     items: tuple[Statement, ...]

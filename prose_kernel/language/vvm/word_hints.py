@@ -13,16 +13,16 @@ STATEMENTS: Final = (
     "agent", "case", "choose", "constrain", "def", "elif", "export", "for", "from", "if", "import", "match", "option",
     "raise", "require", "return", "while", "with",
 )  # fmt: skip
-"""Words that begin a statement and are followed by more."""
+"""Words that begin a statement and need more words after them."""
 ALONE: Final = ("else", "finally", "try")
-"""Words that a `:` follows."""
+"""Words that need a `:` after them."""
 COMPLETE: Final = ("break", "continue", "pass", "return", "true", "false")
-"""Words that may be a whole line, or a value."""
+"""Words that can be a whole line, or a value."""
 
 QUOTES: Final = frozenset("\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb")
 BLANKS: Final = frozenset("\u00a0\u2007\u202f\u200b\u2003\u2002\u3000\ufeff")
 PLAIN: Final = frozenset({*'=<>+-.,:()[]{}@?#_"', "==", "!=", "<=", ">="})
-"""Signs that may be advised in place of characters that look like them."""
+"""Signs that hints may suggest in place of characters that look like them."""
 PREFIXES: Final = frozenset({"f", "F", "r", "R", "b", "B", "u", "rb", "br", "fr", "rf"})
 FUNCTIONS: Final = frozenset({"function", "func", "fn", "fun", "sub", "block", "async"})
 LOOPS: Final = frozenset({"loop", "repeat", "foreach", "until"})
@@ -40,7 +40,7 @@ def rest(text: str) -> str | None:
 
 
 def sign(text: str, following: str = "") -> tuple[str, str | None]:
-    """Message and hint for a sign or character that is not in the language; `following` is the next character."""
+    """Return the message and hint for a sign that is not in the language; `following` is the next character."""
     if hint := _hints()["signs"].get(text):
         return f"there is no `{text}`" + (" at the end of a line" if text == "\\" else ""), hint
     if len(text) == 2 and text[1] == "=":
@@ -57,7 +57,7 @@ def sign(text: str, following: str = "") -> tuple[str, str | None]:
 
 
 def _plain_hint(text: str) -> str | None:
-    """The hint for a character that looks like a sign: that sign's own hint, or to write it if the language has it."""
+    """Return the hint of the sign that a character looks like, or to write this sign if the language has it."""
     own = plain_sign(text[0])
     for plain in (own + "".join(map(plain_sign, text[1:2])), own) if own else ():
         if hint := _hints()["signs"].get(plain):
@@ -68,7 +68,7 @@ def _plain_hint(text: str) -> str | None:
 
 
 def printable(text: str) -> str:
-    """A token in a message: short, and printable."""
+    """Return a token for a message: short and printable."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in clipped(text, 40, kept=40))
 
 
