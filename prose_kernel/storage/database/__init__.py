@@ -1,1 +1,1 @@
-"""Runs kept in a database: the schema, the store, the trace, and one module for each kind of database."""
+"""Keeps runs in a database: the schema, the store, the trace, and one module for each kind of database."""

@@ -1,4 +1,4 @@
-"""The rows of what agents remember: the tables `agents` and `agent_segments` (docs/reference/openprose.md 7.2, 7.8)."""
+"""Writes agents' memories to the tables `agents` and `agent_segments` (docs/reference/openprose.md 7.2, 7.8)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from prose_kernel.storage.database.statements import Statements
 from prose_kernel.storage.run_directory import RunDirectory
 
 Agents = Mapping[tuple[str, str], tuple[AgentMemory, tuple[str, ...]]]
-"""By the program's place and the agent: its memory, and the prompts of the sessions that have written it."""
+"""By the program's prefix and the agent: its memory, and the prompts of the sessions that have written it."""
 
 _PROMPT: Final = re.compile(r'^prompt: (".*")$', re.MULTILINE)
 
 
 def merged(earlier: Agents, later: Agents) -> Agents:
-    """Both; an agent that is in both has the later memory, and the prompts of both."""
+    """Return the union. An agent that is in both has the later memory and the prompts of both."""
     known = {key: (memory, (*earlier[key][1], *prompts)) for key, (memory, prompts) in later.items() if key in earlier}
     return {**earlier, **later, **known}
 
 
 class AgentRows:
-    """Writes the rows of agents. `users` is the database of their memories for the user; None: that of the run."""
+    """Writes the rows of agents. `users` is the database of their memories for the user; None means the run's."""
 
     def __init__(self, sql: Statements, home: RunDirectory, clock: Clock, users: Database | None) -> None:
         self._sql = sql
@@ -47,10 +47,10 @@ class AgentRows:
                 self._write(connection, memory, prompts, prefix)
 
     def write_of_user(self, agents: Agents) -> tuple[Agents, tuple[str, str] | None]:
-        """Write what agents remember for the user to the database of the user, if that is another one.
+        """Write agents' memories for the user to the user's database, if that is another one.
 
-        Returns what could not be written, and the first time also what failed and why. Files hold it anyway, so nothing
-        waits for it.
+        Return the agents that could not be written, and for the first failure also a name and the reason. Nothing
+        waits for these rows, because files hold the memories anyway.
         """
         own = {key: found for key, found in agents.items() if self._is_elsewhere(found[0])}
         if self._users is None or not own:
@@ -70,7 +70,7 @@ class AgentRows:
         return self._users is not None and memory.scope == "user"
 
     def _write(self, connection: Connection, memory: AgentMemory, prompts: Sequence[str], prefix: str) -> None:
-        """Write the memory of an agent as its files hold it now, and the segments of its last sessions."""
+        """Write the current memory file of an agent, and the segments of its last sessions."""
         sql = self._sql
         scope = memory.scope if memory.scope in ("project", "user") else "execution" if memory.scope == "true" else ""
         project = scope in ("project", "user", "")
@@ -91,8 +91,8 @@ class AgentRows:
             connection.execute(sql.upsert(schema.AGENT_SEGMENTS), row)
 
     def _segment_of(self, place: Path, agent: str, prompt: str, newest: int) -> tuple[int, str | None]:
-        """The segment that a session with this prompt has added, with its number: `newest`, unless that names another
-        prompt. In a replay the memory may have segments of later sessions, whose answers are lost."""
+        """Return number and text of the segment that a session with this prompt has added: `newest`, unless that one
+        names another prompt. In a replay the memory may have segments of later sessions, whose answers are lost."""
         text = last = self._text_of(place / f"{agent}-{newest:03}.md")
         for number in range(newest, 0, -1):
             if _may_be_of(text, prompt):
@@ -108,7 +108,7 @@ class AgentRows:
 
 
 def _may_be_of(segment: str | None, prompt: str) -> bool:
-    """Whether a segment names no other prompt: it is cut there if it is long, and a session may write its own form."""
+    """Return whether a segment names no other prompt. It may shorten the prompt, or have a form chosen by a session."""
     found = _PROMPT.search(segment or "")
     try:
         return found is None or prompt.startswith(str(json.loads(found[1])).removesuffix("…"))
@@ -117,7 +117,7 @@ def _may_be_of(segment: str | None, prompt: str) -> bool:
 
 
 def _last_segment(directory: Path, agent: str) -> int:
-    """The number of the newest segment file of an agent; 0 without one."""
+    """Return the number of the newest segment file of an agent; 0 without one."""
     numbered = re.compile(re.escape(agent) + r"-(\d{3,})\.md")
     try:
         names = [path.name for path in directory.iterdir()]

@@ -1,4 +1,4 @@
-"""The rows of the table `bindings`, and attachments with values that are too large for a row (openprose.md 7.7)."""
+"""Makes the rows of the table `bindings`, and attachments for values too large for a row (openprose.md 7.7)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from prose_kernel.storage.database.statements import Statements
 from prose_kernel.storage.run_directory import RunDirectory
 
 LARGEST: Final = 100 * 1024
-"""Characters of a value in a row; a larger one is an attachment."""
+"""The most characters of a value in a row; a larger value is an attachment."""
 
 RowKey = tuple[str, int | None]
 """Name and frame of a binding, as in its row."""
 
 Problems = dict[RowKey | None, tuple[str, str]]
-"""The rows that could not be stored, and why; None: the trace."""
+"""The rows that could not be stored (None: the trace), each with a name and the reason."""
 
 
 class BindingRows:
@@ -37,7 +37,7 @@ class BindingRows:
         self._files = layout.FileNames(ignore_case=layout.ignores_case(home.state_dir))
 
     def of(self, found: Mapping[RowKey, Binding], problems: Problems) -> Iterator[schema.Row]:
-        """The rows of bindings, and their attachments on disk; what cannot be a row goes to `problems`."""
+        """Yield the rows of bindings, and write attachments; add bindings that cannot become rows to `problems`."""
         sql, now = self._sql, timestamp(self._clock.now())
         for key, binding in found.items():
             try:
@@ -57,7 +57,7 @@ class BindingRows:
                 yield sql.row(schema.BINDINGS, *key, kind, value, source, now, now, attachment, metadata)
 
     def _value(self, key: RowKey, binding: Binding) -> tuple[str, str | None]:
-        """The text of the value's column, and the path of the attachment that holds the value if the column cannot."""
+        """Return the text for the value's column, and the path of an attachment if the column cannot hold the value."""
         text = encodable(bindings.body(binding.value))
         if len(text) <= LARGEST and self._fits(text):
             return text, None

@@ -1,4 +1,4 @@
-"""Gate records in a database, for the run and for `prose gate` (docs/reference/openprose.md 5.9, 5.10)."""
+"""Keeps gate records in a database, for the run and for `prose gate` (docs/reference/openprose.md 5.9, 5.10)."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _HINT: Final = "look after the database, then start the run again; a gate that w
 
 
 class DatabaseRecords(Records):
-    """The `Records` of a run in a database. Methods take as long as the database does, and may be called in threads.
+    """The `Records` of a run in a database. Methods wait for the database, and may be called in any thread.
 
-    One connection is open while gates are; when it is lost a call tries a new one before it gives up. `directory` is
-    where the run listens for `prose gate` on the same machine.
+    One connection is open while gates are open; if it is lost, a call tries a new one. In `directory`, the run listens
+    for `prose gate` on the same machine.
     """
 
     outside = True
@@ -67,8 +67,8 @@ class DatabaseRecords(Records):
         return record.command(None if self._statements.dialect.shared else self.directory)
 
     def earlier(self) -> tuple[set[str], list[Left]]:
-        """All gates of the run. A rejection that an earlier process did not know of is found when its record is taken
-        over."""
+        """Return all gates of the run. A rejection that the earlier process did not see takes effect when its record is
+        taken over."""
         rows = self._call("gates", lambda rows: rows.all())
         return {file_stem(row.record.id) for row in rows}, [_left(row) for row in rows]
 
@@ -137,8 +137,9 @@ class DatabaseRecords(Records):
             self._drop()
 
     def _call(self, what: str, work: Callable[[GateRows], _T], *, atomic: bool = True) -> _T:
-        """The result of `work`, which is one transaction if `atomic`. A call that has waited while another one found
-        the database away does not find that out once more: several gates would wait for it one after the other."""
+        """Return the result of `work`, which is one transaction if `atomic`. A call that waited while another call
+        found the database unreachable fails immediately; otherwise several gates would wait for it one after the
+        other."""
         began = time.monotonic()
         with self._lock:
             if self._missed_at > began:
@@ -167,10 +168,8 @@ class DatabaseRecords(Records):
 
 
 class DatabaseGates:
-    """The gates of a run in a database, for `prose gate`, which is another process: over a connection for each call.
-
-    `look` opens one to read, `connect` one to write.
-    """
+    """The gates of a run in a database, for `prose gate`, which is another process. Each call uses a new connection:
+    `look` opens one for reading, `connect` one for writing."""
 
     remote: Final = True
 
@@ -194,18 +193,18 @@ class DatabaseGates:
         return record.command(None if self._statements.dialect.shared else self.directory)
 
     def pending(self) -> list[Record]:
-        """The records that are pending, oldest first; none of a database that cannot be read: `damaged` names it."""
+        """Return the pending records, oldest first; none if the database cannot be read (see `damaged`)."""
         return self._read(lambda rows: rows.pending(), [])
 
     def events(self) -> list[AuditEvent]:
-        """The log of the run, oldest first."""
+        """Return the audit log of the run, oldest event first."""
         return self._read(lambda rows: rows.events(), [])
 
     def last_event(self, gate_id: str) -> AuditEvent | None:
         return last_event(self._read(lambda rows: rows.events(gate_id), []), gate_id)
 
     def damaged(self) -> list[str]:
-        """Why the database cannot be read, if so."""
+        """Return the reason if the database cannot be read."""
         try:
             with self._rows() as rows:
                 rows.events("")
@@ -214,7 +213,7 @@ class DatabaseGates:
         return []
 
     def decide(self, record: Record, decision: GateDecision) -> bool:
-        """Decide a record that is pending, in time, and log it. Returns whether this decision is the one that counts.
+        """Decide a record if it is pending and in time, and log the decision. Return whether this decision counts.
         Raises `DatabaseError`."""
         end = time.monotonic() + _BUSY_SECONDS
         while True:
@@ -248,8 +247,9 @@ class DatabaseGates:
 
 
 def runs_with_gates(database: PostgresDatabase, gate: str | None = None, run: str | None = None) -> list[str]:
-    """The runs of a shared database that have a pending gate, oldest first; with `gate` also the latest ones in which a
-    gate of that id or name was decided. With `run` only that run, if it has any gate. Raises `DatabaseError`."""
+    """Return the runs of a shared database that have a pending gate, oldest first; with `gate` also the latest runs
+    that have decided a gate of that id or name; with `run` only that run, if it has any gate. Raises
+    `DatabaseError`."""
     with contextlib.closing(database.open()) as connection:
         there = {str(name) for (name,) in connection.query(database.dialect.existing)}
         if schema.GATES.name not in there or schema.X_GATES.name not in there:
@@ -259,7 +259,7 @@ def runs_with_gates(database: PostgresDatabase, gate: str | None = None, run: st
             "LEFT JOIN openprose.x_gates x ON x.run_id = g.run_id AND x.gate_id = g.id "
             "WHERE (%s::text IS NULL OR g.run_id = %s) AND (%s::text IS NULL OR g.id = %s OR x.name = %s)"
         )
-        record = gate.rpartition(":")[2] if gate is not None else None  # records are named without the module
+        record = gate.rpartition(":")[2] if gate is not None else None  # record ids don't contain the module
         values = (run, run, gate, record, gate)
         waiting = connection.query(f"{found} AND g.status = 'pending'", values)
         decided = connection.query(f"{found} ORDER BY g.run_id DESC LIMIT {_LATEST}", values) if run or gate else []

@@ -1,8 +1,8 @@
-"""The rows of gates in a database: the tables `gates` and `gate_audit_log` (docs/reference/openprose.md 5.11, 7.8).
+"""Reads and writes gates in the tables `gates` and `gate_audit_log` (docs/reference/openprose.md 5.11, 7.8).
 
-Anybody with the right to write these tables may decide a gate, in one transaction: set `status`, `resolved_at` and
-`resolved_by` where `status = 'pending'`, and add a row to the log. That condition is the one step in which a decision
-is made; the run itself and `prose gate` take it too. So of any number of deciders one wins, and one row is logged.
+Any client that may write these tables may decide a gate, in one transaction: set `status`, `resolved_at` and
+`resolved_by` where `status = 'pending'`, and add a row to the log. This conditional update makes the decision, also for
+the run itself and `prose gate`. So one of any number of deciders wins, and one row is logged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NO_LONGER_THERE: Final = "its row is no longer in the database"
 
 @functools.cache
 def this_host() -> str:
-    """Names this machine, or this container of it, so that process numbers mean something."""
+    """Return a name of this machine, or of this container on it, in which a process id is unique."""
     with contextlib.suppress(OSError):
         return f"{platform.node()} {Path('/proc/self/ns/pid').readlink()}"
     return platform.node()
@@ -46,7 +46,7 @@ def this_host() -> str:
 
 @dataclass(frozen=True, slots=True)
 class GateRow:
-    """A row of `gates`, with what the run has noted of it. `status` may be `pending`."""
+    """A row of `gates`, with the run's own facts about it (`x_gates`). `status` may be `pending`."""
 
     record: Record
     status: str
@@ -65,7 +65,7 @@ class GateRows:
         self._clock = clock
 
     def now(self) -> datetime:
-        """The time by which rows are written and compared: that of the server, because many machines share one."""
+        """Return the time for writing and comparing rows: the server's, if many machines share it."""
         if not self._sql.dialect.shared:
             return self._clock.now()
         return _when(self._connection.query("SELECT clock_timestamp()")[0][0]) or self._clock.now()
@@ -73,7 +73,7 @@ class GateRows:
     # ------------------------------------------------------------ reading
 
     def all(self, gate_id: str | None = None, *, lock: bool = False) -> list[GateRow]:
-        """All gates, oldest first, or one; `lock` keeps others from writing it until the end of the transaction."""
+        """Return all gates, oldest first, or one; `lock` prevents other writes until the end of the transaction."""
         conditions, values = (("g.id = {}",), (gate_id,)) if gate_id is not None else ((), ())
         where = self._sql.where(schema.GATES, *conditions).replace("run_id", "g.run_id")
         same_run = " AND x.run_id = g.run_id" if self._sql.dialect.shared else ""
@@ -89,17 +89,17 @@ class GateRows:
         return [self._row(row) for row in rows]
 
     def is_pending(self, gate_id: str) -> bool:
-        """A cheap look, which locks nothing."""
+        """Return whether a gate is pending; cheap, and without a lock."""
         where, values = self._sql.where(schema.GATES, "id = {}"), self._sql.parameters(schema.GATES, gate_id)
         found = self._connection.query(f"SELECT status FROM {self._sql.name(schema.GATES)}{where}", values)
         return bool(found) and found[0][0] == "pending"
 
     def pending(self) -> list[Record]:
-        """The records that are pending, oldest first."""
+        """Return the pending records, oldest first."""
         return [row.record for row in self.all() if row.status == "pending"]
 
     def events(self, gate_id: str | None = None) -> list[AuditEvent]:
-        """The log, oldest first, of all gates or of one."""
+        """Return the log of all gates or of one gate, oldest event first."""
         where, values = ((), ()) if gate_id is None else (("gate_id = {}",), (gate_id,))
         rows = self._connection.query(
             "SELECT gate_id, event_type, principal, timestamp, comment, metadata "
@@ -135,7 +135,7 @@ class GateRows:
     # ------------------------------------------------------------ writing, in a transaction
 
     def open(self, record: Record) -> None:
-        """Write a pending record, in place of the same one before `retry`."""
+        """Write a pending record; replace the record of the same gate before `retry`."""
         request = record.request
         if self._sql.dialect.shared:
             self._connection.execute(*self._sql.ensure_run())
@@ -151,14 +151,14 @@ class GateRows:
         self.note(record)
 
     def note(self, record: Record) -> None:
-        """Write which process waits at a record now."""
+        """Record which process now waits for a decision."""
         request = record.request
         noted = (request.id, request.name, request.at, request.attempt, this_host(), record.process)
         row = self._sql.row(schema.X_GATES, *noted, int(record.outside), 0)
         self._connection.execute(self._sql.upsert(schema.X_GATES), row)
 
     def decide(self, gate_id: str, decision: GateDecision, now: datetime, *, pending: bool = True) -> bool:
-        """Set a decision if the gate is pending; without `pending` in any case. Returns whether it was set."""
+        """Set a decision if the gate is pending, or in any state if not `pending`. Return whether it was set."""
         conditions = ("id = {}", "status = 'pending'") if pending else ("id = {}",)
         mark = self._sql.dialect.placeholder
         changed = self._connection.execute(
@@ -180,7 +180,7 @@ class GateRows:
         )
 
     def mark_seen(self, gate_id: str) -> None:
-        """Write that the run knows of the decision."""
+        """Record that the run has seen the decision."""
         self._connection.execute(
             f"UPDATE {self._sql.name(schema.X_GATES)} SET seen = 1{self._sql.where(schema.X_GATES, 'gate_id = {}')}",
             self._sql.parameters(schema.X_GATES, gate_id),
@@ -192,10 +192,10 @@ class GateRows:
         self._connection.execute(self._sql.insert(schema.GATE_AUDIT_LOG), self._sql.row(schema.GATE_AUDIT_LOG, *row))
 
     def accept(self, record: Record) -> GateDecision | None:
-        """Return the decision set from outside, checked and logged; None if the record is pending (again).
+        """Check and log the decision that was made from outside, and return it; None if the record is pending (again).
 
-        One that came too late is a timeout. An approval by a principal who may not approve, and any claim to be the
-        run itself, are taken back. What has no row in the log gets one: `source: sql`.
+        A late decision becomes a timeout. An approval by a principal who may not approve, and a decision in the name of
+        the run itself, are undone. A decision without a row in the log gets one, with `source: sql`.
         """
         found = self.all(record.id, lock=True)
         if not found:
@@ -224,7 +224,7 @@ class GateRows:
         return decision
 
     def _logged(self, row: GateRow) -> AuditEvent | None:
-        """The row of the log that belongs to a decision."""
+        """Return the event in the log that belongs to a decision."""
         for event in reversed(self.events(row.record.id)):
             if event.event_type == row.status:
                 return event
@@ -244,7 +244,7 @@ def _event(row: tuple[Any, ...]) -> AuditEvent | None:
 
 
 def _json(value: object) -> object:
-    """A JSON column, which one database returns as text and another one as what it says."""
+    """Return the value of a JSON column, which SQLite returns as text and PostgreSQL as data."""
     if not isinstance(value, str):
         return value
     try:

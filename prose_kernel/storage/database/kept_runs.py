@@ -1,4 +1,4 @@
-"""Runs in a database as people look at them: what `prose runs` needs of one (`storage/runs.py`)."""
+"""Lists, reads and removes runs in databases, for `prose runs` (`storage/runs.py`)."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _ENDS: Final[dict[str, State]] = {"running": "running", "completed": "done", "in
 
 
 class RunDatabaseUnavailable(UsageError):
-    """The database of runs does not answer, or refuses the user."""
+    """The database of runs does not answer, or refuses this user."""
 
 
 class SqliteRuns:
-    """The files with the names of runs, in the directories of these."""
+    """The place of runs with SQLite files, which are in the directories of the runs."""
 
     def runs(self) -> tuple[KeptRun, ...]:
-        """None: each has its directory."""
+        """Return nothing: `Directories` lists these runs."""
         return ()
 
     def bindings(self, run: KeptRun) -> list[StoredBinding]:
-        """The names at its root, as far as they can be read."""
+        """Return the root bindings of a run, as far as they can be read."""
         file = run.directory / FILE
         return _bindings(schema.SQLITE, lambda: read_only(file), "") if file.is_file() else []
 
     def remove(self, run: KeptRun) -> None:
-        """The file goes with the directory."""
+        """Do nothing: the file is removed with the directory."""
 
 
 def _bindings(dialect: schema.Dialect, connect: Callable[[], schema.Connection], run_id: str) -> list[StoredBinding]:
@@ -56,13 +56,13 @@ def _bindings(dialect: schema.Dialect, connect: Callable[[], schema.Connection],
     return [
         StoredBinding(str(name), str(kind), str(value) if value is not None else f"(kept in {attachment})")
         for name, kind, value, attachment in rows
-        if "." not in str(name)  # that of an imported program
+        if "." not in str(name)  # a name with a dot belongs to an imported program
     ]
 
 
 class PostgresRuns:
-    """The runs of a shared database. Those of this machine have a directory too, which has more details. `pause` waits
-    for so many seconds."""
+    """The runs of a shared database. The runs of this machine also have a directory, with more details. `pause` waits
+    for a number of seconds."""
 
     def __init__(
         self, database: PostgresDatabase, directory: Path, pause: Callable[[float], object] = time.sleep
@@ -72,7 +72,7 @@ class PostgresRuns:
         self._pause = pause
 
     def runs(self) -> Iterator[KeptRun]:
-        """Raises `RunDatabaseUnavailable`."""
+        """Yield all runs of the database. Raises `RunDatabaseUnavailable`."""
         with self._opened() as connection:
             there = {str(name) for (name,) in connection.query(schema.POSTGRES.existing)}
             if "run" not in there:
@@ -88,18 +88,17 @@ class PostgresRuns:
             yield KeptRun(str(name), directory, self, ended, str(program or ""), elsewhere)
 
     def head(self, run: KeptRun) -> Head | None:
-        """How a run began, as its journal in the database says; None if it has none there. Raises `UsageError`."""
+        """Return the head of a run's journal in the database; None if it has none there. Raises `UsageError`."""
         with self._opened() as connection:
             for _, lines in _rows(connection, run.id, 1):
                 return journal_reading.head_of(run.id, lines)
         return None
 
     def bring(self, run_id: str, warn: Callable[[str], None]) -> None:
-        """Write the journal of a run here as the database has it, unless the one here has all of that.
+        """Write the database's copy of a run's journal to this machine, unless the journal here contains all of it.
 
-        If the run has an owner, wait until its lease has expired; `warn` says so.
-
-        Raises `UsageError` if the owner extends its lease, if the run has no journal, and if that cannot be written.
+        If the run has an owner, call `warn`, and wait until its lease has expired. Raises `UsageError` if the owner
+        extends its lease, if the run has no journal, or if the journal cannot be written.
         """
         path = self._directory / run_id / journal_reading.NAME
         with self._opened() as connection:
@@ -131,7 +130,7 @@ class PostgresRuns:
         return _bindings(schema.POSTGRES, self._database.open, run.id)
 
     def remove(self, run: KeptRun) -> None:
-        """Remove the rows."""
+        """Remove the run's rows."""
         with self._opened() as connection:
             connection.execute("DELETE FROM openprose.run WHERE id = %s", (run.id,))
 
@@ -147,7 +146,7 @@ class PostgresRuns:
 def _rows(
     connection: schema.Connection, run_id: str, most: int = 10**9, *, last: bool = False
 ) -> Iterator[tuple[int, bytes]]:
-    """Iterate over the rows of a run's journal: all of them, or at most so many of the first or `last` ones."""
+    """Yield the rows of a run's journal: all of them, or at most `most`, from the first or (`last`) from the last."""
     found, order = -1, "DESC" if last else "ASC"
     condition = f"run_id = %s AND start > %s ORDER BY start {order} LIMIT 100"
     while rows := connection.query(f"SELECT start, lines FROM openprose.x_journal WHERE {condition}", (run_id, found)):
@@ -160,8 +159,8 @@ def _rows(
 
 
 def _has_all(connection: schema.Connection, run_id: str, path: Path) -> bool:
-    """Whether the file has all that the database has of a journal. Each line has a checksum over those before it, so it
-    is enough to compare the last row. Raises `UsageError` if neither has anything."""
+    """Return whether the file contains the database's whole copy of a journal. Comparing the last row is enough,
+    because each line's checksum covers all lines before it. Raises `UsageError` if neither exists."""
     for start, lines in _rows(connection, run_id, 1, last=True):
         return bytes_at(path, start, len(lines)) == lines
     if path.exists():

@@ -1,13 +1,13 @@
-"""Who runs a run in a shared database, and the copy of its journal there (docs/how-to/durability.md, amendment A52).
+"""Owns a run in a shared database, and copies its journal there (docs/how-to/durability.md, amendment A52).
 
-The process that runs a run is its owner. Each of its transactions extends its lease, by the clock of the server; a
-thread does so while nothing else is written. A process that takes the run over counts `x_epoch` up. That ends the
-former owner: its next transaction finds another epoch and is rolled back.
+The process that runs a run is its owner. Each of its transactions extends its lease, by the server's clock; a thread
+does so while nothing else is written. A process that takes the run over increments `x_epoch`. This ends the former
+ownership: the former owner's next transaction finds another epoch and is rolled back.
 
-A run is taken over when its lease has expired. That of a process on the same machine ends with the process: the holder
-of the same journal's lock takes over immediately.
+A run can be taken over when its lease has expired. On the same machine, the lease ends with the owner's process: the
+next process that holds the lock of the same journal takes over immediately.
 
-The rows of `x_journal` hold the bytes of the journal's file, as far as they were written when a transaction began.
+The rows of `x_journal` hold the bytes of the journal's file that were written when the last transaction began.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ SET x_epoch = kept.x_epoch + 1, x_host = excluded.x_host, x_process = excluded.x
 WHERE {_FREE} OR kept.x_process = excluded.x_process RETURNING x_epoch"""
 _COPY: Final = "INSERT INTO openprose.x_journal (run_id, start, lines)"
 _AGAIN: Final = "ON CONFLICT (run_id, start) DO UPDATE SET lines = excluded.lines"
-"""A transaction whose end was not heard may have been committed: it is repeated."""
+"""Makes a transaction repeatable: if its connection was lost, it may have been committed or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The owner of a run in a database: its machine, its process, and the seconds that are left of its lease."""
+    """The owner of a run in a database: its machine, its process, and the remaining seconds of its lease."""
 
     host: str
     process: str
@@ -52,7 +52,7 @@ class Owner:
 
 
 def owner_of(connection: Connection, run_id: str) -> Owner | None:
-    """Return the owner of a run, if its lease has not expired. Raises `DatabaseError`."""
+    """Return the owner of a run; None if its lease has expired. Raises `DatabaseError`."""
     left = "EXTRACT(EPOCH FROM x_expires - clock_timestamp())::float8"
     condition = "id = %s AND x_expires > clock_timestamp()"
     statement = f"SELECT x_host, x_process, {left} FROM openprose.run WHERE {condition}"
@@ -62,13 +62,13 @@ def owner_of(connection: Connection, run_id: str) -> Owner | None:
 
 
 def knows(connection: Connection, run_id: str) -> bool:
-    """Whether the database has a run. Raises `DatabaseError`."""
+    """Return whether the database has a run. Raises `DatabaseError`."""
     return bool(connection.query("SELECT 1 FROM openprose.run WHERE id = %s", (run_id,)))
 
 
 class Ownership:
-    """The parts with which this process owns a run and copies its journal. It is used inside the transactions of a run
-    (`RowWriter`), in any thread, one at a time."""
+    """Owns a run and copies its journal, inside the transactions of the run (`RowWriter`). Callable from any thread,
+    one at a time."""
 
     def __init__(self, run_id: str, journal: Path) -> None:
         self._run_id = run_id
@@ -83,38 +83,38 @@ class Ownership:
     # ------------------------------------------------------------ the journal's file
 
     def reach(self, size: int, *, answered: bool = True) -> None:
-        """So many bytes of the journal's file hold whole records; `answered`: an answer is among the last ones."""
+        """Report that the journal's file has `size` bytes of whole records; `answered`: there is a new answer."""
         self._size = size
         if answered:
             self._answered = size
 
     @property
     def must_flush(self) -> bool:
-        """Whether a request has to wait for a transaction: an answer is not in the database, or the lease has not been
-        extended for a while."""
+        """Whether a request must wait for a transaction: the database lacks an answer, or the lease was not extended
+        recently."""
         return self._answered > self._sent or _clock() - self._renewed > RENEW_SECONDS
 
     @property
     def is_due(self) -> bool:
-        """Whether there is something to write: to the journal's copy, or a longer lease."""
+        """Whether a transaction is needed, to copy records or to extend the lease."""
         return self._size > self._sent or self.must_flush
 
     @property
     def owns(self) -> bool:
-        """Whether a transaction has taken the run."""
+        """Whether this process has owned the run since a committed transaction."""
         return self._epoch > 0
 
     @property
     def is_short(self) -> bool:
-        """Whether `update` is one statement, which needs no transaction around it."""
+        """Whether `update` is a single statement, which needs no transaction around it."""
         return self._epoch > 0 and self._compared and self._size - self._sent <= _ROW_BYTES
 
     # ------------------------------------------------------------ inside a transaction
 
     def update(self, connection: Connection, assignments: str, values: Row) -> None:
-        """Change the row of the run, extend the lease, and copy what has been added to the journal.
+        """Change the row of the run, extend the lease, and copy the new part of the journal.
 
-        Raises `StoreFailed` if this process does not own the run and cannot take it, and `DatabaseError`.
+        Raises `StoreFailed` if this process does not own the run and cannot take it over; and `DatabaseError`.
         """
         self._begun = _clock()
         epoch = self._epoch or self._take(connection)
@@ -150,12 +150,12 @@ class Ownership:
         return self._taken
 
     def committed(self) -> None:
-        """The transaction was committed."""
+        """Report that the transaction was committed."""
         self._epoch, self._sent, self._renewed = self._epoch or self._taken, self._sending, self._begun
         self._compared = True
 
     def disconnected(self) -> None:
-        """Another connection follows: a server that was ended may have lost what it had committed last."""
+        """Report a lost connection. A killed server may have lost its last commits, so compare the copy again."""
         self._compared = False
 
     def release(self, connection: Connection) -> None:
@@ -164,7 +164,7 @@ class Ownership:
         connection.execute(statement, (self._run_id, self._epoch))
 
     def _lost(self, connection: Connection) -> StoreFailed:
-        """Return the error of an owner whose epoch is over."""
+        """Return the error for a process that has lost the ownership."""
         found = connection.query("SELECT x_host FROM openprose.run WHERE id = %s", (self._run_id,))
         if not found:
             return StoreFailed(f"run {self._run_id} was removed from the database", hint="nothing more is stored of it")
@@ -174,8 +174,7 @@ class Ownership:
         )
 
     def _copied(self, connection: Connection) -> int:
-        """Return the length of the copy that an earlier owner has left. Raises `StoreFailed` if it does not agree with
-        the file here."""
+        """Return the length of the copy in the database. Raises `StoreFailed` if it differs from the file here."""
         statement = "SELECT start, lines FROM openprose.x_journal WHERE run_id = %s ORDER BY start DESC LIMIT 1"
         for start, lines in connection.query(statement, (self._run_id,)):
             begin, data = int(str(start)), bytes(cast("bytes", lines))
@@ -189,7 +188,7 @@ class Ownership:
 
 
 def bytes_at(path: Path, start: int, size: int) -> bytes:
-    """Return so many bytes of a file from an offset on, as far as it has them; none if it cannot be read."""
+    """Return up to `size` bytes of a file from an offset on; none if it cannot be read."""
     if size <= 0:
         return b""
     try:
@@ -201,12 +200,12 @@ def bytes_at(path: Path, start: int, size: int) -> bytes:
 
 
 def is_elsewhere(process: str | None, journal: Path) -> bool:
-    """Whether the owner of a run, by its `x_process`, is another process than those that use this journal's file."""
+    """Return whether the owner of a run (its `x_process`) uses another journal file than this one."""
     return process is not None and process != _process(journal)
 
 
 def _process(journal: Path) -> str:
-    """Return what identifies the process: the file whose lock it holds, on this start of this machine."""
+    """Return the identity of the owner: the journal whose lock it holds, and this boot of this machine."""
     try:
         found = journal.stat()
     except OSError:  # no journal is kept
@@ -215,7 +214,7 @@ def _process(journal: Path) -> str:
 
 
 def _clock() -> float:
-    """Return seconds that also count while the machine is suspended, where it has such a clock."""
+    """Return seconds of a clock that also runs while the machine is suspended, if it has one."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 

@@ -1,6 +1,6 @@
 """PostgreSQL: many runs in the schema `openprose` of one database (docs/reference/openprose.md 7.1, 7.8).
 
-`psycopg` (the extra `postgres`) is imported by the first connection. URLs hold passwords: neither they nor messages of
+The first connection imports `psycopg` (the extra `postgres`). URLs contain passwords, so neither URLs nor messages of
 the driver that quote them leave this module.
 """
 
@@ -35,22 +35,21 @@ INSTALL: Final = "pip install 'prose_kernel[postgres]'"
 _CONNECT_SECONDS: Final = 5
 _STATEMENT_SECONDS: Final = 10
 _SILENT_SECONDS: Final = 12
-"""After these a server that keeps the connection and says nothing is given up. Later than the server's own limit for a
-statement, which it reports."""
+"""Seconds after which a silent server counts as lost: more than its limit for a statement, which it reports."""
 _PREPARING: Final = 5_760_210
-"""The number of the advisory lock under which tables are made: several first runs may begin at the same time."""
+"""The number of the advisory lock for creating tables, because several first runs may begin at the same time."""
 
 _URL: Final = re.compile(r"postgres(ql)?(\+\w+)?://")
 _UNREADABLE: Final = "its URL cannot be read; special characters in it are written as %XX"
 
 
 def is_installed() -> bool:
-    """Whether the extra `postgres` is installed; nothing is imported."""
+    """Return whether the extra `postgres` is installed, without importing it."""
     return importlib.util.find_spec("psycopg") is not None
 
 
 class PostgresDatabase:
-    """The database that a URL names. Making one opens nothing."""
+    """The database at a URL. The constructor opens no connection."""
 
     dialect: Final[Dialect] = POSTGRES
     local: Final = False
@@ -62,7 +61,7 @@ class PostgresDatabase:
 
     @property
     def place(self) -> str:
-        """Host, port and database, for people."""
+        """Host, port and database name, for people."""
         parts = self._parts()
         host = parts.get("host") or "localhost"
         if not parts or "@" in host:
@@ -71,8 +70,8 @@ class PostgresDatabase:
         return f"{host}{port}/{parts.get('dbname') or parts.get('user') or ''}"
 
     def connect(self) -> Connection:
-        """Open a connection to the tables, which are made when there are none. Raises `DatabaseError`, and `StateError`
-        for tables of another version."""
+        """Open a connection, and create the tables if there are none. Raises `DatabaseError`, and `StateError` for
+        tables of another version."""
         connection = self.open()
         try:
             with connection.alone(_PREPARING):
@@ -83,9 +82,9 @@ class PostgresDatabase:
         return connection
 
     def test(self) -> None:
-        """See that a run can be kept here: the tables are there, or can be made, and this user may write them.
+        """Check that a run can be kept here: the tables exist or can be created, and this user may write them.
 
-        Raises as `connect` does.
+        Raises the errors of `connect`.
         """
         with contextlib.closing(self.connect()) as connection:
             for table in (RUN, *OF_A_RUN):
@@ -95,15 +94,15 @@ class PostgresDatabase:
                     raise DatabaseError(f"permission denied for table {table.name}")
 
     def open(self) -> PostgresConnection:
-        """Open a connection and look at nothing. Raises `DatabaseError`: the extra is missing, the URL means nothing,
-        the server does not answer or does not let this user in."""
+        """Open a connection without checking the tables. Raises `DatabaseError` if the extra is missing, the URL is
+        invalid, or the server does not answer or refuses this user."""
         try:
             import psycopg
         except ImportError:
             raise DatabaseError("the package psycopg is not installed") from None
         if not _URL.match(self._url):
             raise DatabaseError("its URL does not begin with postgresql://")
-        if "@" in self._parts().get("host", ""):  # of a password, which then must not be shown
+        if "@" in self._parts().get("host", ""):  # a part of a password, which must not be shown
             raise DatabaseError(_UNREADABLE)
         try:
             connection = _class_of_connections().connect(
@@ -111,8 +110,8 @@ class PostgresDatabase:
                 autocommit=True,
                 connect_timeout=_CONNECT_SECONDS,
                 application_name="prose_kernel",
-                tcp_user_timeout=1000 * _STATEMENT_SECONDS,  # a network that swallows packets is noticed
-                prepare_threshold=None,  # poolers between us and the server may know no prepared statements
+                tcp_user_timeout=1000 * _STATEMENT_SECONDS,  # notice a network that loses all packets
+                prepare_threshold=None,  # poolers may not support prepared statements
             )
         except psycopg.ProgrammingError:
             raise DatabaseError(_UNREADABLE) from None
@@ -123,7 +122,7 @@ class PostgresDatabase:
         return opened
 
     def examine(self) -> tuple[str, str | None]:
-        """The version of the server, and that of the tables; None when there are none yet. Raises `DatabaseError`."""
+        """Return the versions of the server and of the tables; None without tables. Raises `DatabaseError`."""
         with contextlib.closing(self.open()) as connection:
             server = str(connection.query("SHOW server_version")[0][0]).split()[0]
             there = {str(name) for (name,) in connection.query(POSTGRES.existing)}
@@ -157,8 +156,8 @@ class PostgresDatabase:
 
 @functools.cache
 def _class_of_connections() -> type[psycopg.Connection[Any]]:
-    """Connections on which no statement waits without end: a server that is frozen, or behind a proxy that has lost it,
-    keeps the connection open and answers nothing, and no limit of the server or of TCP ends that."""
+    """Return a class of connections on which no statement waits forever. A frozen server, or a proxy that has lost its
+    server, keeps the connection open and answers nothing; no limit of the server or of TCP ends that."""
     import psycopg
 
     class Limited(psycopg.Connection[Any]):
@@ -166,7 +165,7 @@ def _class_of_connections() -> type[psycopg.Connection[Any]]:
             return super().wait(self._limited(gen), *args, **options)
 
         def _limited(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-            """The same conversation with the server; it ends when nothing was ready for too long."""
+            """Pass on the exchange with the server; raise if the server is silent for too long."""
             heard = time.monotonic()
             try:
                 wanted = next(gen)
@@ -186,7 +185,7 @@ def _class_of_connections() -> type[psycopg.Connection[Any]]:
 
 
 class PostgresConnection:
-    """A `Connection` that any thread may use, one at a time."""
+    """A `Connection`, callable from any thread, one at a time."""
 
     def __init__(self, connection: psycopg.Connection[Any], reason: Any) -> None:
         self._connection = connection
@@ -213,7 +212,7 @@ class PostgresConnection:
 
     @contextlib.contextmanager
     def alone(self, number: int) -> Iterator[None]:
-        """Only one connection to this database at a time is inside with this number."""
+        """Hold the advisory lock with this number, which only one connection to this database can hold."""
         self.execute("SELECT pg_advisory_lock(%s)", (number,))
         try:
             yield
@@ -222,7 +221,7 @@ class PostgresConnection:
                 self.execute("SELECT pg_advisory_unlock(%s)", (number,))
 
     def listen(self, channel: str) -> PostgresListening:
-        """Use this connection for nothing but waiting for notifications."""
+        """Use this connection only to wait for notifications."""
         self.execute(f"LISTEN {channel}")
         return PostgresListening(self._connection)
 
@@ -241,8 +240,8 @@ class PostgresConnection:
 
 
 class PostgresListening:
-    """Tells that a record may have changed: `fileno` becomes readable then, `drain` makes it silent again. `drain`
-    returns False once nothing more will come."""
+    """Waits for notifications that a record may have changed: `fileno` becomes readable. `drain` consumes them, and
+    returns False if the connection is lost."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""The pending writes of a run to its database: batches of rows, one transaction each."""
+"""Writes a run to its database in batches of rows, one transaction each."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ TRACE: Final = (schema.EXECUTION, schema.X_FRAMES, schema.IMPORTS)
 _PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 _SILENT: Final = 1.0
-"""Seconds that a flush waits for the database before the person hears of it."""
+"""Seconds that a flush waits for the database before it notifies the person."""
 
 _ADDED: Final = "added_source"
 _HINT: Final = "values that are not stored stay in memory, and are tried again with the next flush"
 
 _OF_THE_USER: Final[RowKey] = ("", -1)
-"""Stands for the rows of the user's database among what could not be stored; no binding has this name."""
+"""The key of the user's database among the rows that could not be stored; no binding has this name."""
 
 Work = Callable[[Connection], None]
 
 
 @dataclass(slots=True)
 class _Batch:
-    """The rows of one transaction. First the earlier rows of the tables `emptied` are removed, then `works` are run."""
+    """The changes of one transaction. First the run's rows in the tables `emptied` are removed, then `works` run."""
 
     bindings: dict[RowKey, Binding] = field(default_factory=dict)
     rows: dict[Table, dict[object, tuple[schema.Value, ...]]] = field(default_factory=dict)
@@ -58,12 +58,12 @@ class _Batch:
         return bool(rows or self.emptied or self.works)
 
     def before(self, later: _Batch) -> _Batch:
-        """This batch and a later one, which wins."""
+        """Return the union with a later batch, which wins."""
         rows = {
             table: {**self.rows.get(table, {}), **later.rows.get(table, {})} for table in {**self.rows, **later.rows}
         }
         for table, found in rows.items():
-            if len(found) > _MOST_UNWRITTEN:  # the trace must not fill the memory; its end says more
+            if len(found) > _MOST_UNWRITTEN:  # the trace must not fill the memory; its end is more useful
                 rows[table] = dict(list(found.items())[-_MOST_UNWRITTEN // 2 :])
         run = {**self.run, **later.run}
         if source := f"{self.run.get(_ADDED) or ''}{later.run.get(_ADDED) or ''}":
@@ -80,17 +80,17 @@ class _Batch:
 
 
 class RowWriter:
-    """The rows of a run and of the programs it imports, which are not in the database yet.
+    """Collects the rows of a run and of the programs it imports, and writes them to the database.
 
-    `put` and `add` only remember; `flush` writes everything in one transaction, a large batch in a worker thread. What
-    cannot be written stays in memory and is tried again with each flush; it is reported once (E219). While the database
-    is unreachable, locked or full, a flush waits up to `patience` seconds before it reports anything; `on_wait` hears
-    of it. Nothing falls back to files.
+    `put` and `add` only collect; `flush` writes all rows in one transaction, a large batch in a worker thread. Rows
+    that cannot be written stay in memory, are tried again with each flush, and are reported once (E219). While the
+    database is unreachable, locked or full, a flush waits up to `patience` seconds before it reports an error;
+    `on_wait` gets the reason for the wait, and None at its end. There is no fallback to files.
 
     In a shared database, each transaction checks that this process owns the run, and copies the journal (`ownership`).
-    `users` is where rows about what agents remember for the user go, if not to the same database (7.2).
+    `users` is the database for agents' memories for the user, if it is not the same (7.2).
 
-    Call everything but `write` in the thread of the event loop.
+    Call all methods except `write` in the thread of the event loop.
     """
 
     def __init__(
@@ -135,11 +135,10 @@ class RowWriter:
 
     @property
     def unavailable(self) -> str | None:
-        """Why the database has no place to be, in a sentence for people: it is a file, and its directory cannot be
-        made."""
+        """The reason, for people, why a database file cannot exist: its directory cannot be created."""
         return self.home.unavailable if self.database.inside else None
 
-    # ------------------------------------------------------------ remembering
+    # ------------------------------------------------------------ collecting
 
     def put(self, key: RowKey, binding: Binding) -> None:
         """Set a binding; the last call before a flush wins."""
@@ -153,12 +152,12 @@ class RowWriter:
         self.home.keep()
 
     def get(self, key: RowKey) -> Binding | None:
-        """Return a binding that is not in the database yet."""
+        """Return a binding if it is not in the database yet, else None."""
         with self._swap:
             return self._next.bindings.get(key) or self._being_written.get(key)
 
     def add(self, table: Table, key: object, *values: schema.Value) -> None:
-        """Set a row of a table, by what identifies it in the run. Never raises."""
+        """Set a row of a table; `key` identifies it in the run. Never raises."""
         if self.unavailable is not None:
             return
         row = self.sql.row(table, *values)
@@ -181,17 +180,17 @@ class RowWriter:
             self._next.run[_ADDED] = f"{self._next.run.get(_ADDED) or ''}{self.sql.clean(text)}"
 
     def remember(self, memory: AgentMemory, prompt: str, prefix: str) -> None:
-        """A session has written an agent's memory: what its files say then goes into the tables of agents."""
+        """Write an agent's memory to the tables at the next flush, because a session has changed its files."""
         with self._swap:
             self._next.agents = merged(self._next.agents, {(prefix, memory.agent): (memory, (prompt,))})
 
     def gate_opened(self, gate: str, row: int) -> None:
-        """Name the row of the trace that has opened a gate in the record of the gate, which others write."""
+        """Link a gate's record to the trace row that has opened the gate; another writer creates the record."""
         with self._swap:
             self._next.gates[gate] = row
 
     def restart(self) -> None:
-        """Remove what the trace has written, with the next flush."""
+        """Remove the rows of the trace at the next flush."""
         self._empty(TRACE)
 
     def _empty(self, tables: tuple[Table, ...]) -> None:
@@ -205,8 +204,8 @@ class RowWriter:
         self.home.pending.hold(held)
 
     def rebuild(self, *works: Work) -> None:
-        """Replace the bindings and the trace of the run, and run `works`, in the transaction of the next `write`. Until
-        then nothing is written."""
+        """Replace the bindings and the trace of the run, and run `works`, in the transaction of the next `write`.
+        Nothing is written before it."""
         self._empty((*TRACE, schema.BINDINGS))
         with self._swap:
             self._next.works = works
@@ -214,13 +213,13 @@ class RowWriter:
         self.home.pending.hold(True)
 
     def seal(self) -> None:
-        """Ignore all bindings that are put from now on."""
+        """Ignore all later calls of `put`."""
         self._sealed = True
 
     # ------------------------------------------------------------ writing
 
     async def flush(self) -> None:
-        """Write everything put so far. Raises `StateError` (E219) naming a binding that could not be stored."""
+        """Write all collected rows. Raises `StateError` (E219), which names a binding that could not be stored."""
         if self._is_due():
             self.home.keep()
         if not self.home.pending.worth_keeping:
@@ -234,7 +233,7 @@ class RowWriter:
 
     async def _write_or_wait(self) -> None:
         """Write in a thread. While the database is unreachable, locked or full, retry until the patience ends, or the
-        person interrupts. What has been reported already is not waited for again."""
+        person interrupts. Don't wait if a failure has been reported before."""
         began, pause, waiting = self._clock.monotonic(), _PAUSE, False
         try:
             while True:
@@ -247,17 +246,17 @@ class RowWriter:
                 await self._clock.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
         finally:
-            self._hurried = False  # nor does the next flush hurry
+            self._hurried = False  # an interrupt affects only this flush
             if waiting:
                 self._on_wait(None)
 
     def interrupt(self) -> None:
-        """Do not wait for the database any longer. Called from any thread."""
+        """Stop waiting for the database. Callable from any thread."""
         self._hurried = True
 
     def write(self, *, report: bool = True) -> bool:
-        """`flush` for callers without an event loop, which does not wait. Unless it shall `report`, it returns False
-        when the database is unreachable, locked or full: then nothing was written or reported."""
+        """Write as `flush` does, but without an event loop and without waiting. If not `report`, return False when the
+        database is unreachable, locked or full; then nothing was written or reported."""
         with self._disk:
             try:
                 self.home.pending.write()
@@ -306,7 +305,7 @@ class RowWriter:
         return self._ownership is not None and self._ownership.is_due
 
     def _spill(self, table: Table) -> None:
-        """Write the rows of a table between two flushes, so that they do not fill the memory."""
+        """Write the rows of a table before the next flush, so that they do not fill the memory."""
         if not self._disk.acquire(blocking=False):
             return
         try:
@@ -321,7 +320,7 @@ class RowWriter:
             except DatabaseError:
                 with self._swap:
                     self._next = batch.before(self._next)
-                    self._spill_at = len(self._next.rows[table]) + _SPILL  # do not try with every row
+                    self._spill_at = len(self._next.rows[table]) + _SPILL  # do not retry with every row
         finally:
             self._disk.release()
 
@@ -344,7 +343,7 @@ class RowWriter:
             self._heartbeat = self._heartbeat or Heartbeat(self._beat)
 
     def _beat(self) -> None:
-        """Extend the lease, and copy the journal. A failure is one of the next flush."""
+        """Extend the lease, and copy the journal. A failure will be reported by the next flush."""
         with self._disk, contextlib.suppress(DatabaseError, StateError):
             if self._is_due():
                 self._commit(_Batch(), [])
@@ -379,7 +378,7 @@ class RowWriter:
             statement = f"UPDATE {sql.name(schema.GATES)} SET execution_id = {mark}{where}"
             if connection.execute(statement, sql.parameters(schema.GATES, row, gate)):
                 self._unopened.pop(gate, None)
-            else:  # its record is written after this
+            else:  # the gate's record is written later
                 self._unopened[gate] = row
 
     def _upsert(self, table: Table) -> str:
@@ -414,7 +413,7 @@ class RowWriter:
         return self._rows.read(self.query, key)
 
     def query(self, statement: str, *parameters: schema.Value) -> list[tuple[object, ...]]:
-        """Return the rows of a query; none if the database doesn't exist yet. Raises `DatabaseError`."""
+        """Return the result of a query; no rows if the database doesn't exist yet. Raises `DatabaseError`."""
         with self._disk:
             if self.database.inside and not self.home.directory.is_dir():
                 return []
@@ -427,7 +426,7 @@ class RowWriter:
                 return self._connect().query(statement, parameters)
 
     def counts(self, *tables: Table) -> list[int]:
-        """The number of rows that the run has in each table. Raises `DatabaseError`."""
+        """Return the number of the run's rows in each table. Raises `DatabaseError`."""
         sql, found = self.sql, list[int]()
         for table in tables:
             statement = f"SELECT count(*) FROM {sql.name(table)}{sql.where(table)}"
@@ -435,20 +434,20 @@ class RowWriter:
         return found
 
     def trace_rows(self) -> list[tuple[object, ...]]:
-        """The metadata of the rows of the trace, in their order. Raises `DatabaseError`."""
+        """Return the metadata of the trace rows, in order. Raises `DatabaseError`."""
         sql, table = self.sql, schema.EXECUTION
         return self.query(
             f"SELECT metadata FROM {sql.name(table)}{sql.where(table)} ORDER BY id", *sql.parameters(table)
         )
 
     def run_row(self) -> tuple[object, ...] | None:
-        """Name and status of the program; None before the run is in the database. Raises `DatabaseError`."""
+        """Return name and status of the program; None if the run is not in the database. Raises `DatabaseError`."""
         mark = self.sql.dialect.placeholder
         statement = f"SELECT program_path, status FROM {self.sql.name(schema.RUN)} WHERE id = {mark}"
         return next(iter(self.query(statement, self.home.run_id)), None)
 
     def close(self) -> None:
-        """Close the connection, after the rest of the journal was copied, and end the lease."""
+        """Copy the rest of the journal, end the lease, and close the connection."""
         heartbeat, self._heartbeat = self._heartbeat, None
         if heartbeat is not None:
             heartbeat.stop()

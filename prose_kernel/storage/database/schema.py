@@ -1,24 +1,24 @@
-"""The tables of a run in a database, and what a database must offer (openprose.md 7.7, 7.8).
+"""Defines the tables of a run in a database, and the interface of a database (openprose.md 7.7, 7.8).
 
-How another database plugs in
------------------------------
-A module next to this one offers a class with the members of `Database`: its `dialect`, and `connect`, which opens a
-`Connection`. `create(dialect)` returns the statements that make the tables, `Statements(dialect)` those that write to
-them; a store, a trace or a gate keeper never writes SQL that is peculiar to one database.
+How to add another database
+---------------------------
+Write a module next to this one, with a class that has the members of `Database`: its `dialect`, and `connect`, which
+opens a `Connection`. `create(dialect)` returns the statements that create the tables, `Statements(dialect)` makes those
+that write to them; stores, traces and gate keepers contain no SQL that works in only one database.
 
-- Exceptions of the driver become `DatabaseError` inside `execute`, `executemany`, `query` and `transaction`; its `lost`
-  is true if the connection is lost and a new one may help, its `busy` that waiting may. The store waits, not the
+- `execute`, `executemany`, `query` and `transaction` turn exceptions of the driver into `DatabaseError`. Its `lost` is
+  true if the connection is lost and a new one may help, its `busy` if waiting may help. The store waits, not the
   connection: a call returns within a second.
-- A dialect that is `shared` has many runs in one database. There each table but `run` begins with the column `run_id`,
-  which is also the first part of each identity, and each row that is written begins with it (`Statements.row`).
-- Text goes in as `str`, JSON as text, times as ISO 8601 text in UTC, the journal as `bytes`.
-- A connection is used by one thread at a time, not always the same one.
-- `connect` ends with `prepare`, which makes the tables or checks their version.
+- A dialect that is `shared` has many runs in one database. There each table except `run` begins with the column
+  `run_id`, which is the first part of each identity, and the first value of each written row (`Statements.row`).
+- Text is passed as `str`, JSON as text, times as ISO 8601 text in UTC, the journal as `bytes`.
+- A connection is used by one thread at a time, not always the same thread.
+- `connect` ends with `prepare`, which creates the tables or checks their version.
 
-Rows of `execution` are numbered by the run, from 1, so that they can be written in batches and refer to each other.
-`gates.execution_id` is set by the trace when the row of the opened gate is written, so the gate's row may be older: it
-isn't an enforced foreign key. The row of the run itself is written by the first flush of the store; an earlier writer
-executes `Statements.ensure_run` first.
+The run numbers the rows of `execution`, from 1, so that they can be written in batches and refer to each other. The
+trace sets `gates.execution_id` when it writes the row of the opened gate. The gate's row may be older, so this isn't an
+enforced foreign key. The first flush of the store writes the row of the run; an earlier writer executes
+`Statements.ensure_run` first.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Row = Sequence[Value | bytes]
 
 
 class DatabaseError(Exception):
-    """The database did not do what it was asked for; the message is the reason, in words, without a capital.
+    """An operation of the database has failed; the message is the reason, for people, in lower case.
 
-    `lost` is true if the connection is lost: uncommitted changes are not stored, and a new connection may help.
-    `busy` is true if another process has locked the database, or its disk is full: the same may work later.
-    `damaged` is true if the file is damaged or not a database.
+    `lost`: the connection is lost, uncommitted changes are not stored, and a new connection may help. `busy`: another
+    process has locked the database, or its disk is full, and the same operation may work later. `damaged`: the file is
+    damaged, or not a database.
     """
 
     def __init__(self, reason: str, *, lost: bool = False, busy: bool = False, damaged: bool = False) -> None:
@@ -51,13 +51,13 @@ class DatabaseError(Exception):
 
 
 class Connection(Protocol):
-    """One open connection. Outside of `transaction` each statement is committed immediately."""
+    """One open connection. Outside `transaction` each statement is committed immediately."""
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Commit what is executed inside, or nothing of it if an exception leaves it. Not to be nested."""
+        """Commit the statements inside; roll them back if an exception leaves the block. Do not nest."""
 
     def execute(self, statement: str, parameters: Row = ()) -> int:
-        """Execute one statement; returns the number of rows that it has changed."""
+        """Execute one statement; return the number of changed rows."""
 
     def executemany(self, statement: str, rows: Iterable[Row]) -> None: ...
 
@@ -67,10 +67,10 @@ class Connection(Protocol):
 
 
 class Database(Protocol):
-    """A place where connections lead to.
+    """A database that can be connected to.
 
-    `local` is true if a small transaction takes less time than a change of threads: it is written in the calling
-    thread. `inside` is true if the database is a file in the directory of the run.
+    `local`: a small transaction takes less time than a change of threads, so it runs in the calling thread. `inside`:
+    the database is a file in the directory of the run.
     """
 
     @property
@@ -87,13 +87,13 @@ class Database(Protocol):
     def inside(self) -> bool: ...
 
     def connect(self) -> Connection:
-        """Open a connection to a database that has the tables; they are made when there are none.
+        """Open a connection, and create the tables if there are none.
 
         Raises `DatabaseError`, and `StateError` for a schema of another version.
         """
 
     def location(self, name: str, execution_id: int | None) -> str:
-        """Return the place of a binding as sessions see it (4.3)."""
+        """Return the place of a binding in the form for sessions (4.3)."""
 
 
 # ---------------------------------------------------------------- tables
@@ -101,7 +101,7 @@ class Database(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`rest` is what follows the type. `choices` are the only values, where the database checks them (7.8)."""
+    """A column. `rest` follows the type in SQL. `choices` are the allowed values, if the database checks them (7.8)."""
 
     name: str
     type: Literal["text", "integer", "json", "time", "bytes"] = "text"
@@ -111,10 +111,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`key` are the expressions that identify a row, inside its run; `once` the columns that a later write of the same
-    row does not change. `serial` is a column that the database numbers. `across` is true if a row may belong to no run
-    (agents of the project). `indexed` are the columns that readers search by. `of_shared`: only a database of many runs
-    has the table."""
+    """A table.
+
+    - `key`: the expressions that identify a row inside its run; `once`: the columns that an upsert does not change.
+    - `serial`: a column that the database numbers; `indexed`: the columns by which readers search.
+    - `across`: a row may belong to no run (agents of the project).
+    - `of_shared`: only a database of many runs has the table.
+    """
 
     name: str
     columns: tuple[Column, ...]
@@ -127,7 +130,7 @@ class Table:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns that are written, in their order."""
+        """The names of the written columns, in order."""
         return tuple(column.name for column in self.columns)
 
 
@@ -263,7 +266,7 @@ X_GATES: Final = Table(
     ),
     key=("gate_id",),
 )
-"""The run's own facts about a gate: its name, its place in the program, the waiting process, whether a decision from
+"""The run's facts about a gate: its name, its place in the program, the waiting process, whether a decision from
 outside counts, and whether the run has seen the decision."""
 
 X_FRAMES: Final = Table(
@@ -283,7 +286,7 @@ X_JOURNAL: Final = Table(
     key=("start",),
     of_shared=True,
 )
-"""The journal's file of the run, byte for byte: `lines` begin at the offset `start` (`ownership.py`)."""
+"""The bytes of the run's journal file: `lines` begin at the offset `start` (`ownership.py`)."""
 
 X_META: Final = Table("x_meta", (Column("name", "text", _NOT_NULL), Column("value")), key=("name",))
 
@@ -299,7 +302,7 @@ OF_A_RUN: Final = (
     X_FRAMES,
     X_JOURNAL,
 )
-"""The tables whose rows belong to a run, in the order in which they are made."""
+"""The tables whose rows belong to a run, in the order of their creation."""
 
 ALL: Final = (X_META, RUN, *OF_A_RUN)
 
@@ -309,11 +312,15 @@ ALL: Final = (X_META, RUN, *OF_A_RUN)
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a database spells its SQL. `prefix` leads the name of each table; `statuses` maps those of `execution` to
-    what the database accepts (the finer one is in `metadata.event` anyway). `existing` selects the names of the tables
-    that are there; `extras` are statements that make what only this database has. `holds_nul` is true if a text column
-    can hold NUL characters. `migrations` are the statements that lead from each version of the schema to the next one,
-    beginning with version 1; a change of a table adds one."""
+    """The SQL of one kind of database.
+
+    - `existing`: selects the names of the existing tables; `prefix`: begins the name of each table in statements.
+    - `extras`: statements that create parts that only this database has.
+    - `shared`: one database has many runs.
+    - `statuses`: maps statuses of `execution` to the accepted ones (the exact one is in `metadata.event`).
+    - `holds_nul`: a text column can hold NUL characters.
+    - `migrations`: the statements from each version of the schema to the next, from version 1; each change adds one.
+    """
 
     name: str
     title: str
@@ -331,11 +338,11 @@ class Dialect:
 
     @property
     def version(self) -> int:
-        """The version of the schema that this version of the package reads and writes."""
+        """The schema version that this version of the package reads and writes."""
         return 1 + len(self.migrations)
 
     def reads(self, version: str) -> bool:
-        """Whether tables of this version can be used; older ones are migrated when a run opens them."""
+        """Return whether tables of this version can be used; a run migrates older tables when it opens them."""
         return version.isdecimal() and 1 <= int(version) <= self.version
 
 
@@ -355,7 +362,7 @@ BEGIN PERFORM pg_notify('{NOTIFY_CHANNEL}', NEW.run_id || ' ' || NEW.id); RETURN
     "CREATE TRIGGER x_notify_gate AFTER INSERT OR UPDATE OF status ON openprose.gates "
     "FOR EACH ROW EXECUTE FUNCTION openprose.x_notify_gate()",
 )
-"""Waiting runs, and services, are notified immediately of a gate that opens or is decided, by any client (7.8)."""
+"""Notifies waiting runs and services immediately when any client opens or decides a gate (7.8)."""
 
 _OWNER: Final = (
     "ALTER TABLE openprose.run ADD COLUMN IF NOT EXISTS x_epoch BIGINT NOT NULL DEFAULT 0, "
@@ -365,7 +372,7 @@ _OWNER: Final = (
   CASE WHEN status = 'running' AND COALESCE(x_expires < clock_timestamp(), TRUE) THEN 'lost' ELSE status END AS status,
   x_host AS host FROM openprose.run""",
 )
-"""The owner of a run with its lease (`ownership.py`), and a view of the runs that shows which ones have lost theirs."""
+"""Columns for the owner of a run and its lease (`ownership.py`), and a view that shows runs without a lease as lost."""
 
 _JOURNAL: Final = """CREATE TABLE openprose.x_journal (
   run_id TEXT NOT NULL REFERENCES openprose.run (id) ON DELETE CASCADE, start BIGINT NOT NULL, lines BYTEA NOT NULL,
@@ -379,7 +386,7 @@ POSTGRES: Final = Dialect(
     {"text": "TEXT", "integer": "BIGINT", "json": "JSONB", "time": "TIMESTAMPTZ", "bytes": "BYTEA"},
     "now()",
     "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
-    "SELECT tablename FROM pg_tables WHERE schemaname = 'openprose'",  # also those that this user may not read
+    "SELECT tablename FROM pg_tables WHERE schemaname = 'openprose'",  # even tables that this user may not read
     prefix="openprose.",
     extras=(*_NOTIFY, *_OWNER),
     migrations=((_JOURNAL, *_OWNER),),
@@ -393,11 +400,11 @@ POSTGRES: Final = Dialect(
 
 
 def create(dialect: Dialect) -> tuple[str, ...]:
-    """The statements that make all tables which are not there, and write the version."""
+    """Return the statements that create all missing tables and write the version."""
     tables = [table for table in ALL if dialect.shared or not table.of_shared]
     made = [statement for table in tables for statement in _create(table, dialect)]
     if dialect.prefix:
-        # not `IF NOT EXISTS`, which wants the right to create a schema also where there is one
+        # not `IF NOT EXISTS`, which needs the right to create a schema even if the schema exists
         name = dialect.prefix.rstrip(".")
         there = f"SELECT FROM pg_namespace WHERE nspname = '{name}'"
         made.insert(0, f"DO $$ BEGIN IF NOT EXISTS ({there}) THEN CREATE SCHEMA {name}; END IF; END $$")
@@ -405,7 +412,7 @@ def create(dialect: Dialect) -> tuple[str, ...]:
 
 
 def _versions(dialect: Dialect) -> str:
-    """The statement that writes the version of the schema, and that of the package that has made it."""
+    """Return the statement that writes the versions of the schema and of the package that created it."""
     rows = f"('schema_version', '{dialect.version}'), ('package', '{__version__}')"
     insert = f"INSERT INTO {dialect.prefix}x_meta (name, value) VALUES {rows}"
     return f"{insert} ON CONFLICT (name) DO UPDATE SET value = excluded.value"
@@ -464,10 +471,10 @@ def identity_of(table: Table, dialect: Dialect) -> tuple[str, ...]:
 
 
 def prepare(connection: Connection, dialect: Dialect, place: str) -> None:
-    """Make the tables in an empty database; in another one check that they are those of this version, or migrate them.
+    """Create the tables in an empty database; otherwise check their version, and migrate older tables.
 
-    Raises `StateError` for tables that a newer version or something else has made, or that this user may not migrate;
-    `place` is how people call the database.
+    Raises `StateError` for tables that a newer version or another program has created, or that this user may not
+    migrate. `place` is the database's name for people.
     """
     there = {str(name) for (name,) in connection.query(dialect.existing)}
     if not there & {table.name for table in ALL}:

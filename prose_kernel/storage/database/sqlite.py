@@ -16,7 +16,7 @@ from prose_kernel.storage.database.schema import SQLITE, Connection, DatabaseErr
 
 FILE: Final = "state.db"
 _BUSY: Final = 0.2
-"""Seconds to wait for another process that writes; a reader is never waited for (WAL)."""
+"""Seconds to wait for another process that writes; readers never block (WAL)."""
 
 _NETWORK: Final = re.compile(r"nfs4?|cifs|smb3|smbfs|ncpfs|afs|ceph|lustre|beegfs|gpfs|(fuse\.)?glusterfs|fuse\.sshfs")
 _REASONS: Final = {
@@ -37,8 +37,8 @@ _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 class SqliteDatabase:
     """The database file of one run, with the permissions of its other files. Only the run and `prose gate` write it.
 
-    It is in WAL mode: readers see what was committed last and never wait, and a process that is killed loses nothing
-    that was committed. `shown` is the name of the file for people and sessions.
+    It is in WAL mode: readers see the last commit and never wait, and a killed process loses no committed data. `shown`
+    is the name of the file for people and sessions.
     """
 
     dialect: Final[Dialect] = SQLITE
@@ -65,7 +65,7 @@ class SqliteDatabase:
 
 
 class SqliteConnection:
-    """A `Connection` that any thread may use, one at a time."""
+    """A `Connection`, callable from any thread, one at a time."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -105,12 +105,9 @@ class SqliteConnection:
 
 
 def read_only(file: Path) -> Connection:
-    """Open the database of a run to look at it: nothing can be changed through this connection.
-
-    Raises `DatabaseError`.
-    """
+    """Open the database of a run for reading only. Raises `DatabaseError`."""
     place = f"{file.absolute().as_uri()}?mode=ro"
-    try:  # SQLite would wait for a pipe
+    try:  # refuse a pipe, for which SQLite would wait
         os.close(plain_files.descriptor(file))
     except OSError as error:
         raise DatabaseError(reason_of(error, "it cannot be opened")) from None
@@ -121,7 +118,7 @@ def read_only(file: Path) -> Connection:
 
 
 def _open(file: Path) -> sqlite3.Connection:
-    try:  # no link in its place is followed
+    try:  # don't follow a link in place of the file
         file.parent.mkdir(parents=True, exist_ok=True)
         os.close(plain_files.descriptor(file, os.O_RDWR | os.O_CREAT))
         connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=_BUSY)
@@ -151,10 +148,10 @@ def _in_words(error: sqlite3.Error) -> DatabaseError:
 
 
 def network_drive(directory: Path, mounts: str | None = None) -> str | None:
-    """Return the type of the network file system that a directory is on (or would be made on); None on a local one.
+    """Return the type of the network file system of a directory, which may not exist yet; None for a local one.
 
-    Write-ahead logs need memory that all processes share, which no network file system has: two machines would damage
-    the file. `mounts` are the lines of `/proc/self/mounts`; without that file, nothing is known.
+    Write-ahead logs need memory that all processes share, which no network file system offers: two machines would
+    damage the file. `mounts` are the lines of `/proc/self/mounts`; on systems without that file the result is None.
     """
     if mounts is None:
         try:

@@ -1,4 +1,4 @@
-"""The statements that write to the tables of a run, in the dialect of its database, and texts as columns hold them."""
+"""Makes the statements that write to the tables of a run, in its database's dialect, and the values of columns."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from prose_kernel.storage.database.schema import OF_A_RUN, Dialect, Row, Table, 
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """The statements of one run on the tables. `row` puts in front of a row what the dialect wants there."""
+    """The statements of one run on the tables. In a shared database, they name the run."""
 
     dialect: Dialect
     run_id: str
 
     def row(self, table: Table, *values: Value, project: bool = False) -> tuple[Value, ...]:
-        """A row as `insert` and `upsert` want it; with `project` it belongs to no run."""
+        """Return a row for `insert` and `upsert`, with the run's id if the table has it; NULL with `project`."""
         if not self.dialect.shared or table not in OF_A_RUN:
             return values
         return (None if project else self.run_id, *values)
@@ -30,26 +30,26 @@ class Statements:
         return f"INSERT INTO {self.dialect.prefix}{table.name} ({', '.join(names)}) VALUES ({marks})"
 
     def upsert(self, table: Table) -> str:
-        """Insert a row, or replace all that may change of the row with the same identity."""
+        """Return a statement that inserts a row, or updates the row with the same identity, except constant columns."""
         identity = identity_of(table, self.dialect)
         kept = {"run_id", *table.key, *table.once}
         changed = ", ".join(f"{name} = excluded.{name}" for name in self._names(table) if name not in kept)
         return f"{self.insert(table)} ON CONFLICT ({', '.join(identity)}) DO UPDATE SET {changed}"
 
     def ensure_run(self) -> tuple[str, Row]:
-        """A statement, with its parameters, after which the row of the run is there."""
+        """Return a statement with its parameters, which inserts the row of the run if it is missing."""
         statement = f"INSERT INTO {self.dialect.prefix}run (id) VALUES ({self.dialect.placeholder})"
         return f"{statement} ON CONFLICT (id) DO NOTHING", (self.run_id,)
 
     def where(self, table: Table, *conditions: str) -> str:
-        """` WHERE` with the conditions, each with a placeholder `{}`, and the run; its id is the last parameter."""
+        """Return ` WHERE` with the conditions (`{}` is a placeholder) and the run, whose id is the last parameter."""
         parts = [condition.format(self.dialect.placeholder) for condition in conditions]
         if self.dialect.shared and table in OF_A_RUN:
             parts.append(f"run_id = {self.dialect.placeholder}")
         return f" WHERE {' AND '.join(parts)}" if parts else ""
 
     def parameters(self, table: Table, *values: Value) -> tuple[Value, ...]:
-        """The parameters of a statement with `where(table, ...)`."""
+        """Return the parameters of a statement with `where(table, ...)`."""
         return (*values, self.run_id) if self.dialect.shared and table in OF_A_RUN else values
 
     def name(self, table: Table) -> str:
@@ -60,13 +60,13 @@ class Statements:
         return ("run_id", *table.names) if of_run else table.names
 
     def clean(self, text: str) -> str:
-        """Text as a column can hold it. Lone surrogates become `?`, as in files; NUL, where it cannot be, U+FFFD."""
+        """Return a text that a column can hold: lone surrogates become `?`, as in files; NUL, if necessary, U+FFFD."""
         if not self.dialect.holds_nul:
             text = text.replace("\0", "\ufffd")
         return encodable(text)
 
     def json(self, data: object) -> str:
-        """Data as a JSON column can hold it."""
+        """Return data as JSON text that a column can hold."""
         try:
             text = msgspec.json.encode(data).decode()
         except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""The `Store` port in a database (openprose.md 7.7, 7.8)."""
+"""The database backend of the `Store` port (openprose.md 7.7, 7.8)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _LIKE_AN_ITERATION: Final = re.compile(r".*__i\d+")
 class DatabaseStore(RunStore):
     """Keeps the bindings of a run, or of one call of an imported program, as rows of a table.
 
-    The name in a row is that of the variable, after it `__i{index}` for each parallel iteration around it (7.4),
-    before it the directory names of the imported programs' calls: `local--tidy.report`. The copy of the program,
+    The name in a row is the variable's name, followed by `__i{index}` for each enclosing parallel iteration (7.4), and
+    preceded by the directory names of the imported programs' calls: `local--tidy.report`. The copy of the program,
     memories of agents and large values are files in the directory of the run.
     """
 
@@ -44,7 +44,7 @@ class DatabaseStore(RunStore):
         return self.writes.unavailable
 
     def nested(self, handle: str, slug: str, source: str, number: int = 1) -> DatabaseStore:
-        """Return the store of an imported program's call; its text is kept as in the filesystem backend (6.5)."""
+        """Return the store of an imported program's call; the program's text is kept as a file (6.5)."""
         chain = (*self.chain, self._calls(handle, slug, number))
         self.home.pending.put(str(self.home.paths_of(chain).program), source)
         self.writes.sources[chain] = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()
@@ -53,7 +53,7 @@ class DatabaseStore(RunStore):
     # ------------------------------------------------------------ bindings
 
     def put(self, binding: Binding) -> None:
-        """Store a binding at the next flush. A reference is read now, because its binding may change."""
+        """Store a binding at the next flush. A reference is read immediately, because its binding may change."""
         if isinstance(binding.value, Reference):
             binding = structs.replace(binding, value=binding.value.read())
         self.writes.put(self._row(binding.key), binding)
@@ -74,7 +74,7 @@ class DatabaseStore(RunStore):
         return found
 
     def watch(self, key: Key) -> Callable[[], bool]:
-        """No session can write here: its reply is its answer, and the run writes the row (5.10, 7.2)."""
+        """Return a function that returns False: sessions reply with their answer, and the run writes it (5.10, 7.2)."""
         return lambda: False
 
     def target(self, binding: Binding) -> None:
@@ -123,7 +123,7 @@ class DatabaseStore(RunStore):
         self.writes.hold(held)
 
     async def flush(self) -> None:
-        """Write everything put so far in one transaction. Raises `StateError` (E219) naming the binding."""
+        """Write all pending contents in one transaction. Raises `StateError` (E219), which names the binding."""
         await self.writes.flush()
 
     def interrupt(self) -> None:
@@ -134,5 +134,5 @@ class DatabaseStore(RunStore):
 
 
 def prefix(chain: tuple[str, ...]) -> str:
-    """Return the prefix of names of an imported program's call in rows."""
+    """Return the prefix of an imported program's names in rows."""
     return "".join(f"{name}." for name in chain)

@@ -1,4 +1,4 @@
-"""The trace of a run in a database: append-only rows of `execution`, the row of the run, imports and agents (7.7)."""
+"""Writes the trace of a run to a database: rows of `execution` (append-only), the run, imports and agents (7.7)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from prose_kernel.storage.trace import Entry, Trace, Where, last_line, one_line
 K = TypeVar("K")
 
 _LONGEST: Final = 1000
-"""Characters of a statement in a row."""
+"""The most characters of a statement in a row."""
 _MOST_OPEN: Final = 100_000
 
 
 class DatabaseTrace(Trace):
     """Writes one row for each line that `state.md` would have, with the line in `metadata.line`.
 
-    `metadata.event` says what happened; the other keys are those of the reference, and `program`, the names of the
-    imported programs' calls around it, where there are any. `parent_id` is the row that has opened what is around: a
-    `parallel`, a pass of a loop, a block.
+    `metadata.event` is the kind of event. The other keys are those of the reference, and `program`, the names of the
+    enclosing calls of imported programs, if any. `parent_id` is the row that has opened the enclosing construct: a
+    `parallel`, a pass of a loop, or a block.
     """
 
     def __init__(self, writes: RowWriter, clock: Clock) -> None:
@@ -101,7 +101,7 @@ class DatabaseTrace(Trace):
         )
 
     def _remark(self, kind: str, status: str, line: str, error: str | None, program: Where = ()) -> Entry:
-        """A row without a statement."""
+        """Return a row without a statement."""
         self._last = number = self._last + 1
         now = timestamp(self._time.now())
         metadata: dict[str, object] = {"event": kind, "line": line}
@@ -125,12 +125,12 @@ class DatabaseTrace(Trace):
         if not chain:
             self._writes.set_run(status="interrupted" if interrupted else status)
 
-    # ------------------------------------------------------------ what is around
+    # ------------------------------------------------------------ enclosing constructs
 
     def _parent(self, place: ev.Place, *, inside: bool) -> int | None:
-        """The row that was written last among those of what is around a place: what is inside was opened later.
+        """Return the row of the innermost construct that encloses a place: its row was written last.
 
-        Unless `inside`, the place is that of a loop itself.
+        If not `inside`, the place is the loop itself.
         """
         found = [self._parallels.get(step.parallel, 0) for step in place.branches[-1:]]
         if place.execution_id is not None:
@@ -191,7 +191,7 @@ class DatabaseTrace(Trace):
 
 
 class _Loop:
-    """A loop that runs: its first row, which names it, and the row of its present pass."""
+    """A running loop: its first row, which is its id, and the row of its current pass."""
 
     __slots__ = ("current", "first", "place")
 
@@ -201,7 +201,7 @@ class _Loop:
 
 
 def _bounded(rows: dict[K, int]) -> dict[K, int]:
-    """The dict, without its older half when it has grown large: what fails is never closed."""
+    """Return the dict, without its older half if it is large: constructs that fail are never closed."""
     if len(rows) > _MOST_OPEN:
         for key in list(rows)[: _MOST_OPEN // 2]:
             del rows[key]
@@ -209,7 +209,7 @@ def _bounded(rows: dict[K, int]) -> dict[K, int]:
 
 
 def _entry(event: ev.Event) -> tuple[str, str, dict[str, object]]:
-    """Return the row of an event: its kind, its status in the reference's terms, and the details."""
+    """Return an event's kind, its status in the reference's terms, and its details."""
     match event:
         case ev.Bound():
             return "bound", "completed", {"name": event.name, "kind": event.kind}

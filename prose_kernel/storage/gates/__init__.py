@@ -1,2 +1,1 @@
-"""Gates of a run: records, deciders, and the socket for decisions from outside
-(docs/reference/openprose.md 5.9 to 5.11)."""
+"""Gates: records, deciders, and the socket for decisions from outside (docs/reference/openprose.md 5.9 to 5.11)."""

@@ -1,4 +1,4 @@
-"""A person's decision about a gate, in advance or when asked, and the question (docs/reference/openprose.md 5.10)."""
+"""Gets a person's decision about a gate, in advance or by a question (docs/reference/openprose.md 5.10)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WORDS: Final[Mapping[str, Literal["approved", "rejected"]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A decision about a gate, given in advance or when asked."""
+    """A person's decision about a gate."""
 
     approved: bool
     principal: str = "user"
@@ -44,7 +44,7 @@ class Answer:
 
 
 def read_answer(text: str) -> Answer | None:
-    """The answer in a line a person typed: a word of 5.10, a comment after a colon. None for anything else."""
+    """Return the answer in a typed line: a word of 5.10, and perhaps a comment after a colon. None for other lines."""
     word, _, comment = text.partition(":")
     status = _WORDS.get(word.strip().casefold())
     return None if status is None else Answer(status == "approved", comment=comment.strip())
@@ -76,19 +76,19 @@ class Prior:
         self._next = following if following is not None else {}
 
     def give(self, name: str, answer: Answer) -> None:
-        """A decision for the next instance of the gate `name` (`%gate approve|reject NAME`). Raises `UsageError` for an
-        impossible principal."""
+        """Add a decision for the next instance of the gate `name` (`%gate approve|reject NAME`). Raises `UsageError`
+        for an impossible principal."""
         if why := unclaimable(answer.principal):
             raise UsageError(why)
         self._next.setdefault(name, deque()).append(answer)
 
     def use_up(self, name: str) -> None:
-        """An instance that was decided before has taken its decision."""
+        """Drop the decision for the next instance, which a replay has already used."""
         if waiting := self._next.get(name):
             waiting.popleft()
 
     def take(self, name: str) -> Answer | None:
-        """The decision for an instance that opens now; one for the next instance is used up by it."""
+        """Return the decision for an instance that opens now; a decision for the next instance is removed."""
         if waiting := self._next.get(name):
             return waiting.popleft()
         if name in self._every:
@@ -98,7 +98,7 @@ class Prior:
 
 
 class Conversation:
-    """Asking one person about one gate; `left` gives the seconds until its deadline."""
+    """Asks one person about one gate; `left` returns the seconds until its deadline."""
 
     def __init__(
         self, request: GateRequest, name: str, asker: Asker, source: str, left: Callable[[], float] | None = None
@@ -111,7 +111,7 @@ class Conversation:
         self._asking = False
 
     async def hold(self) -> GateDecision:
-        """Ask until there is an answer that counts."""
+        """Ask until there is a valid answer, and return it."""
         again = "please answer approve or reject, with a comment after a colon if you like"
         async with getattr(self._asker, "turn", contextlib.nullcontext)():
             self._asking = True
@@ -141,7 +141,7 @@ class Conversation:
         return decision
 
     def withdraw(self, decision: GateDecision) -> None:
-        """Tell the person that their answer is not needed any more."""
+        """Show the person that their answer is no longer needed."""
         if not self._asking:
             return
         if decision.status == "timeout":
@@ -151,7 +151,7 @@ class Conversation:
 
 
 def question(name: str, request: GateRequest) -> str:
-    """Return the text for a person: the prompt, then the gate, the allowed principals (if any), and the timeout."""
+    """Return the question for a person: the prompt, then the gate, the allowed principals (if any), and the timeout."""
     return f"{escaped_lines(request.prompt)}\ngate {escaped(name)}, {terms(request)}\napprove or reject? "
 
 

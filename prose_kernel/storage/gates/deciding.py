@@ -1,7 +1,7 @@
-"""The `Gates` port: where a gate is approved, rejected or times out (openprose.md 5.9, 5.10).
+"""The `Gates` port: a gate is approved, rejected or times out here (openprose.md 5.9, 5.10).
 
-Decisions come from a person at the front end, from a decision that the person who started the run gave beforehand, or,
-on a run that is kept on disk, from another process. Nothing of the running program has a way in here.
+Decisions come from a person at the front end, from the person who started the run, in advance, or, for a run on disk,
+from another process. The running program cannot make a decision here.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 Mode = Literal["auto", "ask", "wait", "deny"]
 _PATIENCE: Final = 15.0
-"""Seconds in which an unreachable database is asked for a record again, before that is an error (E219)."""
+"""Seconds of retries before an unreachable database of records is an error (E219)."""
 
 
 @dataclass(slots=True)
 class _Open:
-    """A gate that waits. `decision` is set once, in the event loop of the run, together with the look at the clock."""
+    """A waiting gate. `decision` is set once, in the run's event loop, in the same step as the deadline's check."""
 
     record: Record
     deadline: float
@@ -64,10 +64,11 @@ class _Open:
 class GatePolicy:
     """How the gates of a run are decided.
 
-    In a `notebook`, a cell waits for the gate, so a decision from outside is never the only way. With `files`, a
-    decision file written by another process decides (`--gate-files`). With `believes`, recorded approvals from before
-    this process count (`[gates] resume = "replay"`). An unreachable database gets `patience` seconds to come back
-    (`[state] wait`); `on_wait` gets the reason for the wait, and None at its end.
+    - `notebook`: a cell waits for the gate, so a decision from outside is never the only way.
+    - `files`: a decision file written by another process decides (`--gate-files`).
+    - `believes`: recorded approvals from before this process count (`[gates] resume = "replay"`).
+    - `patience`: seconds of retries with an unreachable database (`[state] wait`).
+    - `on_wait`: gets the reason for such a wait, and None at its end.
     """
 
     mode: Mode = "auto"
@@ -109,28 +110,28 @@ class Gatekeeper:
         self._opening = asyncio.Lock()
         self._open: dict[str, _Open] = {}
         self._ids = RecordIds()
-        self._left: list[Left] | None = None  # what an earlier process has left, until its place is reached again
+        self._left: list[Left] | None = None  # records of earlier processes whose places are not reached again yet
         self._server: DecisionServer | None = None
         self._watcher = Watcher(records.listen)
         self._closing = "cancelled"
-        self._waiting = 0  # calls that wait for the database, after the person has heard of it
-        self._away = False  # the database of the records, when it was asked last
+        self._waiting = 0  # the number of calls that wait for the database, of which the person was notified
+        self._away = False  # whether the database of the records was unreachable at the last call
 
     def interrupt(self) -> None:
-        """The run is about to be interrupted: gates that close now say so."""
+        """Record gates that close from now on as interrupted."""
         self._closing = "interrupted"
 
     @property
     def watching(self) -> bool:
-        """Return whether a gate is open that other processes may decide now."""
+        """Whether a gate is open that other processes may decide now."""
         return self._watches and any(gate.decision is None for gate in self._open.values())
 
     async def decide(self, request: GateRequest) -> GateDecision:
-        """Write the record, ask or wait or deny by mode, return the one decision that won.
+        """Write the record; ask, wait or deny, depending on the mode; return the decision that won.
 
-        A record that an earlier process of this run has left at the same place is taken over: a decision made meanwhile
-        counts, else its deadline continues. When the call is cancelled the record is closed first. Raises `StateError`
-        when it cannot be kept.
+        If an earlier process of this run has left a record at the same place, take it over: a decision made meanwhile
+        counts, else its deadline continues. A cancelled call closes the record first. Raises `StateError` if the record
+        cannot be kept.
         """
         self._closing = "cancelled"
         try:
@@ -163,12 +164,13 @@ class Gatekeeper:
             return await self._taken_over(left.record)
 
     def replayed(self, request: GateRequest, decision: GateDecision) -> None:
-        """A decision that was given for the next instance of a gate was given for this one."""
+        """Remove a decision in advance for the next instance of a gate, if this replayed decision has used it."""
         if decision.source == "option":
             self.prior.use_up(request.name)
 
     async def took_over(self, approvals: Sequence[Approval], how: str) -> None:
-        """Log approvals of an earlier process that were confirmed (`how`) and count again. Raises `StateError`."""
+        """Log approvals of an earlier process that were confirmed, and so count again; `how` is the source of the
+        confirmation. Raises `StateError`."""
         if not approvals:
             return
         now = self._clock.now()
@@ -183,7 +185,7 @@ class Gatekeeper:
                 self._records.rest()
 
     async def _opened(self, call: Callable[[], Record], *, new: bool) -> Record:
-        """A record that is pending now; a cancelled call closes it."""
+        """Return the record that `call` opens. If this call is cancelled, close the record."""
         opened: list[Record] = []
         try:
             await (self._begun if new else self._kept)(lambda: opened.append(call()))
@@ -205,11 +207,11 @@ class Gatekeeper:
         return _Open(mine, self._clock.monotonic() + seconds, resumed=True)
 
     def _left_of(self, request: GateRequest) -> Left | None:
-        """Return the record to continue with: the newest of an earlier process at this place, for this question.
+        """Return the record to continue with: the newest one of an earlier process at this place, for this question.
 
-        A decision of which that process knew is in the run's journal, and needed again only if the process was killed
-        in between, or if the run resumes because of it: then the gate opens again. So it does after an approval that
-        was given while no process ran the run, unless the setting believes what the records say.
+        A decision that the earlier process knew is in the run's journal. It is requested again only if the process was
+        killed in between, or if the run resumes because of it; then the gate opens again. The gate also opens again
+        after an approval that was given while no process ran the run, unless the policy `believes` such records.
         """
         place = request.at, request.attempt
         here = [k for k in self._left or () if (k.record.request.at, k.record.request.attempt) == place and request.at]
@@ -231,26 +233,26 @@ class Gatekeeper:
                 return await self._race(gate)
             return await self._keep(gate, GateDecision("rejected", SYSTEM, reason="nobody"))
         except BaseException:
-            # Cancelled, interrupted or broken: the record must not stay pending without a waiting run.
+            # On a cancellation, interrupt or error, the record must not stay pending without a waiting run.
             if gate.decision is None:
                 gate.decision = self._close(gate.record)
                 gate.decided.set()
             raise
 
     def _close(self, record: Record) -> GateDecision:
-        """End a record that the run no longer waits for, in any state of the event loop."""
+        """Close the record of a gate for which the run no longer waits, in any state of the event loop."""
         decision = GateDecision("rejected", SYSTEM, reason=self._closing)
-        if not self._away:  # else each gate would keep the loop for seconds, and none would be closed
+        if not self._away:  # else each gate would block the loop for seconds, and none would be closed
             try:
                 self._records.resolve(record, decision, watched=False)
             except RecordsUnavailable:
                 self._away = True
             except StateError:
-                pass  # it must not take the place of an interrupt
+                pass  # this error must not replace an interrupt
         return decision
 
     async def _begun(self, call: Callable[[], _T]) -> _T:
-        """The result of a call that begins a record, made again in memory where a run has no directory to keep it."""
+        """Return the result of a call that begins a record. If the run has no directory, use records in memory."""
         try:
             return await self._kept(call)
         except StateError:
@@ -260,8 +262,9 @@ class Gatekeeper:
             return call()
 
     async def _kept(self, call: Callable[[], _T], *, patience: float | None = None) -> _T:
-        """The result of a call of the records, which for a database is made in a thread; an unreachable one gets time
-        to return. Such a call is always awaited: a cancellation takes effect after it."""
+        """Return the result of a call of the records. For a database, make it in a thread, and retry for `patience`
+        seconds while the database is unreachable. A call in a thread is always awaited: a cancellation takes effect
+        after it."""
         if not self._records.remote:
             return call()
         end = self._clock.monotonic() + (self._policy.patience if patience is None else patience)
@@ -290,7 +293,7 @@ class Gatekeeper:
                 self._waits_for_records(None)
 
     def _waits_for_records(self, reason: str | None) -> None:
-        """One more call waits for the database, or (None) one less. Only the first and the last are reported."""
+        """Count a call that waits for the database, or (None) no longer waits; report only the first and the last."""
         self._waiting += 1 if reason is not None else -1
         if self._waiting == (1 if reason is not None else 0):
             self._policy.on_wait(reason)
@@ -299,14 +302,14 @@ class Gatekeeper:
 
     @property
     def _asks(self) -> bool:
-        """Whether the person here is asked."""
+        """Whether to ask the person at the front end."""
         mode = "auto" if self._policy.notebook and self._policy.mode == "wait" else self._policy.mode
         return mode in ("auto", "ask") and self._asker.available
 
     @property
     def _waits(self) -> bool:
-        """Whether the gate stays open only for decisions from outside, which must be able to reach it. With a database
-        that is the default."""
+        """Whether the gate stays open for decisions from outside, which must be possible, even if no person is asked.
+        This is the default with a database."""
         wanted = self._policy.mode == "wait" or (self._policy.mode == "auto" and self._records.remote)
         return wanted and not self._policy.notebook and self._records.outside
 
@@ -316,17 +319,17 @@ class Gatekeeper:
         return self._records.outside and self._policy.mode in ("auto", "wait")
 
     def _name(self, record: Record) -> str:
-        """The gate as its author wrote it; with the id of the instance where another process may decide by that."""
+        """Return the gate's name in the program, with the record's id if other processes may use it to decide."""
         name = record.request.name
         return f"{name} ({record.spelled})" if self._watches and record.spelled != name else name
 
     # ------------------------------------------------------------ deciders
 
     async def _keep(self, gate: _Open, proposal: GateDecision) -> GateDecision:
-        """Decide a gate, unless it is decided: the only place where that happens. The look at the clock is part of the
-        step, so that a decider who sees "approved" has approved. Between that look and a decision in files nothing else
-        runs; in a database the step that compares and sets decides who was first. Raises `StateError` when it cannot be
-        kept."""
+        """Decide a gate unless it is decided, and return its decision; the only place where that happens. The deadline
+        is checked in the same step, so that a decider who sees "approved" has approved: with files, nothing else runs
+        between check and decision; in a database, the conditional update decides who was first. Raises `StateError` if
+        the decision cannot be kept."""
         if gate.decision is None:
             late = proposal.source is not None and self._clock.monotonic() >= gate.deadline
             decision = GateDecision("timeout", SYSTEM) if late else proposal
@@ -346,7 +349,7 @@ class Gatekeeper:
         return GateDecision(answer.status, answer.principal, answer.comment, source="option")
 
     async def _race(self, gate: _Open) -> GateDecision:
-        """Return the first decision of deadline, person and outside. The others are cancelled."""
+        """Return the first decision of deadline, person and other processes; cancel the other waits."""
         record = gate.record
         source = "cell" if self._policy.notebook else "terminal"
         name = self._name(record)
@@ -377,11 +380,11 @@ class Gatekeeper:
         return GateDecision("timeout", SYSTEM)
 
     async def _ask(self, conversation: Conversation) -> GateDecision:
-        async with self._turn:  # first come, first asked
+        async with self._turn:  # in the order of arrival
             return await conversation.hold()
 
     async def _watch(self, gate: _Open) -> GateDecision:
-        """Look for a decision from outside each second, and immediately if the database announces one."""
+        """Check for a decision from outside each second, and immediately if the database announces one."""
         away = False
         while gate.decision is None:
             seen = self._watcher.changes
@@ -397,7 +400,7 @@ class Gatekeeper:
         return gate.decision
 
     async def _look(self, gate: _Open, *, patience: float | None = None) -> GateDecision | None:
-        """Return a decision from outside; one that is already in the records counts."""
+        """Return a decision from outside, or None. A decision in a database's records counts immediately."""
         look = functools.partial(self._records.look, gate.record, files=self._policy.files)
         decision = await self._kept(look, patience=patience)
         if decision is not None and self._records.remote and gate.decision is None:
@@ -431,7 +434,7 @@ class Gatekeeper:
             self._asker.show(f"gate {record.spelled} of run {record.run} waits: {self._records.command(record)}")
 
     async def _answer(self, request: Mapping[str, object]) -> Mapping[str, object]:
-        """One request of another process."""
+        """Answer one request of another process."""
         if request.get("ask") == "list":
             return {"gates": [record_data(gate.record) for gate in self._open.values() if gate.decision is None]}
         gate = self._open.get(str(request.get("gate")))
@@ -458,11 +461,11 @@ def _taken_over(one: Approval, how: str) -> dict[str, object]:
 
 
 def _asks_the_same(one: GateRequest, other: GateRequest) -> bool:
-    """Whether a person would be asked the same thing."""
+    """Return whether both would ask a person the same question."""
     return (one.name, one.prompt, one.allow, one.on_reject) == (other.name, other.prompt, other.allow, other.on_reject)
 
 
 def _means(request: Mapping[str, object], record: Record) -> bool:
-    """Whether a request means this very record, and not the one before it that `retry` opened again."""
+    """Return whether a request means this record, and not its former state before `retry` opened it again."""
     asked = request.get("created_at"), request.get("attempt", 1)
     return asked == (record_data(record)["created_at"], record.request.attempt)

@@ -1,16 +1,16 @@
-"""The socket of a run through which other processes list and decide its gates (docs/reference/openprose.md 5.10, 5.11).
+"""The socket through which other processes list and decide the gates of a run (docs/reference/openprose.md 5.10, 5.11).
 
-The run listens while a gate of it is open. One connection carries one request and one answer, each a line of JSON:
+The run listens while one of its gates is open. A connection carries one request and one answer, each a line of JSON:
 
     {"ask": "list"}                                        -> {"gates": [{"id": "release", "prompt": ...}]}
     {"ask": "decide", "gate": "release", "created_at": ...,
      "attempt": 1, "decision": "approved", "principal": "user", "comment": ""} -> {"ok": true} or {"refused": "..."}
 
-The socket file is private to the user (0600, in the run's own `gates/` directory). A client is checked before its
-decision counts (`peers.py`), and the client checks the run in the same way: a program that replaces this socket by its
-own must not be able to report "approved" to a person. A program that holds many connections open, or sends and reads
-slowly, delays neither the run nor other deciders: the oldest connection that has not sent its request gives way to a
-new one, and the end of the last gate ends them all.
+The socket file is private to the user (0600, in the run's `gates/` directory). A client is checked before its decision
+counts (`peers.py`), and the client checks the run in the same way: a program that replaces this socket by its own must
+not be able to report "approved" to a person. A program that holds many connections open, or sends and reads slowly,
+delays neither the run nor other deciders: a new connection replaces the oldest one that has not sent its request, and
+the end of the last gate closes all connections.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from prose_kernel.access.peers import Insider, PeerRefused, is_marked, peer_of, 
 
 NAME: Final = "decisions.sock"
 _LONGEST: Final = 100
-"""Bytes of a socket's path that every system takes (108 on Linux, 104 on macOS)."""
+"""The most bytes of a socket's path on any system (108 on Linux, 104 on macOS)."""
 
 _LIMIT: Final = 65_536
 _LONGEST_ANSWER: Final = 256 * _LIMIT
 _SECONDS: Final = 10.0
 _MOST: Final = 100
-"""Connections at a time."""
+"""The most simultaneous connections."""
 
 _PAUSE: Final = 1.0
-"""Seconds until the next try where the system had no descriptor for a connection."""
+"""Seconds until the next attempt if the system had no descriptor for a connection."""
 
 Answering = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, object]]]
 Inspect = Callable[[int], None]
 
 
 class DecisionServer:
-    """Listens in the directory `gates/` of a run while at least one gate is open. All calls in one event loop.
+    """Listens in the directory `gates/` of a run while at least one gate is open. Call all methods in one event loop.
 
-    `answer` gets a request and returns what is sent back. `started` returns whether the run's engine started a session
-    or group. `inspect` replaces the look at who connects.
+    `answer` gets a request and returns the reply. `started` returns whether the run's engine started a session or
+    group. `inspect` replaces the check of a connecting process.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class DecisionServer:
         self._heard: set[asyncio.Task[Any]] = set()
 
     def acquire(self) -> None:
-        """A gate has opened. Raises `OSError` when the system refuses the socket; then nothing is left of it."""
+        """Listen for one more gate. Raises `OSError` if the system refuses the socket; then nothing is left of it."""
         if self._users == 0:
             with _short(self._place) as place:
                 self._listening = _listen(place)
@@ -76,7 +76,7 @@ class DecisionServer:
         self._users += 1
 
     async def release(self) -> None:
-        """A gate is over; the last one closes the socket. Whoever has been heard gets an answer first."""
+        """Listen for one gate less; the last call closes the socket, after answering all received requests."""
         self._users -= 1
         listening = self._listening
         if self._users == 0 and listening is not None:
@@ -90,7 +90,7 @@ class DecisionServer:
             if self._heard:
                 await asyncio.wait(self._heard, timeout=_SECONDS)
 
-    # Not `asyncio.start_unix_server`: a connection accepted in the turn in which it is closed would stay open, unused.
+    # Not `asyncio.start_unix_server`, which leaves a connection open if it accepts it in the loop iteration of `close`.
 
     def _watch(self) -> None:
         if self._listening is not None:
@@ -124,7 +124,7 @@ class DecisionServer:
         task = asyncio.current_task()
         assert task is not None
         reader, writer = await asyncio.open_unix_connection(sock=connection, limit=_LIMIT)
-        writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until all of it is in the system's buffer
+        writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until the system's buffer has all data
         try:
             async with asyncio.timeout(_SECONDS):
                 request = json_object(await reader.readline())
@@ -134,12 +134,12 @@ class DecisionServer:
                 writer.write(json.dumps(dict(answer)).encode() + b"\n")
                 await writer.drain()
         except (OSError, TimeoutError, ValueError):
-            pass  # it went away, was too slow, or sent no line
+            pass  # the client disconnected, was too slow, or sent no line
         finally:
             writer.transport.abort()
 
     def _has_room(self) -> bool:
-        """Whether there is room for a new connection, if need be that of the oldest one that has said nothing yet."""
+        """Return whether there is room for a new connection; if necessary, close the oldest one without a request."""
         if len(self._silent) + len(self._heard) >= _MOST:
             oldest = next(iter(self._silent), None)
             if oldest is None:
@@ -163,9 +163,9 @@ class DecisionServer:
 
 
 def ask(directory: Path, request: Mapping[str, object]) -> dict[str, Any] | None:
-    """Ask the run whose `gates/` directory this is; None when no run listens there, or it does not answer.
+    """Send a request to the run with this `gates/` directory; return None if no run listens or answers there.
 
-    Raises `PeerRefused` when what listens there is not a run.
+    Raises `PeerRefused` if the listening process is not a run.
     """
     until = time.monotonic() + 2 * _SECONDS
     with socket.socket(socket.AF_UNIX) as connection:
@@ -188,7 +188,7 @@ def ask(directory: Path, request: Mapping[str, object]) -> dict[str, Any] | None
 
 
 def _connect(connection: socket.socket, place: str, until: float) -> None:
-    """Connect, also to a run that others keep busy: then the system takes the connection only after a while."""
+    """Connect, even to a busy run, for which the system accepts the connection only after a while."""
     connection.settimeout(2 * _SECONDS)
     while True:
         try:
@@ -203,8 +203,8 @@ def _listen(place: str) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX)
     try:
         with contextlib.suppress(FileNotFoundError):
-            Path(place).unlink()  # a link, a file, or the socket of a process that was killed
-        os.fchmod(listening.fileno(), 0o600)  # on Linux the file gets it; elsewhere the look at the peer's user decides
+            Path(place).unlink()  # a link, a file, or the socket of a killed process
+        os.fchmod(listening.fileno(), 0o600)  # on Linux the file gets this mode; elsewhere the peer's user is checked
         listening.bind(place)
         listening.listen(128)
         listening.setblocking(False)
@@ -216,7 +216,7 @@ def _listen(place: str) -> socket.socket:
 
 @contextlib.contextmanager
 def _short(place: Path) -> Iterator[str]:
-    """A path to the same file that is short enough for a socket."""
+    """Yield a path to the same file that is short enough for a socket."""
     text = str(place.absolute())
     if len(os.fsencode(text)) <= _LONGEST:
         yield text

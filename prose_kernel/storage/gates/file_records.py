@@ -1,8 +1,7 @@
-"""Gate records on disk, and in memory for in-context runs (docs/reference/openprose.md 5.9, 5.11).
+"""Keeps gate records on disk, and in memory for in-context runs (docs/reference/openprose.md 5.9, 5.11).
 
-Only the process of a run writes its files, in its event loop, so that no lock is needed: a decision from outside comes
-over the socket of the run (`decision_socket.py`). A decision file by another writer isn't a decision, unless
-the person who started the run said so (`--gate-files`).
+Only the process of a run writes its files, in its event loop, so that no lock is needed: decisions from outside arrive
+over the run's socket (`decision_socket.py`). A decision file by another writer counts only with `--gate-files`.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _HINT: Final = "make room, or check who may write to the state directory, then r
 
 
 class FileRecords(Records):
-    """Records as files in `gates/` of one run."""
+    """The records of one run as files in its directory `gates/`."""
 
     outside = True
     remote = False
@@ -67,8 +66,8 @@ class FileRecords(Records):
     # ------------------------------------------------------------ the run
 
     def earlier(self) -> tuple[set[str], list[Left]]:
-        """All ids in the log, and the pending records. A decision of an earlier process is in its journal; one that is
-        only in a file does not count: the gate opens again."""
+        """Return all ids in the log, and the pending records. A decision of an earlier process is in its journal. A
+        decision that is only in a file does not count: the gate opens again."""
         pending = self.pending()
         return {file_stem(event.gate_id) for event in self.events()}, [Left(record) for record in pending]
 
@@ -80,7 +79,7 @@ class FileRecords(Records):
 
     def take_over(self, record: Record, *, outside: bool) -> tuple[Record, float]:
         now = self._clock.now()
-        latest = now + timedelta(seconds=record.request.timeout)  # whatever its file says
+        latest = now + timedelta(seconds=record.request.timeout)  # the file may have been changed
         record = replace(record, timeout_at=min(record.timeout_at, latest), process=identity(), outside=outside)
         self._begin(record, AuditEvent(record.id, "resumed", SYSTEM, now, "", attempt_data(record.request)))
         return record, (record.timeout_at - now).total_seconds()
@@ -141,18 +140,18 @@ class FileRecords(Records):
     # ------------------------------------------------------------ reading, also from another process
 
     def pending(self) -> list[Record]:
-        """Return the pending records, oldest first. Damaged ones are skipped: `damaged` names them."""
+        """Return the pending records, oldest first, without damaged ones (see `damaged`)."""
         found = (record_of(_read(place), self.run_id) for place in self.directory.glob(f"*{_PENDING}"))
         return sorted((r for r in found if r is not None), key=lambda record: (record.created_at, record.id))
 
     def damaged(self) -> list[str]:
-        """Return the unreadable records and lines of the log, as file names and line numbers."""
+        """Return the file names of unreadable records, and the numbers of unreadable lines of the log."""
         files = sorted(p.name for p in self.directory.glob(f"*{_PENDING}") if record_of(_read(p), self.run_id) is None)
         lines = [number for number, data in jsonl.objects(self._audit) if _audit_event(data) is None]
         return files + [f"audit.jsonl line {n}" for n in lines]
 
     def events(self) -> list[AuditEvent]:
-        """The audit log of the run, oldest first."""
+        """Return the audit log of the run, oldest event first."""
         return [event for _, data in jsonl.objects(self._audit) if (event := _audit_event(data)) is not None]
 
     def last_event(self, gate_id: str) -> AuditEvent | None:
@@ -176,7 +175,7 @@ class FileRecords(Records):
 
 
 class MemoryRecords(Records):
-    """Records of an in-context run: other processes cannot see them."""
+    """The records of an in-context run, which other processes cannot see."""
 
     outside = False
     remote = False
@@ -212,7 +211,7 @@ class MemoryRecords(Records):
         self._events.extend(events)
 
     def events(self) -> list[AuditEvent]:
-        """The audit log of the run, oldest first."""
+        """Return the audit log of the run, oldest event first."""
         return list(self._events)
 
 
@@ -220,8 +219,8 @@ class MemoryRecords(Records):
 
 
 def _file_decision(data: dict[str, Any], record: Record) -> GateDecision | None:
-    """The decision in a decision file, if it decides this record in time: an approval by an allowed person, or a
-    rejection."""
+    """Return the decision in a decision file if it decides this record in time: an approval by an allowed principal, or
+    a rejection. Else None."""
     status, principal, comment = data.get("decision"), data.get("principal"), data.get("comment") or ""
     when = parsed_time(data.get("timestamp"))
     if data.get("gate_id") != record.id or not isinstance(principal, str) or not isinstance(comment, str):
@@ -255,7 +254,7 @@ def _json(data: object, indent: int | None = None) -> str:
 
 
 def _read(place: Path) -> dict[str, Any]:
-    """The object in a plain file by any writer; empty if it cannot be read."""
+    """Return the JSON object in a file that any program may have written; empty if it cannot be read."""
     try:
         return json_object(plain_files.read_text(place, errors="replace"))
     except OSError:

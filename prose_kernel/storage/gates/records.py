@@ -1,4 +1,4 @@
-"""Gate records: their content and events, and the interface of the places that keep them (5.9, 5.11)."""
+"""Gate records and their events, and the interface of the places that keep them (5.9, 5.11)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 Status = Literal["approved", "rejected", "timeout"]
 EventType = Literal["created", "resumed", "approved", "rejected", "timeout", "ignored"]
 SYSTEM: Final = "system"
-"""The principal of the run's automatic decisions; it cannot be claimed."""
+"""The principal of the run's automatic decisions; no person can decide under this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A pending gate as it is kept (5.9). Times are UTC; `process` identifies the process of the run.
+    """The record of a pending gate (5.9). Times are UTC; `process` identifies the process of the run.
 
-    `outside` is false when the run takes no decision from outside (`--gates=ask`, a notebook without the right);
-    `local` is false when its process is on another machine.
+    `outside` is false if the run takes no decision from outside (`--gates=ask`, a notebook without the right); `local`
+    is false if its process is on another machine.
     """
 
     run: str
@@ -49,12 +49,12 @@ class Record:
 
     @property
     def spelled(self) -> str:
-        """The id as people write it: that of an imported program's gate begins with the module."""
+        """The id in the form for people: for an imported program's gate, it begins with the module."""
         module, colon, _ = self.request.name.rpartition(":")
         return f"{module}{colon}{self.id}"
 
     def command(self, directory: Path | None) -> str:
-        """Return the command that approves it; `directory` is the `gates/` of its run, if that matters."""
+        """Return the command that approves the gate; `directory` is the `gates/` of its run, if the run is in files."""
         state_dir = (
             Path(shown(directory.absolute().parents[2], Path.cwd())) if directory is not None else Path(".prose")
         )
@@ -64,8 +64,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A record that an earlier process of the same run has left. `decision` is how it ended; None while it is pending,
-    or was rejected since. `known` is true if the earlier process knew of the decision."""
+    """A record that an earlier process of the same run has left. `decision` is None if it is pending, or was rejected
+    since. `known` is true if the earlier process has seen the decision."""
 
     record: Record
     decision: GateDecision | None = None
@@ -74,8 +74,8 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """One approval that an earlier process of the run was given. `key` is "" for one that was given with `--yes` before
-    the run began, `when` is milliseconds since 1970 (0: not known)."""
+    """One approval that an earlier process of the run has received. `key` is "" for an approval by `--yes` before the
+    run began; `when` is milliseconds since 1970 (0: unknown)."""
 
     gate: str
     record: str
@@ -86,7 +86,7 @@ class Approval:
 
     @property
     def line(self) -> str:
-        """Gate, question, approver and time."""
+        """The gate, question, approver and time in one line."""
         asked = "" if not self.prompt or self.prompt == self.gate else f' "{_clip(self.prompt)}"'
         comment = f' "{_clip(self.decision.comment)}"' if self.decision.comment else ""
         by = f"by {_clip(self.decision.decided_by)}" if self.key else "with --yes before the run began"
@@ -95,7 +95,7 @@ class Approval:
 
     @property
     def at(self) -> datetime | None:
-        """When it was given."""
+        """The time of the approval."""
         try:
             return datetime.fromtimestamp(self.when / 1000, UTC) if self.when else None
         except (OverflowError, OSError, ValueError):
@@ -119,16 +119,16 @@ class AuditEvent:
 
 
 class RecordIds:
-    """The ids of a run's gate records. A program and one that it imports may name gates alike, and a gate that ended a
-    run opens again when the run resumes: then the id gets a number."""
+    """Assigns ids to a run's gate records. An id gets a number if a program and an imported one use the same gate name,
+    or if a gate that ended a run opens again when the run resumes."""
 
     def __init__(self, used: Iterable[str] = ()) -> None:
-        """`used` are the ids that earlier processes of the run have given, as file names."""
+        """`used` are the ids that earlier processes of the run have assigned, as file names."""
         self._used = set(used)
         self._of_place: dict[str, str] = {}
 
     def take(self, request: GateRequest, still_open: Container[str]) -> str:
-        """The id of a new record: that of the same gate before `retry`, else one that no record has."""
+        """Return the id of a new record: the same gate's id before `retry`, else an unused id."""
         before = self._of_place.get(request.at, request.id)
         if request.attempt > 1 and before not in still_open:
             return self.note(request, before)
@@ -141,22 +141,22 @@ class RecordIds:
         return self.note(request, free)
 
     def note(self, request: GateRequest, gate_id: str) -> str:
-        """The record at the place of this request has this id, which is returned."""
+        """Record the id for the place of this request, and return it."""
         self._used.add(file_stem(gate_id))
         self._of_place[request.at] = gate_id
         return gate_id
 
 
 class RecordsUnavailable(StoreFailed):
-    """The database of the records does not answer; later it may."""
+    """The database of the records does not answer; a later attempt may succeed."""
 
 
 class Records(Protocol):
     """The place that keeps a run's gate records.
 
-    `outside` is true if another process can decide one, `directory` where the run listens for that. `remote` is true if
-    another process can decide without this one, as in a database: then calls take a while and are made in a thread.
-    Calls raise `StateError` when a record cannot be kept.
+    `outside` is true if another process can decide a gate; the run listens for that in `directory`. `remote` is true if
+    another process can decide without this one, as in a database; then calls take a while and are made in a thread.
+    Methods raise `StateError` if a record cannot be kept.
     """
 
     outside: bool
@@ -165,7 +165,7 @@ class Records(Protocol):
 
     @property
     def nowhere(self) -> bool:
-        """Whether the run has no directory although its records belong there (E219): then it is kept in memory."""
+        """Whether records cannot be kept because the run has no directory (E219); then it keeps them in memory."""
 
     def command(self, record: Record) -> str:
         """Return the command that approves the record from outside."""
@@ -174,19 +174,19 @@ class Records(Protocol):
         """Return the ids of records of this run's earlier processes (as file names), and the records to continue."""
 
     def open(self, request: GateRequest, *, outside: bool) -> Record:
-        """Write the record as pending, in place of an earlier decision (`retry`), and log `created`."""
+        """Write a pending record, which replaces an earlier decision (`retry`), and log `created`."""
 
     def take_over(self, record: Record, *, outside: bool) -> tuple[Record, float]:
-        """Make a record of an earlier process one of this process, and log `resumed`. Its deadline stays: returned are
-        the seconds until then, which may be negative."""
+        """Take over a record of an earlier process, and log `resumed`. Return it with the seconds until its deadline,
+        which does not change and may have passed."""
 
     def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
-        """Keep the decision of the run and log it, unless the record is decided already. Returns the decision that
-        counts. Unless `watched`, decisions of others never count."""
+        """Keep and log the decision of the run, unless the record is decided already. Return the decision that counts.
+        If not `watched`, decisions of other processes never count."""
 
     def look(self, record: Record, *, files: bool) -> GateDecision | None:
-        """Look for a decision that this run did not make; with `files` that of a decision file counts. One that
-        does not count is taken back, and logged as `ignored` with the reason."""
+        """Return a decision by another process, with `files` also from a decision file, or None. An invalid decision is
+        undone, and logged as `ignored` with the reason."""
 
     def log(self, events: Sequence[AuditEvent]) -> None:
         """Add events to the log."""
@@ -196,18 +196,18 @@ class Records(Protocol):
         return None
 
     def rest(self) -> None:
-        """No gate is open any more: release what only waiting needs."""
-        return  # a body, or mypy takes the method for an abstract one
+        """Release the resources for waiting, because no gate is open."""
+        return  # without a body, mypy would treat the method as abstract
 
 
 POLL_SECONDS: Final = 1.0
 
 
 class Watcher:
-    """Pauses between two looks at a record: a second, or until the database reports a change (7.8).
+    """Pauses between two checks of a record: for a second, or until the database reports a change (7.8).
 
-    It listens from the first pause on until `rest`. `changes` counts the notifications, so that none is missed between
-    a look and the pause after it.
+    It listens from the first pause until `rest`. `changes` counts the notifications, so that none is missed between a
+    check and the pause after it.
     """
 
     def __init__(self, listen: Callable[[], PostgresListening | None]) -> None:
@@ -230,7 +230,7 @@ class Watcher:
                 raise
             if self._listening is not None:
                 asyncio.get_running_loop().add_reader(self._listening.fileno(), self._drain)
-                return  # what changed before counts too
+                return  # a change may have happened before the first notification: check again
         if self.changes != seen:
             return
         tasks = [asyncio.ensure_future(clock.sleep(POLL_SECONDS)), asyncio.ensure_future(self._change.wait())]
@@ -250,7 +250,7 @@ class Watcher:
     def rest(self) -> None:
         self._asked = False
         if self._listening is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has gone
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 asyncio.get_running_loop().remove_reader(self._listening.fileno())
             self._listening.close()
             self._listening = None
@@ -273,7 +273,7 @@ def decision_event(record: Record, decision: GateDecision, now: datetime) -> Aud
 
 
 def record_data(record: Record) -> dict[str, object]:
-    """A record as JSON: in its file, and in the answer to `prose gates`."""
+    """Return a record as JSON data, for its file and for the answer to `prose gates`."""
     request = record.request
     return {
         "id": request.id,
@@ -331,14 +331,14 @@ def last_event(events: Sequence[AuditEvent], gate_id: str) -> AuditEvent | None:
 
 
 def unclaimable(principal: str) -> str | None:
-    """Why no person can decide under this name; None if one can."""
+    """Return the reason why no person can decide under this name; None if it is allowed."""
     if not principal:
         return "a decision needs a principal"
     return "system is the run itself, no principal who decides" if principal == SYSTEM else None
 
 
 def approval(request: GateRequest, principal: str) -> str | None:
-    """Why this principal may not approve; None if it may."""
+    """Return the reason why this principal may not approve; None if it may."""
     if principal in request.allow:
         return None
     return f"{principal} may not approve, allowed: {', '.join(request.allow) or 'nobody'}"

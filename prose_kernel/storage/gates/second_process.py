@@ -1,9 +1,9 @@
-"""Gates decided from a second process: what `prose gates` and `prose gate …` do (docs/reference/openprose.md 5.10, 8).
+"""Lists and decides gates from a second process, for `prose gates` and `prose gate …` (openprose.md 5.10, 8).
 
-Everything here returns data; the command line prints it. A refusal raises `GateRefused` (exit status 1), an ambiguous
-request raises `UsageError` (2). A run that waits on this machine is asked over its socket, and what it says counts: its
-files are read only to find it, and to name the gates of runs that are gone. A gate in a database whose run cannot be
-reached so, because it is on another machine, is decided there, by the step with which it is decided in SQL.
+All functions return data; the command line prints it. A refusal raises `GateRefused` (exit status 1), an ambiguous
+request raises `UsageError` (2). A run that waits on this machine is asked over its socket, and its answer counts; its
+files are read only to find it, and to list the gates of runs that have ended. If a run is on another machine and its
+gates are in a database, the gate is decided in the database, by the same conditional update as in SQL.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Decidable(Enum):
 
     @property
     def by_command(self) -> bool:
-        """Whether `prose gate` can decide it."""
+        """Whether `prose gate` can decide the gate."""
         return self in (Decidable.AT_SOCKET, Decidable.IN_DATABASE)
 
 
@@ -52,7 +52,7 @@ _LONGEST_COMMENT: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PendingGate:
-    """One line of `prose gates`: times in UTC, `command` approves it, `how` says where that works."""
+    """One line of `prose gates`. Times are UTC; `command` approves the gate, `how` is the place where that works."""
 
     run: str
     id: str
@@ -79,10 +79,10 @@ class Resolution:
 def pending_gates(
     state_dir: Path, clock: Clock, run: str | None = None, postgres: PostgresDatabase | None = None
 ) -> list[PendingGate]:
-    """The pending gates of one run, or of all runs of the workspace that have any, oldest run first.
+    """Return the pending gates of one run, or of all runs of the workspace, oldest run first.
 
-    `postgres` is where runs of other machines are found too. A gate whose deadline has passed is not listed: it can't
-    be approved any more. Raises `GateRefused` for an unknown run.
+    `postgres` also has runs of other machines. A gate whose deadline has passed is not listed, because it cannot be
+    approved any more. Raises `GateRefused` for an unknown run.
     """
     now = clock.now()
     return [
@@ -113,8 +113,8 @@ def damaged_records(
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """The person who decides a gate with a command. `environment` is that of the command: a running job's mark
-    (`PROSE_JOB`) in it is refused."""
+    """The person who decides a gate with a command. `environment` is the command's; with a running job's marker
+    (`PROSE_JOB`) in it, the decision is refused."""
 
     environment: Mapping[str, str]
     principal: str = "user"
@@ -131,9 +131,9 @@ def resolve_gate(
     clock: Clock,
     postgres: PostgresDatabase | None = None,
 ) -> Resolution:
-    """Approve or reject a pending gate, named by its record id, or by the gate name when one pending record has it.
+    """Approve or reject a pending gate, named by its record id, or by a gate name that only one pending record has.
 
-    The run decides, and inspects the process that asks. Raises `GateRefused` and `UsageError`.
+    The run decides, and checks the process that asks. Raises `GateRefused` and `UsageError`.
     """
     principal, comment = by.principal, by.comment
     if peers.MARK in by.environment:
@@ -152,7 +152,7 @@ def resolve_gate(
             hint="this run accepts answers only at its own prompt",
         )
     if how is Decidable.UNREACHABLE:
-        _ask(records, {"ask": "list"})  # names its replacement
+        _ask(records, {"ask": "list"})  # raises if another program listens in its place
         raise _silent(records)
     if how is Decidable.IN_DATABASE and isinstance(records, DatabaseGates):
         return _decide(records, record, _STATUS[verb], principal, comment)
@@ -184,8 +184,7 @@ def resolve_gate(
 def _decide(
     records: DatabaseGates, record: Record, status: Literal["approved", "rejected"], principal: str, comment: str
 ) -> Resolution:
-    """Decide a gate whose run is unreachable by the same step as all other deciders; the check of the caller is
-    ours."""
+    """Decide a gate of an unreachable run in its database; check the caller here, because the run cannot."""
     if peers.is_marked() or (record.local and peers.descends_from(record.process)):
         raise _from_inside()
     if why := unclaimable(principal):
@@ -204,9 +203,9 @@ def _decide(
 def gate_log(
     state_dir: Path, gate: str, run: str | None = None, *, clock: Clock, postgres: PostgresDatabase | None = None
 ) -> list[AuditEvent]:
-    """The events of one gate, oldest first, named as for `resolve_gate`.
+    """Return the events of one gate, oldest first; `gate` is a record id, or a gate name, which means all its records.
 
-    A gate name means all its records. Without `run` exactly one run may have such a gate.
+    Without `run`, only one run may have such a gate.
     """
     found: list[tuple[str, list[AuditEvent]]] = []
     for records in _runs(state_dir, clock, run, postgres, gate):
@@ -223,15 +222,15 @@ def gate_log(
 
 
 _RECORD_ID: Final = re.compile(r"(__i?[0-9]+)*(--[0-9]+)?$")
-"""The part of a record id after the name of the gate: `name[__frame][__i0…][--2]`."""
+"""The part of a record id after the gate's name: `name[__frame][__i0…][--2]`."""
 _NAME_RUN: Final = "name the run too, as in: prose gate log RUN GATE"
 
 
 def _runs(
     state_dir: Path, clock: Clock, run: str | None, postgres: PostgresDatabase | None, gate: str | None = None
 ) -> list[FileRecords | DatabaseGates]:
-    """The runs below the state directory, and those in the shared database that have gates to list, or the `gate`; or
-    the one of that id."""
+    """Return the runs below the state directory, and the runs in the shared database that have gates to list or the
+    `gate`; or only `run`."""
     try:
         local = _local_runs(state_dir, clock, run)
     except GateRefused:
@@ -277,7 +276,7 @@ def _ask(records: FileRecords | DatabaseGates, request: Mapping[str, object]) ->
 
 
 def _pending(records: FileRecords | DatabaseGates) -> list[tuple[Record, Decidable]]:
-    """The gates of a run that wait, by the word of the run where it listens, else by its records."""
+    """Return the pending gates of a run: from the run if it listens, else from its records."""
     kept = records.pending()
     if not kept:
         return []
@@ -348,5 +347,5 @@ def _from_inside(why: str = "called from inside a run") -> GateRefused:
 
 
 def _in_log(gate: str) -> str:
-    """A gate as its records name it: without the module."""
+    """Return a gate's name in its records, which is without the module."""
     return gate.rpartition(":")[2]
