@@ -1,6 +1,6 @@
-"""Commands on other machines, through Dask (docs/how-to/many-machines.md).
+"""Runs commands on other machines, through Dask (docs/how-to/many-machines.md).
 
-Each worker of a Dask cluster gets one actor, which owns a process engine; `RemoteCommands` is the machine's
-`Commands` port over all of them. Nothing is submitted as a task: Dask repeats a task whose worker is lost, and a
-command must never run twice.
+Each worker of a Dask cluster gets one actor, which owns a process engine; `RemoteCommands` is the machine's `Commands`
+port over all of them. Commands are not Dask tasks: Dask repeats a task whose worker is lost, and a command must never
+run twice.
 """

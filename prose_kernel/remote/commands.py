@@ -1,7 +1,7 @@
 """`exec` on other machines: the machine's `Commands` port over the workers of a Dask cluster.
 
-Commands wait here until a worker has a free place; they go to the one with the most. `worker_client.py` sends them. A
-command that was sent is never sent again, whatever happens to its worker.
+Commands wait here until a worker has a free place; the worker with the most free places gets the next command.
+`worker_client.py` sends it. A command that was sent is never sent again, even if its worker is lost.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput, 
 
 INHERITED = (
     *("LANG", "LANGUAGE", "LC_*", "TZ"),
-    # which Dask sets for workers
+    # variables that Dask sets for workers
     *("PYTHONHASHSEED", "*_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_", "DASK_INTERNAL_*", "__DASK_*"),
 )
-"""The variables that always come from here: with others the same command could print something else."""
+"""The variables that commands always get from this process, because they influence the output of commands."""
 
 NO_WORKER = 8.0
-"""Seconds that commands wait for a worker when none is left."""
+"""Seconds that commands wait for a worker if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """A worker for display: its machine and address, its places, how many of them are taken, its resources, and whether
-    it is being retired."""
+    """A worker for display: its machine and address, its places and how many of them are taken (`running`), its
+    resources, and whether it is being retired (`leaving`)."""
 
     host: str
     address: str
@@ -83,8 +83,12 @@ class RemoteState:
 
 @dataclass(frozen=True, slots=True)
 class LinkOptions:
-    """Seconds between SIGTERM and SIGKILL, seconds without a sign of life after which a worker ends our commands, and
-    whether workers are reached directly where that is possible."""
+    """The options of the connection to workers.
+
+    - `grace`: seconds between SIGTERM and SIGKILL.
+    - `lease`: seconds without a sign of life from us after which a worker ends our commands.
+    - `direct`: connect to workers directly if possible, not only through the scheduler.
+    """
 
     grace: float = GRACE
     lease: float = LEASE
@@ -97,9 +101,9 @@ DEFAULT_LINK: Final = LinkOptions()
 class RemoteCommands:
     """The `Commands` port. `url` is a scheduler's address or `local`; `directory` must be the same on all workers.
 
-    `environment` are patterns of variables that commands inherit from this process, in addition to `INHERITED`;
-    everything else they have from the worker. `resources` are those of this machine, for the workers of `local`.
-    `displayed` and `shell` are those of `ShellCommands`. Making one connects to nothing.
+    `environment` are patterns of variables that commands inherit from this process, in addition to `INHERITED`; they
+    inherit all other variables from the worker. `resources` are this machine's, for the workers of `local`. `displayed`
+    and `shell` are options of `ShellCommands`. The constructor does not connect.
     """
 
     def __init__(
@@ -114,15 +118,15 @@ class RemoteCommands:
         link: LinkOptions = DEFAULT_LINK,
     ) -> None:
         self.mark = f"{secrets.token_hex(8)}-"
-        """How the marker (`PROSE_JOB`) of every command of this run begins, on every machine."""
+        """The prefix of the marker (`PROSE_JOB`) of every command of this run, on every machine."""
         self._patterns = (*INHERITED, *environment)
         self._displayed = displayed
         self._numbers = 0
-        self._here: set[int] = set()  # process numbers of workers on this machine
+        self._here: set[int] = set()  # process ids of workers on this machine
         self._waiting = WaitingCommands()
         self._no_worker: asyncio.TimerHandle | None = None
         self._unmet: dict[str, asyncio.TimerHandle | None] = {}
-        """Needs that no worker meets, as text, with the end of the wait for one; None after it."""
+        """Needs that no worker meets, as text, with the timer that ends the wait for a worker; None after it."""
         self._owner: Owner | None = None
         self._closed = False
         self._connection = Connection(
@@ -135,8 +139,8 @@ class RemoteCommands:
         )
 
     async def connect(self, owner: Owner | None = None) -> RemoteState:
-        """Connect, if that has not been done, and run the commands of this owner's run from now on: what its former
-        owners run on the workers is ended first. Raises `UsageError` when no worker can be used, with the reason."""
+        """Connect, if not connected, and run the commands of this owner's run from now on. Commands of the run's former
+        owners are ended first. Raises `UsageError` with the reason if no worker can be used."""
         claims = owner is not None and self._connection.begun
         self._owner = owner or self._owner
         await self._opened()
@@ -147,12 +151,12 @@ class RemoteCommands:
 
     @property
     def run_id(self) -> str | None:
-        """The run whose commands are executed."""
+        """The id of the run whose commands are executed."""
         return self._owner.run if self._owner is not None else None
 
     async def _opened(self) -> None:
         opened = self._connection.open(self._owner)
-        if opened.done():  # no turn is given away then
+        if opened.done():  # return without giving other coroutines a turn
             return opened.result()
         waiting = asyncio.wrap_future(opened)
         try:
@@ -165,7 +169,7 @@ class RemoteCommands:
 
     @property
     def state(self) -> RemoteState:
-        """The state now."""
+        """The workers in use now, and the reasons why others are not used."""
         link = self._connection
         workers = sorted(link.workers.copy().values(), key=lambda worker: worker.address)
         return RemoteState(
@@ -175,8 +179,7 @@ class RemoteCommands:
     # ------------------------------------------------------------ the port
 
     async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
-        """Run a command as `Commands.run` does. If its worker is lost, the result has the outcome `lost`, and nothing
-        is repeated."""
+        """Run a command as `Commands.run` does. If its worker is lost, return the outcome `lost` and repeat nothing."""
         link, loop = self._connection, asyncio.get_running_loop()
         if self._closed:
             return CLOSED
@@ -187,7 +190,7 @@ class RemoteCommands:
         def post(callback: Callable[[], None]) -> bool:
             try:
                 loop.call_soon_threadsafe(callback)
-            except RuntimeError:  # the caller's loop is closed: this command is not needed any more
+            except RuntimeError:  # the caller's loop is closed: the command is no longer needed
                 link.post(self._cancel, command[0])
                 return False
             return True
@@ -229,7 +232,7 @@ class RemoteCommands:
         self._place()
 
     def works_in(self, pid: int) -> bool:
-        """Whether a process of this machine is, or was, one of the workers. From any thread."""
+        """Return whether a process of this machine is, or was, one of the workers. Callable from any thread."""
         return pid in self._here
 
     def _place_soon(self, worker: WorkerClient) -> None:
@@ -242,7 +245,7 @@ class RemoteCommands:
         self._place()
 
     def _place(self) -> None:
-        """Give places to commands that wait, in their order, always at the worker with the most."""
+        """Give places to waiting commands, in order, each at the worker with the most free places."""
         for worker in self._connection.workers.values():
             self._take_back(worker)
         workers = [worker for worker in self._connection.workers.values() if not worker.leaving]
@@ -258,7 +261,7 @@ class RemoteCommands:
             pass
 
     def _place_next(self, workers: Sequence[WorkerClient], inherited: Inherit) -> bool:
-        """Start the first command that a worker has a place for; return whether there was one."""
+        """Start the first command for which a worker has a place; return whether there was one."""
         for group in self._waiting.groups():
             fitting = [worker for worker in workers if worker.has(needs_of(group))]
             if fitting:
@@ -270,7 +273,7 @@ class RemoteCommands:
         return False
 
     def _wait_for_resources(self, group: Group) -> None:
-        """Wait a while for a worker that meets the needs of these commands: none does now."""
+        """Wait a while for a worker that meets the needs of these commands, because no present worker does."""
         needs = shown(needs_of(group))
         if needs not in self._unmet:
             self._unmet[needs] = self._connection.loop.call_later(NO_WORKER, self._refuse_unmet, needs)
@@ -292,7 +295,7 @@ class RemoteCommands:
         self._place()
 
     def _take_back(self, worker: WorkerClient) -> None:
-        """Let commands that were not started there wait again."""
+        """Return the commands that the worker has not started to the waiting ones."""
         unsent, worker.unsent = worker.unsent, []
         for command in unsent:
             if command.ending is not None:

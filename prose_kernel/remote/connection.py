@@ -1,7 +1,7 @@
 """The connection to a Dask scheduler: a thread with an event loop, the client, and an actor on each worker.
 
-The only module that drives Dask, which is imported in the connection's thread. Only actors are made: a task whose
-worker is lost would be repeated by Dask.
+Only this module drives Dask, which is imported in the connection's thread. It submits only actors, because Dask would
+repeat a task whose worker is lost.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ INSTALL = "pip install 'prose_kernel[dask]'"
 _REACH = 5.0
 _CONNECT = 10.0
 _ACTOR = 10.0
-"""Seconds for a worker to start an actor: one whose threads are all busy with other work takes longer."""
+"""Seconds for a worker to start an actor; a worker whose threads are all busy takes longer."""
 _DIRECT = 2.0
 _FIRST_WORKER = 5.0
 _SLOW = 2.0
-"""Seconds that workers are waited for when others are ready."""
+"""Seconds to wait for slow workers if others are ready."""
 _LOOK = 2.0
-"""Seconds between two looks at which workers there are."""
+"""Seconds between two requests for the list of workers."""
 _AGAIN = 10.0
 _LEAVING = "it is being retired"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The scheduler to connect to; `url` is as entered. `resources` are those of a `local` cluster."""
+    """The scheduler to connect to; `url` is the text that the user entered. `resources` belong to a `local` cluster."""
 
     url: str
     resources: Mapping[str, float] = field(default_factory=dict)
@@ -85,7 +85,7 @@ def _place(address: str) -> tuple[str, int] | None:
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port
-        (host or "").encode("idna")  # as each look-up of a name does
+        (host or "").encode("idna")  # fails as a later look-up of the name would
     except ValueError:
         return None
     fits = parts.scheme in ("tcp", "tls") and parts.path in ("", "/") and address.isprintable()
@@ -94,7 +94,7 @@ def _place(address: str) -> tuple[str, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The options of every actor, and the directory that it must share with this machine."""
+    """The options of every actor, and the directory that its worker must share with this machine."""
 
     directory: Path
     mark: str
@@ -112,10 +112,10 @@ class Refused(Exception):
 
 
 class Connection:
-    """Workers with an actor, kept up to date while they come and go.
+    """The workers with an actor, updated as workers join and leave.
 
-    `joined` and `left` are called in the connection's loop. `direct` False sends everything through the scheduler, as
-    is done where a worker cannot be reached from here.
+    `joined`, `left` and `changed` are called in the connection's loop. If not `direct`, all messages go through the
+    scheduler, as they do for a worker that cannot be reached from here.
     """
 
     def __init__(
@@ -150,17 +150,17 @@ class Connection:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The connection's loop, once it was opened."""
+        """The connection's loop, after `open`."""
         assert self._loop is not None
         return self._loop
 
     @property
     def begun(self) -> bool:
-        """Whether it was opened."""
+        """Whether `open` was called."""
         return self._thread is not None
 
     def open(self, owner: Owner | None = None) -> Future[None]:
-        """Connect, in a separate thread, as the owner of a run. The future raises `UsageError` when no worker can run
+        """Connect, in a separate thread, as the owner of a run. The future raises `UsageError` if no worker can run
         commands."""
         if not self.target.local:
             _ = self.target.place
@@ -192,7 +192,7 @@ class Connection:
             return False
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:  # it is over
+        except RuntimeError:  # the loop is closed
             return False
         return True
 
@@ -273,7 +273,7 @@ class Connection:
             ) from None
 
     async def _reach(self) -> None:
-        """Whether a scheduler answers: Dask itself would retry without any message."""
+        """Raise `UsageError` if no scheduler answers; Dask itself would retry without any message."""
         host, port = self.target.place
         try:
             _, writer = await within(asyncio.open_connection(host, port), _REACH)
@@ -290,19 +290,18 @@ class Connection:
     # ------------------------------------------------------------ workers
 
     async def claim(self, owner: Owner) -> None:
-        """Let all actors know the owner of the next run, which must be known before its commands start. In the
-        connection's loop."""
+        """Send the owner of the next run to all actors, before commands of the run start. In the connection's loop."""
         self._owner = owner
         await asyncio.gather(*(worker.claim(owner, self._ladder) for worker in tuple(self.workers.values())))
 
     @property
     def _ladder(self) -> float:
-        """The seconds that a worker needs to end commands."""
+        """The most seconds that a worker needs to end commands."""
         return _ACTOR + 3 * self._terms.grace
 
     async def _first_look(self) -> None:
-        """Wait for the workers that there are; not for slow ones when others are ready, except if this run is resumed:
-        they may still run its commands."""
+        """Wait for the present workers, but not for slow ones if others are ready, unless this run is resumed: slow
+        workers may still run its commands."""
         until = self.loop.time() + _FIRST_WORKER
         resumed = self._owner is not None and self._owner.resumed
         while True:
@@ -325,7 +324,7 @@ class Connection:
             await asyncio.sleep(0.1)
 
     async def _look(self) -> None:
-        """Start to add new workers, and forget those that have gone."""
+        """Start to add new workers, and give up workers that have left."""
         known: Mapping[str, Any] = (await self._client.scheduler.identity(n_workers=-1))["workers"]
         for address in [address for address in self._refused if address not in known]:
             del self._refused[address]
@@ -359,14 +358,14 @@ class Connection:
 
     def _lost(self, worker: WorkerClient) -> None:
         self.workers.pop(worker.address, None)
-        self._futures.pop(worker.address, None)  # that lets the actor go, if it is there
+        self._futures.pop(worker.address, None)  # this releases the actor, if it still exists
         if worker.leaving:
             self._refused[worker.address] = Refused(_LEAVING)
         self._look_now.set()
         self._left(worker)
 
     async def _introduced(self, address: str) -> tuple[Facts, Actor]:
-        """Start an actor there and look whether it can be used. Raises `Refused`."""
+        """Start an actor on a worker, and check that the worker can be used. Raises `Refused`."""
         await self._require_package(address)
         terms = self._terms
         key = f"prose-actor-{secrets.token_hex(8)}"
@@ -410,8 +409,7 @@ class Connection:
         return facts, actor
 
     async def _require_package(self, address: str) -> None:
-        """Raise `Refused` if the worker can't import this version of prose_kernel: it would not answer when an actor is
-        sent to it."""
+        """Raise `Refused` if the worker can't import this version of prose_kernel: it would not answer to an actor."""
         looked_for = self._client.run(
             pkgutil.resolve_name, "prose_kernel._version:__version__", workers=[address], on_error="return"
         )
@@ -421,7 +419,7 @@ class Connection:
             raise Refused(f"it does not answer: {_one_line(failed)}", again=True) from None
         if isinstance(found, BaseException):
             raise _refusal(found)
-        if found != __version__:  # an actor of another version might not understand what is sent
+        if found != __version__:  # an actor of another version might not understand our messages
             raise Refused(_other_version("prose_kernel", found, __version__))
 
     async def _reachable(self, address: str) -> bool:
@@ -434,7 +432,7 @@ class Connection:
         return True
 
     async def _farewell(self) -> None:
-        """End everything on all workers simultaneously, within the time of a ladder."""
+        """End all commands on all workers simultaneously, within the time of a ladder."""
         workers = tuple(self.workers.values())
         patience = 3 * self._terms.grace + LEASE
         await asyncio.gather(*(worker.close(patience) for worker in workers))
@@ -443,8 +441,8 @@ class Connection:
 
 
 class Actor:
-    """Calls of an actor's methods. Dask's own proxy would repeat a call whose connection broke, wait forever for a lost
-    actor, and bind itself to any other client of the process."""
+    """Calls an actor's methods. Dask's own proxy would repeat a call whose connection broke, wait forever for a lost
+    actor, and might use another client of this process."""
 
     def __init__(self, client: Any, address: str, key: str, *, direct: bool) -> None:
         self._client = client
@@ -491,7 +489,7 @@ class Actor:
 
 
 def _compare(facts: Facts, secret: str) -> None:
-    """Raises `Refused`."""
+    """Raise `Refused` if the worker differs from this machine in versions or directory, or is being retired."""
     ours = versions()
     for name, version in ours.items():
         if (theirs := facts.versions.get(name, "none")) != version:
@@ -526,7 +524,7 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _load() -> None:
-    """Import Dask without output on the streams of a program that did not use it before."""
+    """Import Dask; silence its log and warnings unless this process has used it before."""
     if sys.modules.get("distributed") is not None:
         return
     try:
@@ -535,7 +533,7 @@ def _load() -> None:
         raise UsageError("remote: Dask is not installed", hint=INSTALL) from None
     import warnings
 
-    warnings.filterwarnings("ignore", category=VersionMismatchWarning)  # we compare versions ourselves
+    warnings.filterwarnings("ignore", category=VersionMismatchWarning)  # `_compare` compares the versions
     for name in [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 

@@ -1,8 +1,8 @@
-"""A Dask cluster on this machine, for trying: `prose run --remote local`.
+"""Starts a Dask cluster on this machine, to try out `prose run --remote local`.
 
-It lives in a separate process with its own session: a signal of the terminal does not reach its workers, and it ends
-when the pipe from its owner does, even if that was killed. It has its own certificate, because every client of a
-scheduler can run programs. `python -m prose_kernel.remote.local_cluster` is that process.
+The cluster is a separate process (`python -m prose_kernel.remote.local_cluster`) with its own session, so that signals
+of the terminal do not reach its workers. It ends when the pipe from its owner is closed, even if the owner was killed.
+It has its own certificate, because every client of a scheduler can run programs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LANGUAGE", "LC_*", "TZ", "LD_LIBRARY_PATH"),
     *("PYTHON*", "VIRTUAL_ENV", "CONDA_*", "DASK_*", "XDG_*", "COVERAGE_*"),
 )
-"""The part of our environment that workers here get: about the same as on another machine."""
+"""The variables of our environment that the workers get: about as many as on another machine."""
 
 
 def places() -> int:
@@ -41,7 +41,7 @@ def places() -> int:
 
 
 class LocalCluster:
-    """Owns the process. One of its workers has the `resources` of this machine."""
+    """Owns the process of the cluster. One of its workers has the `resources` of this machine."""
 
     def __init__(self, resources: Mapping[str, float]) -> None:
         self._resources = dict(resources)
@@ -49,9 +49,9 @@ class LocalCluster:
         self._started = False
 
     def start(self) -> tuple[str, Mapping[str, str]]:
-        """Start the cluster; return the scheduler's address, and the keys for it. Blocks. Raises `UsageError`."""
+        """Start the cluster; return the scheduler's address and the keys for it. Blocks. Raises `UsageError`."""
         env = {n: v for n, v in os.environ.items() if any(fnmatch.fnmatchcase(n, pattern) for pattern in INHERITED)}
-        orphans.adopt()  # what leaves the workers stays below the run
+        orphans.adopt()  # processes that leave the workers stay below the run
         self._process = process = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, str(WORKERS), str(places()), json.dumps(self._resources)],
             stdin=subprocess.PIPE,
@@ -87,7 +87,7 @@ class LocalCluster:
             raise UsageError(f"remote: no cluster could be started here: {last}", hint=hint) from None
 
     def close(self) -> None:
-        """End it; blocks until it has, for a bounded time."""
+        """End the cluster; block until it has ended, for a bounded time."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -95,7 +95,7 @@ class LocalCluster:
             with contextlib.suppress(OSError):
                 if stream is not None:
                     stream.close()
-        if not self._started:  # it does not listen yet
+        if not self._started:  # it does not read its standard input yet
             _kill(process)
         try:
             process.wait(_END)
@@ -107,14 +107,14 @@ class LocalCluster:
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """Kill the process and its workers, unless it has ended: another process may have got its number."""
+    """Kill the process and its workers, unless it has ended: another process may have got its PID."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
 def _read(stream: object, words: list[str]) -> None:
-    """Read the output of the process, so that it never blocks; the last lines are kept."""
+    """Read the output of the process, so that it never blocks; keep the last lines."""
     with contextlib.suppress(ValueError, OSError):
         for line in stream:  # type: ignore[attr-defined]
             if line.strip():
@@ -123,16 +123,16 @@ def _read(stream: object, words: list[str]) -> None:
 
 
 def main(workers: int, places: int, resources: Mapping[str, float]) -> None:
-    """Run the process: print one line, wait for the end of standard input, end the cluster."""
+    """Run the cluster: print its address and keys, wait for the end of standard input, end the cluster."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     import dask
     from distributed import LocalCluster as Cluster
     from distributed.security import Security
 
-    # the servers of the dashboards cannot be switched off, but they have nothing to show
+    # the servers of the dashboards cannot be switched off, but they get no pages
     dask.config.set({f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")})
-    if sys.platform == "linux":  # elsewhere, libraries of the system may not survive a fork
+    if sys.platform == "linux":  # on other systems, system libraries may not survive a fork
         _fork_workers()
     security = Security.temporary()
     cluster = Cluster(
@@ -148,7 +148,7 @@ def main(workers: int, places: int, resources: Mapping[str, float]) -> None:
         silence_logs=logging.CRITICAL,
         **({"resources": dict(resources)} if resources else {}),
     )
-    if resources:  # only the first worker has them: they are this machine's
+    if resources:  # only one worker has the resources, because they exist once
         others = cluster.new_spec
         cluster.new_spec = {**others, "options": {**others["options"], "resources": {}}}
         cluster.scale(workers)
@@ -165,7 +165,7 @@ def main(workers: int, places: int, resources: Mapping[str, float]) -> None:
 
 
 def _fork_workers() -> None:
-    """Have workers forked by a process that has loaded what they need. Dask's own choice includes numpy and pandas."""
+    """Make Dask fork workers from a process that has loaded their modules. Dask's own choice includes numpy, pandas."""
     import dask
     from distributed import utils
 
@@ -176,8 +176,8 @@ def _fork_workers() -> None:
 
 
 def _end() -> None:
-    """End this process and its workers: a stopped one does not notice that it should. Commands have their own groups;
-    the watchdog of a worker ends them."""
+    """Kill this process and its workers, because a stopped worker does not react to its end. Commands have their own
+    groups; the watchdog of a worker ends them."""
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 

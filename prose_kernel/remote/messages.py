@@ -1,8 +1,8 @@
 """Messages between the driver and the actor on a worker: frozen data, small and picklable.
 
-The driver sends (`Start`, `Stop`, ...) in numbered batches; the actor answers with numbered messages of each command:
-`Chunk`s of its output, then its `End`. A number lets both sides drop what they have already, so nothing is done twice
-even if the transport repeats a call.
+The driver sends orders (`Start`, `Stop`, ...) in numbered batches. The actor answers with numbered messages about each
+command: `Chunk`s of its output, then its `End`. By the numbers both sides drop repeated messages, so nothing is done
+twice even if the transport repeats a call.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from msgspec import Struct
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Stream
 
 POLL = 2.0
-"""Seconds that an actor lets the driver wait for news. Its coming back is the driver's sign of life."""
+"""Seconds after which an actor answers without news. The driver's next call is its sign of life."""
 
 SILENCE = 6.0
-"""Seconds without an answer, beyond what was asked for, after which the other side counts as lost."""
+"""Seconds of waiting beyond the expected time after which the other side counts as lost."""
 
 LEASE = POLL + SILENCE
-"""Seconds after which an actor that hears nothing ends its commands."""
+"""Seconds without a call of the driver after which an actor ends its commands."""
 
 
 class Start(Struct, frozen=True):
-    """Run a command; `number` is its own among all of this driver."""
+    """Run a command; `number` is unique among all commands of this driver."""
 
     number: int
     request: CommandRequest
 
 
 class Stop(Struct, frozen=True):
-    """The caller no longer needs a command."""
+    """Stop a command that the caller no longer needs."""
 
     number: int
 
 
 class Interrupt(Struct, frozen=True):
-    """A user's interrupt of all running commands."""
+    """Interrupt all running commands for the user."""
 
 
 class Hold(Struct, frozen=True):
-    """Pause the output of a command (`on`) while its consumer cannot take more, or continue it."""
+    """Pause the output of a command (`on`), because its consumer is too slow, or continue it."""
 
     number: int
     on: bool
 
 
 class Inherit(Struct, frozen=True):
-    """The variables of the driver that commands inherit from now on. Variables that match a pattern and aren't among
-    them aren't inherited from the worker either."""
+    """Let commands inherit these variables of the driver. Other variables that match a pattern are not inherited, not
+    even from the worker."""
 
     patterns: tuple[str, ...]
     values: Mapping[str, str]
@@ -59,7 +59,7 @@ Order = Start | Stop | Interrupt | Hold | Inherit
 
 
 class Chunk(Struct, frozen=True):
-    """A part of a command's output, in the order in which it was read; `at` counts the messages of this command."""
+    """A part of a command's output, in reading order; `at` numbers the messages of this command."""
 
     number: int
     at: int
@@ -67,7 +67,7 @@ class Chunk(Struct, frozen=True):
 
 
 class End(Struct, frozen=True):
-    """A command has ended, and all of its output was sent before. The last message about it."""
+    """A command has ended. The last message about it, sent after all of its output."""
 
     number: int
     at: int
@@ -82,7 +82,7 @@ class Declined(Struct, frozen=True):
 
 
 class Leaving(Struct, frozen=True):
-    """The worker is being retired: it accepts no more commands. It belongs to no command, so its number is 0."""
+    """The worker is being retired: it accepts no more commands. `number` is 0, because this concerns no command."""
 
     number: int = 0
     at: int = 1
@@ -92,8 +92,8 @@ News = Chunk | End | Declined | Leaving
 
 
 class Facts(Struct, frozen=True):
-    """An actor introduces itself. `instance` is new for each actor; `proof` is what it read from the driver's file,
-    or `why_not` says why it could not. A worker that is `leaving` is being retired."""
+    """An actor's first message. `instance` is unique for each actor. `proof` is the content of the driver's file, or
+    `why_not` the reason why the actor cannot read it. `leaving`: the worker is being retired."""
 
     instance: str
     versions: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Commands that wait for a place on a worker, and the places that a worker offers."""
+"""Queues the commands that wait for a place on a worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Group = deque[RemoteCommand]
 
 
 class WaitingCommands:
-    """All waiting commands. Those with the same needs are one group, so that each group costs one look for a place."""
+    """All waiting commands, grouped by their needs, so that workers are checked once for each group."""
 
     def __init__(self) -> None:
         self._groups: defaultdict[Needs, Group] = defaultdict(deque)
@@ -27,7 +27,7 @@ class WaitingCommands:
         self._groups[_key(command)].append(command)
 
     def put_back(self, commands: Iterable[RemoteCommand]) -> None:
-        """Put commands first that had a place and were not started; the earliest one comes first."""
+        """Put commands that had a place but were not started at the front, in order."""
         for command in sorted(commands, key=lambda command: command.number, reverse=True):
             self._groups[_key(command)].appendleft(command)
 
@@ -53,15 +53,15 @@ class WaitingCommands:
         return found
 
     def take_needing(self, needs: str) -> list[RemoteCommand]:
-        """Take all commands with these needs, as text."""
+        """Take all commands with these needs, which are given as text."""
         found = [key for key, group in self._groups.items() if shown(needs_of(group)) == needs]
         return [command for key in found for command in self._groups.pop(key)]
 
     def groups(self) -> Iterator[Group]:
-        """The groups that may get a place, the one with the earliest command first.
+        """Yield the groups that may get a place, the group with the earliest command first.
 
-        A command does not overtake an earlier one that needs one of the same resources: then that one might wait for
-        ever.
+        No command overtakes an earlier one that needs one of the same resources, because that one might then wait
+        forever.
         """
         blocked: set[str] = set()
         for group in sorted(self._groups.values(), key=lambda group: group[0].number):

@@ -1,9 +1,9 @@
 """The worker's side: an actor that runs the commands of one driver on a separate engine (docs/how-to/many-machines.md).
 
-It lives as long as its driver: when that is silent for longer than the lease, or lets go of it, every command is ended
-by the ladder. When the worker itself is killed, the engine's watchdog ends them.
+It lives as long as its driver: if the driver is silent for longer than the lease, or releases the actor, every command
+is ended by the ladder. If the worker itself is killed, the engine's watchdog ends the commands.
 
-Its methods run in the worker's event loop, side by side; what the engine says comes from the engine's thread.
+The actor's methods run concurrently in the worker's event loop; callbacks of the engine come from the engine's thread.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from prose_kernel.remote.worker_host import WorkerHost, this_host
 from prose_kernel.runtime.ports import CommandResult, Owner, Stream
 
 CHUNK = 8 * 1024
-"""Characters that are sent immediately; fewer wait a moment for more."""
+"""Characters of output that are sent immediately; fewer wait a moment for more."""
 _INTERVAL = 0.05
 _WINDOW = 4 * 1024 * 1024
 """Characters of one command that may wait for the driver; then reading pauses, as it would with a full pipe."""
 _LEAVING = messages.Leaving()
 _LOAD = 1024 * 1024
-"""Characters that go into one answer, but for the last message, which is never cut."""
+"""Characters of output in one answer; the last message may exceed this, because messages are never cut."""
 
 
 class StrangeDriver(Exception):
-    """The call was meant for another actor, or comes after the end of this one."""
+    """The call is meant for another actor, or comes after the end of this one."""
 
 
 def versions() -> dict[str, str]:
@@ -64,21 +64,21 @@ def versions() -> dict[str, str]:
 
 
 class WorkerActor:
-    """The actor. `mark` is the prefix of the marker of its commands, `shell` the shell or None, `grace` the seconds
-    between two steps of a ladder, `lease` the seconds that it continues without contact to its driver."""
+    """The actor. `mark` is the prefix of the marker of its commands, `shell` the shell (None: the default), `grace` the
+    seconds between two steps of a ladder, `lease` the seconds that it continues without contact to its driver."""
 
     def __init__(self, mark: str, shell: str | None, grace: float = GRACE, lease: float = messages.LEASE) -> None:
         self._work = Work(mark, shell, grace, lease)
 
     async def hello(self, proof: str, owner: Owner | None) -> messages.Facts:
-        """Facts of this worker, and the content of the file `proof`. Commands of earlier owners have ended by then.
+        """End commands of earlier owners; return facts about this worker, and the content of the file `proof`.
 
         Raises `Superseded`.
         """
         return await self._work.introduce(proof, owner)
 
     async def claim(self, instance: str, owner: Owner) -> None:
-        """Let the driver be the owner of another run from now on. Raises `Superseded`, `StrangeDriver`."""
+        """Make the driver the owner of another run. Raises `Superseded`, `StrangeDriver`."""
         await self._work.meant(instance).claim(owner)
 
     async def send_orders(self, instance: str, batch: int, orders: Sequence[messages.Order]) -> None:
@@ -86,23 +86,23 @@ class WorkerActor:
         self._work.meant(instance).take(batch, orders)
 
     async def exchange(self, instance: str, seen: Mapping[int, int]) -> tuple[messages.News, ...]:
-        """Return news of all commands, as soon as there are any; none after a while. `seen` is the number of the last
-        message of each command that has arrived. Until then messages are kept and sent again."""
+        """Return news of all commands as soon as there are any, or nothing after a while. `seen` has the number of the
+        last message that the driver has received about each command; later messages are kept and sent again."""
         return await self._work.meant(instance).news(seen)
 
     async def close(self, instance: str) -> None:
-        """End everything. Returns when nothing is left; the results can still be fetched."""
+        """End all commands. Returns when nothing is left; the results can still be fetched."""
         await asyncio.to_thread(self._work.meant(instance).close)
 
     def __del__(self) -> None:
         work = getattr(self, "_work", None)
-        if work is not None:  # the driver has let go: nothing waits for the end
+        if work is not None:  # the driver has released the actor, so nothing waits for the end
             with contextlib.suppress(RuntimeError):  # the worker itself is ending
                 threading.Thread(target=work.end, name="prose-actor-end", daemon=True).start()
 
 
 class Work:
-    """The work of an actor. Separate from the actor, because the actor's end must be noticed while this runs."""
+    """The work of an actor. It is a separate object, so that the actor can be deleted (`__del__`) while this runs."""
 
     def __init__(self, mark: str, shell: str | None, grace: float, lease: float) -> None:
         self._instance = secrets.token_hex(8)
@@ -143,7 +143,7 @@ class Work:
         return self
 
     def _look(self) -> None:
-        """End everything if the driver has been silent for too long."""
+        """End all commands if the driver has been silent for too long."""
         assert self._loop is not None
         if self._ended:
             return
@@ -154,7 +154,7 @@ class Work:
             threading.Thread(target=self.end, name="prose-actor-end", daemon=True).start()
 
     def close(self) -> None:
-        """End all commands; blocks until nothing is left. From any thread but the engine's."""
+        """End all commands; block until nothing is left. Callable from any thread except the engine's."""
         self._engine.close()
         if self._host is not None:
             self._host.gone(self)
@@ -165,8 +165,8 @@ class Work:
         self._news.set()
 
     def end(self) -> None:
-        """End everything without an order of the driver, which is lost or was replaced, or because the worker closes.
-        It gets an error."""
+        """End all commands without an order of the driver, because it is lost or was replaced, or because the worker
+        closes. Later calls of the driver get an error."""
         self._ended = True
         self._wake()
         self.close()
@@ -225,7 +225,7 @@ class Work:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(messages.POLL):
                 while True:
-                    if self._ended:  # what was ended without an order of the driver is lost to it
+                    if self._ended:  # a driver gets no results of commands that it has not ordered to end
                         raise StrangeDriver
                     self._news.clear()
                     if found := self._collect():
@@ -234,7 +234,7 @@ class Work:
         return ()
 
     def _collect(self) -> tuple[messages.News, ...]:
-        """Return pending news of every command, up to a maximum load; the other commands come first next time."""
+        """Return pending news of every command, up to a maximum size; commands left out come first next time."""
         found: list[messages.News] = [_LEAVING] if self._leaving and not self._left else []
         room = _LOAD
         for number in tuple(self._commands):
@@ -261,8 +261,8 @@ def _read(proof: str) -> tuple[str | None, str]:
 
 
 class _Command:
-    """One command: the `Feed` of its process, and the messages for the driver. `feed` and `done` are called in the
-    engine's thread, the others in the worker's loop."""
+    """One command: the `Feed` of its process, and the messages for the driver. `feed`, `stop` and `done` are called in
+    the engine's thread, the other methods in the worker's loop."""
 
     def __init__(self, number: int, engine: Engine, wake: Callable[[], None]) -> None:
         self.full = False
@@ -273,11 +273,11 @@ class _Command:
         self._wake = wake
         self._process: Process | None = None
         self._lock = threading.Lock()
-        self._pieces: list[tuple[Stream, str]] = []  # of the chunk that is being filled
+        self._pieces: list[tuple[Stream, str]] = []  # the chunk that is being filled
         self._size = 0
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._kept: deque[tuple[int, messages.News]] = deque()  # sent or not, with the characters in it
+        self._kept: deque[tuple[int, messages.News]] = deque()  # messages not acknowledged yet, with their sizes
         self._keeps = 0
         self._count = 0
 
@@ -340,7 +340,7 @@ class _Command:
         self._wake()
 
     def waiting(self, room: int) -> tuple[int, list[messages.News]]:
-        """Return the size and the messages that the driver has not seen, until `room` is filled."""
+        """Return the messages that the driver has not acknowledged, until `room` is filled, and their size."""
         size, found = 0, list[messages.News]()
         if self.held:
             return size, found
@@ -353,7 +353,7 @@ class _Command:
         return size, found
 
     def arrived(self, at: int) -> bool:
-        """Forget messages that the driver has, up to this one; return True if that was the last."""
+        """Drop the messages that the driver has received, up to this one; return True if that was the last."""
         with self._lock:
             while self._kept and self._kept[0][1].at <= at:
                 size, message = self._kept.popleft()
@@ -367,7 +367,7 @@ class _Command:
 
 
 class _Inherited(Environment):
-    """Return the worker's environment, with the variables that the driver sets."""
+    """The worker's environment, with the variables that the driver sets."""
 
     def __init__(self, marker: str) -> None:
         super().__init__(marker)
@@ -391,7 +391,7 @@ class _Inherited(Environment):
 
 
 def allowed(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a variable of the driver goes to the workers."""
+    """Return whether commands inherit this variable from the driver."""
     if name.encode("utf-8", "surrogateescape") in NOT_INHERITED or name == "PROSE_JOB":
         return False
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

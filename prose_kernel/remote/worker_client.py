@@ -1,6 +1,6 @@
-"""The driver's side of one worker: sends orders, receives news of its commands, notices that it is lost.
+"""The driver's side of one worker: sends orders, receives news of its commands, notices the loss of the worker.
 
-All calls in the loop of the connection (`remote.connection`).
+Everything here runs in the loop of the connection (`remote.connection`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from prose_kernel.remote.connection import Actor
 
 _SLOWEST = 1_000_000
-"""Characters a second that every network carries: large inputs and results are given more time."""
+"""Characters a second that every network transmits, to give large inputs and results more time."""
 
 _LAST_NEWS = 3.0
-"""Seconds for the results of what was ended to arrive."""
+"""Seconds for the results of ended commands to arrive."""
 
 LOST = 255
-"""The exit code of a lost command, as of ssh."""
+"""The exit code of a lost command, as with ssh."""
 
 _STOPPING = 15.0
 """Seconds that a worker has to end a command after its order."""
@@ -39,8 +39,8 @@ T = TypeVar("T")
 
 
 async def within(call: Awaitable[T], seconds: float) -> T:
-    """Return the result of a call, or raise `TimeoutError` after `seconds`, even if the call cannot be cancelled.
-    `asyncio.wait_for` would wait for it then, and may lose a cancellation that arrives together with the result."""
+    """Return the result of a call, or raise `TimeoutError` after `seconds`, even if the call ignores its cancellation.
+    `asyncio.wait_for` would wait for such a call, and may lose a cancellation that arrives together with the result."""
     task = asyncio.ensure_future(call)
     try:
         done, _ = await asyncio.wait((task,), timeout=seconds)
@@ -55,7 +55,7 @@ async def within(call: Awaitable[T], seconds: float) -> T:
 
 
 class RemoteCommand:
-    """A command from the call to its result. `answer` is called once, with the result."""
+    """A command, from the call to its result. `answer` is called once, with the result."""
 
     def __init__(
         self, number: int, request: CommandRequest, live: Live | None, answer: Callable[[CommandResult], None]
@@ -65,7 +65,7 @@ class RemoteCommand:
         self.worker: WorkerClient | None = None
         self.ended = False
         self.ending: Outcome | None = None
-        """Why it is to end. Nothing of it is held back then: the end has to come through."""
+        """The reason why it must end. Then its output is not paused any more, so that its end can arrive."""
         self._live = live
         self._answer = answer
         self._seen = 0
@@ -103,18 +103,18 @@ class RemoteCommand:
         return False
 
     def _room(self) -> None:
-        """Continue the output: the consumer has caught up."""
+        """Continue the output, because the consumer has caught up."""
         if self.worker is not None and not self.ended:
             self.worker.send_orders(messages.Hold(self.number, on=False))
 
     def stop(self) -> None:
-        """Stop a command that the caller no longer needs. It gets time to end, but not unlimited."""
+        """Stop a command that the caller no longer needs. It gets a limited time to end."""
         if self.worker is not None and not self.ended:
             self.worker.send_orders(messages.Stop(self.number))
             self.is_to_end("cancelled")
 
     def is_to_end(self, why: Outcome) -> None:
-        """Limit the wait for the end of a command that was ordered to end."""
+        """Limit the wait for a command that was ordered to end."""
         if self.ending or self.worker is None:
             return
         self.ending = why
@@ -127,7 +127,7 @@ class RemoteCommand:
         self.lose()
 
     def lose(self) -> None:
-        """End a command of which no more messages will arrive."""
+        """End a command about which no more messages will arrive."""
         self.finish(
             CommandResult(
                 "lost",
@@ -163,7 +163,7 @@ def _size(request: CommandRequest) -> int:
 
 
 class _Kept:
-    """The received beginning of a stream: the value of a lost command."""
+    """The beginning of a stream as received so far, which is the output of a lost command."""
 
     def __init__(self, most: int) -> None:
         self._pieces: list[str] = []
@@ -184,15 +184,15 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """How many commands a worker runs simultaneously, and its resources."""
+    """The number of commands that a worker runs simultaneously, and its resources."""
 
     places: int
     resources: Mapping[str, float] = field(default_factory=dict)
 
 
 class WorkerClient:
-    """An actor and its places. `changed` is called when a place is free again or a command was not started here, `lost`
-    once when the worker is lost, or is `leaving` and all its commands have ended."""
+    """A worker with its actor and its places. `changed` is called when a place becomes free or a command was declined;
+    `lost` is called once, when the worker is lost, or is `leaving` and all its commands have ended."""
 
     def __init__(
         self,
@@ -221,16 +221,16 @@ class WorkerClient:
         self._tasks = [asyncio.ensure_future(self._sending()), asyncio.ensure_future(self._receiving())]
         self._gone = False
         self.leaving = False
-        """Whether it is being retired: its commands end there, and it takes no more."""
+        """Whether the worker is being retired: its commands may end, and it accepts no more."""
         self.unsent: list[RemoteCommand] = []
-        """Commands that have a place here and were never started: they can go elsewhere."""
+        """Commands that had a place here and were never started: another worker can run them."""
 
     @property
     def free(self) -> int:
         return 0 if self.leaving else self.places - len(self.running)
 
     def has(self, needs: Mapping[str, float]) -> bool:
-        """Whether it has a free place, and the needed resources are free."""
+        """Return whether the worker has a free place, and the needed resources are free."""
         return self.free > 0 and covers(self.resources, needs, self._taken())
 
     def _taken(self) -> Iterator[Mapping[str, float]]:
@@ -249,18 +249,18 @@ class WorkerClient:
         self.send_orders(messages.Start(command.number, command.request))
 
     def send_orders(self, *orders: messages.Order) -> None:
-        """Send orders in sequence, after those that already wait."""
+        """Send orders in sequence, after the waiting ones."""
         self._orders += orders
         self._more.set()
 
     def interrupt(self) -> None:
-        """Interrupt all commands there for the user."""
+        """Interrupt all commands of the worker for the user."""
         self.send_orders(messages.Interrupt())
         for command in self.running.values():
             command.is_to_end("interrupted")
 
     async def claim(self, owner: Owner, patience: float) -> None:
-        """Let its actor know the owner of the next run. A worker that refuses or does not answer is lost."""
+        """Send the owner of the next run to the actor. A worker that refuses or does not answer is lost."""
         await self._asked(self._actor.claim(self.facts.instance, owner), patience)
 
     def forget(self, command: RemoteCommand) -> None:
@@ -269,10 +269,10 @@ class WorkerClient:
         self._forgotten.append(command.request.needs)
         self.places = max(0, self.places - 1)
 
-    # ------------------------------------------------------------ to and fro
+    # ------------------------------------------------------------ communication
 
     async def _sending(self) -> None:
-        """Send orders as soon as there are any, and an empty batch periodically as a sign of life."""
+        """Send orders as soon as there are any, and periodically an empty batch as a sign of life."""
         while True:
             with contextlib.suppress(TimeoutError):
                 await within(self._more.wait(), messages.POLL)
@@ -317,15 +317,15 @@ class WorkerClient:
                 self.running.pop(one.number, None)
 
     async def _asked(self, call: Awaitable[T], patience: float) -> tuple[T] | None:
-        """Wait for an answer, not for ever, and return it; None when the worker is lost by that."""
+        """Return the answer of a call; give up the worker and return None if it fails or takes too long."""
         try:
             return (await within(call, patience),)
-        except Exception:  # whatever it is: who does not answer as agreed is not spoken to any more
+        except Exception:  # any error means that the worker cannot be relied on
             self.lose()
             return None
 
     def lose(self) -> None:
-        """Give up an unreachable worker: its commands are lost; those not yet sent can go to another one."""
+        """Give up an unreachable worker: its commands are lost; another worker can run the commands not yet sent."""
         if self._gone:
             return
         self._gone = True
@@ -340,7 +340,7 @@ class WorkerClient:
                 command.lose()
 
     async def close(self, patience: float) -> None:
-        """End everything there, if the worker can be reached. Its commands get their results before that."""
+        """End all commands of the worker, if it can be reached, and wait for their results."""
         if self._gone:
             return
         try:

@@ -1,7 +1,7 @@
-"""A preload of Dask's nannies, with which workers finish their commands when they are asked to end.
+"""A preload for Dask's nannies that lets workers finish their commands before they end.
 
-SIGTERM, and a cluster that scales down, close the nanny: the parent process of a worker, which ends it within ten
-seconds. Before that, Dask waits for the teardown of the nanny's preloads, without a limit of time
+A nanny is the parent process of a worker. SIGTERM, and a cluster that scales down, close the nanny, which ends the
+worker within ten seconds. Before that, Dask waits for the teardown of the nanny's preloads, without a time limit
 (docs/reference/exec-and-tasks.md 1.5).
 """
 
@@ -15,7 +15,7 @@ from prose_kernel.remote.worker_host import drained
 
 
 async def dask_teardown(nanny: Any) -> None:
-    """Wait until the commands on the nanny's worker have ended; Dask calls it."""
+    """Wait until the commands on the nanny's worker have ended. Dask calls this."""
     if nanny.worker_address is None:
         return
     with contextlib.suppress(OSError):  # the worker has ended; this includes Dask's `CommClosedError`

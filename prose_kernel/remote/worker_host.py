@@ -1,10 +1,10 @@
 """The shared state of the actors of one Dask worker: the owner of each run, and whether the worker is being retired.
 
-A run has one owner, the process that runs it. When a resumed run claims a worker, what the former owner runs there is
-ended first; a former owner that comes back is refused.
+A run has one owner, the process that runs it. When a resumed run claims a worker, the commands of the former owner are
+ended first; a former owner that returns is refused.
 
 Dask does not retire a worker that holds an actor: `retire_workers` gives up, and a worker whose lifetime is over closes
-with its commands. So the `WorkerHost` hears when a retirement begins, keeps the worker open until its commands have
+with its commands. So the `WorkerHost` notices the start of a retirement, keeps the worker open until its commands have
 ended, and then completes the retirement.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PLUGIN: Final = "prose_kernel-host"
 _REASON_LATE: Final = 0.3
-"""Seconds in which a closing worker learns that it is being retired; the two come by different connections."""
+"""Seconds to wait for the news that a closing worker is being retired, which may arrive after the order to close."""
 
 
 class Superseded(Exception):
@@ -29,7 +29,7 @@ class Superseded(Exception):
 
 
 class WorkerHost:
-    """A plugin of one Dask worker. All calls in the worker's loop, unless documented otherwise."""
+    """A plugin of one Dask worker. Call all methods in the worker's loop, unless documented otherwise."""
 
     def __init__(self, worker: Any) -> None:
         self.leaving = False
@@ -44,12 +44,12 @@ class WorkerHost:
         self._tenants.add(tenant)
 
     def gone(self, tenant: Work) -> None:
-        """Record that nothing of a driver's work is left. From any thread."""
+        """Record that all commands of a tenant have ended. Callable from any thread."""
         with contextlib.suppress(RuntimeError):  # the worker has ended
             self._loop.call_soon_threadsafe(self._gone, tenant)
 
     async def claim(self, tenant: Work, owner: Owner) -> None:
-        """Make the tenant's driver the owner of a run; return when nothing of its former owners is left here.
+        """Make the tenant's driver the owner of a run, and end all commands of its former owners here.
 
         Raises `Superseded`.
         """
@@ -68,8 +68,8 @@ class WorkerHost:
         change = handlers["worker-status-change"]
 
         def changed(status: str, stimulus_id: str) -> None:
-            # The scheduler takes a retirement back when it knows an actor here. A worker that is closing by then must
-            # not run again: Dask would close it twice, and the second time waits 30 s for its threads.
+            # The scheduler revokes a retirement when it sees an actor here. A worker that is already closing must not
+            # become active again: Dask would close it twice, and the second close waits 30 s for its threads.
             if self._worker.status.name != "closing":
                 change(status=status, stimulus_id=stimulus_id)
             if status == "closing_gracefully" and self._tenants:
@@ -79,7 +79,7 @@ class WorkerHost:
         handlers["worker-status-change"] = changed
 
     async def drain(self) -> None:
-        """Refuse new commands, and return when the last one has ended."""
+        """Refuse new commands, and wait until the last one has ended."""
         if self._tenants:
             self._leave()
             await self._empty.wait()
@@ -107,7 +107,7 @@ class WorkerHost:
             self._complete()
 
     def _complete(self) -> None:
-        """Close the worker when its commands have ended, unless the scheduler still decides about a retirement."""
+        """Close the worker if its commands have ended, unless the scheduler is still deciding about a retirement."""
         if self._empty.is_set() and self._closing is None and self._worker.status.name in ("running", "paused"):
             self._closing = asyncio.ensure_future(self._worker.close_gracefully(restart=None, reason="retired"))
 
@@ -125,7 +125,7 @@ def this_host() -> WorkerHost:
 
 
 async def drained(dask_worker: Any) -> None:
-    """Wait until the commands of a Dask worker have ended; runs on it, and Dask passes it."""
+    """Wait until the commands of a Dask worker have ended. Runs on this worker; Dask passes the argument."""
     host: WorkerHost | None = dask_worker.plugins.get(_PLUGIN)
     if host is not None:
         await host.drain()

@@ -1,1 +1,1 @@
-"""Watching runs from outside: spans for OpenTelemetry, and as a log in JSON lines (docs/how-to/watching.md)."""
+"""Reports runs as spans and metrics, to OpenTelemetry and to a log of JSON lines (docs/how-to/watching.md)."""

@@ -1,4 +1,4 @@
-"""Names from OpenTelemetry's conventions for generative AI (version 1.41), beyond plain names of attributes."""
+"""Values and groups of attributes from OpenTelemetry's conventions for generative AI (version 1.41)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prose_kernel.telemetry.spans import Attribute
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.41.0"
 LONGEST: Final = 32_000
-"""Characters of one attribute that holds content."""
+"""The most characters of an attribute with content."""
 OWN_MODELS: Final = ("model", "agent")
 """The origins of answers by generative AI: a model server, a CLI agent; not a person, a script or a recording."""
 
@@ -32,25 +32,25 @@ _TOOL: Final = re.compile(r"[\w.:/-]{1,100}")
 
 
 def provider_name(provider: str) -> str:
-    """Return `gen_ai.provider.name` for one of our providers; a name that is not in the conventions is unchanged."""
+    """Return `gen_ai.provider.name` for one of our providers; names that the conventions lack stay unchanged."""
     name = provider.partition(":")[0]
     return _PROVIDERS.get(name, name)
 
 
 def tool_name(name: str) -> str:
-    """Return the name of a tool. A model may call a tool that does not exist, by any text: that is content, and not
-    reported."""
+    """Return the name of a tool; `unknown` for the arbitrary text with which a model may call a missing tool, because
+    such text is content."""
     return name if _TOOL.fullmatch(name) else "unknown"
 
 
 def asked_with(sampling: object) -> dict[str, Attribute]:
-    """Return the options of a request to a model, from the details of its answer."""
+    """Return the sampling options of a request to a model, as attributes."""
     options = sampling if isinstance(sampling, Mapping) else {}
     return {f"gen_ai.request.{name}": options[name] for name in _SAMPLING if name in options}
 
 
 def consumed(usage: Usage, *, tokens: bool = True) -> dict[str, Attribute]:
-    """Return the consumption; without `tokens` if child spans have them."""
+    """Return the consumption as attributes, without `tokens` if child spans have them."""
     found: dict[str, Attribute] = {"prose.requests": usage.requests}
     if usage.counted and tokens:
         found |= {"gen_ai.usage.input_tokens": usage.tokens_in, "gen_ai.usage.output_tokens": usage.tokens_out}
@@ -62,7 +62,7 @@ def consumed(usage: Usage, *, tokens: bool = True) -> dict[str, Attribute]:
 
 
 class Whole(str):
-    """JSON, which is cut inside."""
+    """JSON text whose contents are already cut to `LONGEST`; it must not be cut itself."""
 
     __slots__ = ()
 

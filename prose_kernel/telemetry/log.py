@@ -1,9 +1,9 @@
-"""Spans as lines of JSON in a file, for people without a collector.
+"""Writes spans as lines of JSON to a file, for people without a collector.
 
-Two lines for each span, one when it begins and one when it ends; of statements only the last one. Warnings and errors
-have their own line. A run ends with a line of metrics: what was measured of its spans, added up. The file can be read
-only by its owner. Several processes may write to one file: each line is one write at its end. A file of `LARGEST` bytes
-becomes `FILE.1`, in the place of the former one, and a new file begins.
+Each span has a line for its begin and a line for its end; a statement only the latter. Warnings and errors have their
+own lines. A run ends with a line of metrics, the sums of its spans' measures. Only the owner can read the file. Several
+processes may write to one file, because each line is one write at its end. A file that reaches `LARGEST` bytes is
+renamed to `FILE.1`, which replaces the former one, and a new file begins.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LogFile:
             self._measured.clear()
 
     def _metrics(self) -> list[dict[str, Any]]:
-        """Return each measure with its attributes: the number of values, and their sum."""
+        """Return each measure with its attributes, the number of its values, and their sum."""
         return [
             {"name": name, "attributes": dict(attributes), "count": len(values), "sum": round(sum(values), 6)}
             for (name, attributes), values in sorted(self._measured.items(), key=str)
@@ -108,7 +108,7 @@ class LogFile:
             self._warn(f"the log {self._path.name} cannot be written ({reason_of(problem)}); nothing more is logged")
 
     def _current(self, size: int) -> int:
-        """Return the file to write to: another process may have started a new one, or it may have been removed."""
+        """Return the descriptor of the current file; another process may have started a new one, or removed it."""
         if self._file is not None:
             mine = os.fstat(self._file)
             try:

@@ -1,7 +1,7 @@
-"""The measures of each ended span: durations, tokens and cost, with few attributes each.
+"""Derives the measures of an ended span: durations, tokens and cost, with few attributes each.
 
-Names are those of OpenTelemetry's conventions for generative AI where these have one, else begin with `prose.`. The
-recorders of OpenTelemetry and of the log both take them from here.
+Names come from OpenTelemetry's conventions for generative AI; other names begin with `prose.`. The recorders of
+OpenTelemetry and of the log both use this module.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Measure(NamedTuple):
 
 
 def of(span: Span) -> Iterator[Measure]:
-    """Yield the measures of a span that has ended."""
+    """Yield the measures of an ended span."""
     assert span.end is not None
     seconds, found = (span.end - span.begin) / 1e9, span.attributes
     if span.kind in ("request", "tool") or (span.kind == "attempt" and found.get("gen_ai.operation.name") == "chat"):

@@ -1,8 +1,8 @@
-"""Spans for OpenTelemetry: through the tracer provider of the process, or one of our own from the `OTEL_` variables.
+"""Sends spans to OpenTelemetry, through the process's tracer provider, or our own one from the `OTEL_` variables.
 
-Besides `otel_metrics.py` the only module that imports the SDK; it is imported when a run is watched. A provider that
-the user has set is theirs: they flush and close it. One of our own exports in a thread. An unreachable collector causes
-one warning, costs only its spans, and delays the end of a process by at most `PATIENCE`.
+Only this module and `otel_metrics.py` import the SDK; they are imported when a run is watched. Users flush and close a
+provider that they have set. Our own provider exports in a thread. An unreachable collector causes one warning, loses
+only its spans, and delays the end of a process by at most `PATIENCE`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from prose_kernel.telemetry.conventions import SCHEMA
 from prose_kernel.telemetry.spans import Attribute, Note, Span, trace_and_span
 
 PATIENCE: Final = 3.0
-"""Seconds that the last spans have to reach the collector."""
+"""Seconds for the last spans to reach the collector."""
 _QUIET: Final = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal")
 _KINDS: Final = {"attempt": trace.SpanKind.CLIENT, "request": trace.SpanKind.CLIENT}
 
 
 class Tracer:
-    """A recorder. `environment` holds the `OTEL_` variables and the trace context that this process belongs to."""
+    """A recorder. `environment` holds the `OTEL_` variables and the trace context of this process."""
 
     names: ClassVar[bool] = True
 
@@ -42,7 +42,7 @@ class Tracer:
         provider = trace.get_tracer_provider()
         self._own: TracerProvider | None = None
         self._exporter: Patient | None = None
-        if isinstance(provider, trace.ProxyTracerProvider):  # none is set
+        if isinstance(provider, trace.ProxyTracerProvider):  # the user has set none
             with complaints(environment, warn):
                 if (exporter := _exporter(environment)) is not None:
                     self._exporter = Patient(exporter, warn)
@@ -64,7 +64,7 @@ class Tracer:
         made = self._tracer.start_span(_text(span.name), parent_context, kind, attributes, links, start_time=span.begin)
         self._spans[id(span)] = made
         span_context = made.get_span_context()
-        if span_context.is_valid:  # else nothing is recorded (OTEL_SDK_DISABLED)
+        if span_context.is_valid:  # it isn't if recording is off (OTEL_SDK_DISABLED)
             span.trace_id, span.span_id = f"{span_context.trace_id:032x}", f"{span_context.span_id:016x}"
             span.sampled = span_context.trace_flags.sampled
 
@@ -95,13 +95,13 @@ class Tracer:
 
 
 def _text(text: str) -> str:
-    """Return a text without secrets that can be encoded in UTF-8. A file name may contain other bytes, and one such
-    name would lose all spans that are sent with it."""
+    """Return a text without secrets and without characters that UTF-8 cannot encode. A file name may contain such
+    characters; they would lose all spans that are sent together."""
     return hidden_of_process()(text).encode("utf-8", "backslashreplace").decode()
 
 
 def written(attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
-    """Return attributes with text that can be encoded in UTF-8."""
+    """Return attributes with texts in the form of `_text`."""
     return {name: _text(value) if isinstance(value, str) else value for name, value in attributes.items()}
 
 
@@ -114,7 +114,7 @@ def _links(span: Span) -> list[trace.Link]:
 
 
 def _provider(environment: Mapping[str, str], exporter: SpanExporter | None) -> TracerProvider:
-    """Return a provider that the rest of the process doesn't see."""
+    """Return a provider that other code in this process doesn't see."""
     provider = TracerProvider(resource=resource(environment), shutdown_on_exit=False)
     if exporter is not None:
         provider.add_span_processor(BatchSpanProcessor(exporter))
@@ -148,7 +148,7 @@ def destination(environment: Mapping[str, str]) -> str:
 
 
 def _wanted(environment: Mapping[str, str]) -> bool:
-    """Whether the variables want an exporter. Raises `UsageError` for one that there is not."""
+    """Return whether the variables request an exporter. Raises `UsageError` for an unsupported one."""
     wanted = environment.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp"
     if wanted == "none":
         return False
@@ -162,8 +162,8 @@ def _wanted(environment: Mapping[str, str]) -> bool:
 
 @contextlib.contextmanager
 def complaints(environment: Mapping[str, str], warn: Callable[[str], None]) -> Iterator[None]:
-    """The SDK's log entries about its variables are shown in one line each, without the values of headers, which hold
-    keys. Raises `UsageError` if it cannot continue."""
+    """Pass the SDK's log messages about its variables to `warn`, each as one line without the values of headers, which
+    contain keys. Raises `UsageError` if the SDK cannot continue."""
     logger, handler = logging.getLogger("opentelemetry"), _Messages()
     propagated, logger.propagate = logger.propagate, False
     logger.addHandler(handler)
@@ -207,7 +207,7 @@ def _exporter(environment: Mapping[str, str]) -> SpanExporter | None:
 
 
 def quiet(*names: str) -> None:
-    """Drop the records of these loggers; our warning reports the problem once."""
+    """Drop the records of these loggers, because our own warning reports the problem once."""
     for name in names:
         logging.getLogger(name).addFilter(_nothing)
 
@@ -217,7 +217,7 @@ def _nothing(record: logging.LogRecord) -> bool:
 
 
 class Patient(SpanExporter):
-    """Exports through another exporter, and warns once if that fails. Called in the exporting thread."""
+    """Exports through another exporter, in the exporting thread, and warns once if that fails."""
 
     def __init__(self, exporter: SpanExporter, warn: Callable[[str], None]) -> None:
         self._exporter = exporter

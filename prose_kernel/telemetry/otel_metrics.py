@@ -1,6 +1,6 @@
-"""Metrics for OpenTelemetry, next to its spans (`otel.py`): the measures of each ended span.
+"""Sends metrics to OpenTelemetry, in addition to spans (`otel.py`): the measures of each ended span.
 
-They go through the meter provider of the process, or our own, which sends them every minute and at the end.
+They go through the process's meter provider, or our own one, which sends them every minute and at the end.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def _provider(environment: Mapping[str, str]) -> MeterProvider:
 
 
 class SilentMetrics(MetricExporter):
-    """Exports through another exporter. Many collectors take spans and no metrics, so a failure is not an error; an
-    unreachable collector is reported by the tracer."""
+    """Exports through another exporter, and ignores failures, because many collectors accept spans but no metrics. The
+    tracer reports an unreachable collector."""
 
     def __init__(self, exporter: MetricExporter) -> None:
         super().__init__(

@@ -1,6 +1,6 @@
-"""The outline of a run as spans: the run, its cells, and the statements at the top level of each.
+"""Makes the spans of a run's outline: the run, its cells, and their top-level statements.
 
-A statement has no event for its beginning: it begins where the one before ended, which costs a loop nothing.
+A statement has no event for its begin, to keep loops fast: it begins when the statement before it ends.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from prose_kernel.telemetry.conventions import LONGEST, Whole
 from prose_kernel.telemetry.spans import Attribute, Kind, Note, Recorder, Span, Status, trace_and_span
 
 TRACE: Final = "traceparent"
-"""The file in a run's directory that names the last span of this run: a resumed run is linked to it."""
+"""The file in a run's directory with the id of its last run span, to which a resumed run links its span."""
 
 
 class Outline:
-    """`text` is called around each text that runs; `close` ends what is left.
+    """Keeps the spans of the run, its cells and statements. Run each text inside `text`, and `close` it at the end.
 
-    `remote` is the span that this process belongs to, as a `traceparent`; "" where there is none. `run` is the
-    directory of the run, which outlives the process; None where there is none.
+    `remote` is the parent span of this process, as a `traceparent`, or "". `run` is the directory of the run, or None.
+    `content`: put content into attributes.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class Outline:
         self._cell: Span | None = None
         self._statement: Span | None = None
         self._ordinal = 0
-        self._boundary = 0  # when the last statement ended: then the next one began
-        self._heard = 0  # when something of the statement that runs was last heard
+        self._boundary = 0  # when the last statement ended, and so the next one began
+        self._heard = 0  # the time of the running statement's last event
         self._open: dict[object, Span] = {}
         self._attempts: dict[int, int] = {}
         self._asked: dict[str, Span] = {}
 
     @contextlib.contextmanager
     def text(self) -> Iterator[None]:
-        """A context for one text; its cell ends with it."""
+        """Return a context for one text; its cell ends with it."""
         try:
             yield
         except RunError as error:
@@ -72,7 +72,7 @@ class Outline:
         self._end_cell("ok")
 
     def close(self) -> None:
-        """End the remaining spans, and let the recorders write them. Bounded in time; called in a thread."""
+        """End the remaining spans, and close the recorders. Takes a bounded time; called in a thread."""
         self._end_run("ok", None)
         for recorder in self._recorders:
             recorder.close()
@@ -91,7 +91,7 @@ class Outline:
         return span
 
     def _name(self, span: Span) -> None:
-        """Give a span ids, if no tracer has given it any."""
+        """Set a span's ids, unless a tracer has set them."""
         if span.span_id:
             return
         if span.parent is not None:
@@ -137,16 +137,16 @@ class Outline:
         return span
 
     def _keep(self) -> None:
-        """Write the id of the run's span into the run's directory, as soon as that exists: none is made for it."""
+        """Write the id of the run's span into the run's directory once that exists; don't create the directory."""
         if self._kept or self._run is None or self._directory is None or not self._directory.is_dir():
             return
         self._kept = True
-        with contextlib.suppress(OSError):  # then a resumed run is not linked
+        with contextlib.suppress(OSError):  # without the file, a resumed run has no link
             atomic.write_whole(self._directory / TRACE, f"{self._run.traceparent}\n")
 
     @staticmethod
     def _earlier(file: Path) -> str:
-        """Return the span of this run in its former process; "" if there is none."""
+        """Return the `traceparent` of this run's span in its former process, or ""."""
         try:
             found = plain_files.read_text(file, plain_files.SMALL).strip()
         except (OSError, UnicodeDecodeError):
@@ -182,8 +182,8 @@ class Outline:
             self._finish(cell, status, error)
 
     def _at(self, place: ev.Place) -> Span:
-        """Return the span of the running statement of the root. Its statements run one after the other, so one has
-        begun when the last one ended. Programs that it calls count their own statements."""
+        """Return the span of the running statement of the root program. Root statements run one after the other, so
+        each begins when the last one ends. Called programs have their own statement numbers."""
         if self._statement is None or (place.ordinal != self._ordinal and not place.program):
             self._end_statement("ok")
             self._ordinal = place.ordinal
@@ -211,7 +211,7 @@ class Outline:
     def on_statement_done(self, event: ev.StatementDone) -> None:
         if not event.place.program and not event.place.depth:
             span = self._at(event.place)
-            span.attributes.pop("prose.name", None)  # bound inside
+            span.attributes.pop("prose.name", None)  # a binding inside this statement has set it
             self._mark(span, event.place)
             self._heard = self._clock()
             self._end_statement("ok")
@@ -240,10 +240,10 @@ class Outline:
         self._heard = 0
         self._finish(span, status, error, self._boundary)
 
-    # ------------------------------------------------------------ what happens at one moment
+    # ------------------------------------------------------------ notes
 
     def on_failed(self, event: ev.Failed) -> None:
-        """Note an error where it arose: it may still be caught, and then no span has it."""
+        """Note an error where it arises, because it may still be caught; then no span has it."""
         self._note(event.place, "exception", {"exception.type": event.error.code}, event.error.message)
 
     def on_warned(self, event: ev.Warned) -> None:
@@ -257,10 +257,10 @@ class Outline:
         for recorder in self._recorders:
             recorder.noted(span, note)
 
-    # ------------------------------------------------------------ what takes time inside
+    # ------------------------------------------------------------ spans inside statements
 
     def _opened(self, key: object, kind: Kind, name: str, place: ev.Place, parent: Span | None = None) -> Span:
-        """Return a span that has begun but is not reported to the recorders yet: attributes follow."""
+        """Return a new span that is not reported to the recorders yet, so that the caller can add attributes."""
         span = self._begin(kind, name, parent or self._at(place))
         self._mark(span, place)
         self._open[key] = span

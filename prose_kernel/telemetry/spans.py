@@ -1,4 +1,4 @@
-"""Spans: activities of a run that take time. Producers and exporters of spans share only these classes."""
+"""Spans, activities of a run that take time. Producers and exporters of spans share only these classes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def trace_and_span(traceparent: str) -> tuple[str, str] | None:
 
 @dataclass(slots=True)
 class Span:
-    """Something that takes time. `end` is None while it lasts; times are nanoseconds since 1970.
+    """An activity that takes time. Times are nanoseconds since 1970; `end` is None while it lasts.
 
-    The ids are lower-case hexadecimal numbers, as in W3C trace context; `remote` is that of a parent in another
-    process, `link` the `traceparent` of a span that this one continues. `error` is a short name (`E203`), `message`
-    what people read; the latter is "" unless content is wanted.
+    The ids are lower-case hexadecimal numbers, as in W3C trace context; `remote` is the id of a parent in another
+    process, `link` the `traceparent` of a span that this one continues. `error` is a short name (`E203`), `message` the
+    text for people, which is "" unless content is wanted.
     """
 
     kind: Kind
@@ -45,7 +45,7 @@ class Span:
     error: str = ""
     message: str = ""
     reports: bool = False
-    """Whether its requests and tools report themselves (`runtime/tracing.py`); `requests` counts those."""
+    """Whether its requests and tool calls report themselves (`runtime/tracing.py`); `requests` counts the former."""
     requests: int = 0
 
     @property
@@ -55,7 +55,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A momentary event of a span: a warning, an error that may still be caught."""
+    """An event at one moment of a span: a warning, or an error that may still be caught."""
 
     name: str
     at: int
@@ -63,18 +63,17 @@ class Note:
 
 
 class Recorder(Protocol):
-    """The destination of spans. No call raises or waits."""
+    """A destination of spans. Methods never raise, and don't wait (except `close`)."""
 
     names: ClassVar[bool]
-    """Whether it gives spans their ids; the others find them there. Such a recorder comes first."""
+    """Whether it sets the ids of spans, which other recorders use. Such a recorder comes first."""
 
     def begun(self, span: Span) -> None:
-        """Report that a span has begun; its parent has begun before."""
+        """Record that a span has begun; its parent has begun before."""
 
     def noted(self, span: Span, note: Note) -> None: ...
 
     def ended(self, span: Span) -> None: ...
 
     def close(self) -> None:
-        """End the recording: no span follows. Returns within seconds, even if the other side hangs; called in a
-        thread."""
+        """End the recording: no span follows. Called in a thread; takes seconds at most, even if collectors hang."""

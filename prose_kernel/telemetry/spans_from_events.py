@@ -1,8 +1,8 @@
-"""The events of a run as spans, in the words of OpenTelemetry's conventions for generative AI.
+"""Turns the events of a run into spans that follow OpenTelemetry's conventions for generative AI.
 
-One listener turns events into spans and hands them to recorders: a tracer of OpenTelemetry, a log, or both. So both say
-the same. Attributes of this package have the prefix `prose.`. Nothing that a program says or gets is in an attribute,
-unless `content` asks for it: no prompt, answer, command line, question, or message of an error.
+One listener passes the spans to all recorders, a tracer of OpenTelemetry, a log, or both, so that they have the same
+content. Attributes of this package have the prefix `prose.`. No attribute contains a prompt, answer, command line,
+question or error message, unless `content` is set.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from prose_kernel.telemetry.spans import Attribute, Kind, Span, Status
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A running request to a model, or call of a tool (`runtime.tracing.Operation`)."""
+    """A running request to a model, or a running tool call (`runtime.tracing.Operation`)."""
 
     spans: Spans
     span: Span
@@ -62,13 +62,13 @@ class Operation:
 
 
 class Spans(Outline):
-    """The listener of a run's events."""
+    """The listener that turns a run's events into spans."""
 
     def __call__(self, event: ev.Event) -> None:
         self._handlers[type(event)](self, event)
 
     def environment(self, at: str) -> Mapping[str, str]:
-        """Return the trace context for the command with this path."""
+        """Return the variables of the trace context for the command with this path."""
         span = self._open.get(("command", at))
         return {"TRACEPARENT": span.traceparent} if span is not None else {}
 
@@ -156,7 +156,7 @@ class Spans(Outline):
             self._close(("session", event.spawn), status, error)
 
     def _answered(self, attempt: Span, result: SessionResult) -> None:
-        """Name the answering provider, which is known only now. A person or a script is not a chat of generative AI."""
+        """Set the answering provider, which is known only now. An answer by a person or script is not a `chat`."""
         attempt.attributes["prose.replayed"] = result.replayed
         if result.origin:
             attempt.attributes["prose.origin"] = result.origin
@@ -169,7 +169,7 @@ class Spans(Outline):
             attempt.attributes |= asked_with(result.details.get("sampling"))
         else:
             attempt.name = "attempt"
-        if result.usage is not None and not result.replayed:  # tokens are those of its requests, if these report them
+        if result.usage is not None and not result.replayed:  # its requests have the tokens, if they report themselves
             attempt.attributes |= consumed(result.usage, tokens=not attempt.requests)
         answer = result.text if result.text is not None else result.summary
         self._say(attempt, "gen_ai.output.messages", message("assistant", answer))
@@ -194,11 +194,11 @@ class Spans(Outline):
         self._say(span, "prose.reason", event.reason)
         self._close(key, "ok")
 
-    # ------------------------------------------------------------ requests and tools, as they report themselves
+    # ------------------------------------------------------------ requests and tools that report themselves
 
     @contextlib.contextmanager
     def text(self) -> Iterator[None]:
-        """A context for one text; its cell ends with it."""
+        """Return a context for one text, in which requests and tools report themselves; its cell ends with it."""
         with tracing.watched(self), super().text():
             yield
 
@@ -229,7 +229,7 @@ class Spans(Outline):
         return Operation(self, span)
 
     def _judged_by(self, judgement: Span, details: Mapping[str, object]) -> None:
-        """Add the model of a request that no earlier event reported."""
+        """Add a span for the model's request, unless the request has reported itself."""
         if judgement.requests:
             return
         model, replayed = str(details["model"]), bool(details.get("replayed"))
@@ -270,7 +270,8 @@ class Spans(Outline):
 
 
 class TracedCommands:
-    """A `Commands` port that wraps another one. A variable that the program sets itself is not changed."""
+    """A `Commands` port that wraps another one and adds the trace context to commands' environments. It does not change
+    variables that the program sets."""
 
     def __init__(self, commands: Commands, spans: Spans) -> None:
         self._commands = commands
