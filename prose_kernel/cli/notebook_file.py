@@ -16,7 +16,7 @@ from prose_kernel.cli import program_files
 from prose_kernel.cli.execution import Cell, ProgramRun
 from prose_kernel.cli.notebook_cells import NotebookCells, only_in_a_kernel
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook.cell_scan import PROFILE, segments, spoken
+from prose_kernel.notebook.cell_scan import PROFILE, draft_language, segments
 from prose_kernel.notebook.notebook_files import decoded, in_profile_of, language_of
 from prose_kernel.runs import languages
 from prose_kernel.runs.execution import AcceptedValues
@@ -47,7 +47,7 @@ def read_cells(name: str) -> tuple[list[Cell], Language]:
 def check_no_going_back(cells: Iterable[Cell], language: Language) -> None:
     """Raise `UsageError` for a cell with `%back`, unless it may fail, before anything runs."""
     for cell in cells:
-        own, text = spoken(cell.text, language)
+        own, text = draft_language(cell.text, language)
         magics = [one.text.split()[:1] for one in segments(text, own) if one.magic]
         if ["back"] in magics and not cell.may_fail:
             error = only_in_a_kernel()
@@ -129,7 +129,7 @@ class NotebookRun(ProgramRun):
             return
         takes, complete = AcceptedValues(), True
         for cell in request.cells:
-            language, text = spoken(cell.text, self.language)
+            language, text = draft_language(cell.text, self.language)
             pieces = segments(text, language)
             texts = [piece.text for piece in pieces if not piece.magic]
             declared = self._cells.declarations("".join(texts), language)

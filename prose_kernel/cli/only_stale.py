@@ -17,7 +17,7 @@ from prose_kernel.cli.execution import Cell, ProgramRun, Request
 from prose_kernel.cli.notebook_cells import NotebookCells
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
-from prose_kernel.notebook.cell_scan import has_statements, own_language, segments
+from prose_kernel.notebook.cell_scan import cell_language, has_statements, segments
 from prose_kernel.runs.earlier_run import earlier_run
 from prose_kernel.runs.freshness import Freshness, look_at_files
 from prose_kernel.runs.journal import Range
@@ -109,7 +109,7 @@ def _former(journal: JournalRead, cells: Sequence[Cell], language: Language) -> 
 
 
 def _programs(cell: Cell, default: Language) -> Iterator[Program]:
-    language, text = own_language(cell.text, default)
+    language, text = cell_language(cell.text, default)
     for piece in segments(text, language):
         if not piece.magic and has_statements(piece.text):
             yield piece.text.strip(), language.name, language.profile or ""
@@ -169,7 +169,7 @@ class StaleCells(NotebookCells):
         """Return the reason why a cell has to run; None if it is fresh."""
         if not self._former.run:
             return "it is new"
-        if any(piece.magic for piece in segments(*own_language(cell.text, self.language)[::-1])):
+        if any(piece.magic for piece in segments(*cell_language(cell.text, self.language)[::-1])):
             return "it has magics"
         known = self.provenance.cells.get(cell.name)
         if cell.name not in self._former.programs:
@@ -183,7 +183,7 @@ class StaleCells(NotebookCells):
         return "; ".join(map(str, stale.reasons)) if stale is not None else None
 
     def _texts(self, cell: Cell) -> Iterator[tuple[Source, Language]]:
-        language, text = own_language(cell.text, self.language)
+        language, text = cell_language(cell.text, self.language)
         for piece in segments(text, language):
             if not piece.magic and self.workspace.compile(piece.text, cell.name, language).ok:
                 yield Source.of(piece.text, cell.name), language

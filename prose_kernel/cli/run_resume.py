@@ -274,7 +274,7 @@ def _texts(kept: KeptRun, file: Path, name: str, given: RunOptions) -> tuple[lis
 def _notebook(kept: KeptRun, file: Path, name: str, stored: Sequence[tuple[str, str]], given: RunOptions) -> list[Cell]:
     """Return the cells of a notebook. Raises `UsageError` if a cell that has begun was changed or removed."""
     from prose_kernel.cli.notebook_file import read_cells
-    from prose_kernel.notebook.cell_scan import segments, spoken
+    from prose_kernel.notebook.cell_scan import draft_language, segments
 
     if given.stored or given.changed:
         option = "--stored" if given.stored else "--changed"
@@ -283,7 +283,7 @@ def _notebook(kept: KeptRun, file: Path, name: str, stored: Sequence[tuple[str, 
     now = [
         piece.text.strip()
         for cell in cells
-        for language, text in [spoken(cell.text, default)]
+        for language, text in [draft_language(cell.text, default)]
         for piece in segments(text, language)
         if not piece.magic
         and any(line.strip() and not line.lstrip().startswith("#") for line in piece.text.split("\n"))

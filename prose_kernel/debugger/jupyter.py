@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.debugger.adapter import Adapter
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook.cell_scan import has_statements, own_language, segments, spoken
+from prose_kernel.notebook.cell_scan import cell_language, draft_language, has_statements, segments
 from prose_kernel.runtime.values import Value
 from prose_kernel.views.cards import value_display
 from prose_kernel.views.escaping import fenced, inline_code, preview
@@ -72,7 +72,7 @@ class KernelDebugger:
     def attached(self) -> None:
         """Start to pause programs for a client that has attached."""
         cells, debugger = self._kernel.cells, self._adapter.debugger
-        for code in self._kernel.typed:
+        for code in self._kernel.magic_cells:
             self._adapter.texts.runs(code)
         cells.add_hook(debugger)
         cells.debugger = debugger
@@ -86,9 +86,9 @@ class KernelDebugger:
     def _read_cell(self, code: str) -> tuple[Language, Sequence[str]]:
         default = self._kernel.cells.language
         try:
-            language, text = own_language(code, default)
+            language, text = cell_language(code, default)
         except UsageError:
-            language, text = spoken(code, default)
+            language, text = draft_language(code, default)
         found = [piece.text for piece in segments(text, language) if not piece.magic and has_statements(piece.text)]
         return language, found
 

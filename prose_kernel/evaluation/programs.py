@@ -261,7 +261,7 @@ class Preparing:
 def _read_notebook(path: Path, name: str) -> tuple[Sequence[Text], Language]:
     """Return the texts of a notebook, cell by cell, and its language. Magics are left out: the specification replaces
     their settings. Raises `UsageError`."""
-    from prose_kernel.notebook.cell_scan import segments, spoken
+    from prose_kernel.notebook.cell_scan import draft_language, segments
     from prose_kernel.notebook.notebook_files import decoded, in_profile_of, language_of
 
     with usage_errors(f"cannot read {name}"):
@@ -274,7 +274,7 @@ def _read_notebook(path: Path, name: str) -> tuple[Sequence[Text], Language]:
     for number, cell in enumerate(codes, 1):
         source = cell.get("source", "")
         code = "".join(source) if isinstance(source, list) else str(source)
-        language, text = spoken(code, default)
+        language, text = draft_language(code, default)
         if whole is None and text is code:
             continue  # a Python cell
         found += [Text(piece.text, f"cell {number}", language) for piece in segments(text, language) if not piece.magic]

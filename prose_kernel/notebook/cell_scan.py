@@ -16,13 +16,13 @@ from prose_kernel.runs.languages import Language
 # ---------------------------------------------------------------- the language of a cell
 
 
-def own_language(code: str, default: Language) -> tuple[Language, str]:
+def cell_language(code: str, default: Language) -> tuple[Language, str]:
     """Return the language of a cell, and the cell without the `%%` line that names it.
 
     The line is replaced by blanks, so that the line numbers and offsets of the rest do not change. Raises `UsageError`
     if the name is followed by anything but `--profile NAME`.
     """
-    language, text = spoken(code, default)
+    language, text = draft_language(code, default)
     found = _LANGUAGE.match(code)
     if text is code or found is None or not (words := found[2].strip()):
         return language, text
@@ -41,7 +41,7 @@ _LANGUAGE = re.compile(r"(?:[ \t]*\n)*%%[ \t]*(\S*)([^\n]*)")
 """The first line of a cell that is not blank."""
 
 
-def spoken(code: str, default: Language) -> tuple[Language, str]:
+def draft_language(code: str, default: Language) -> tuple[Language, str]:
     """Do the same for a cell that is still being typed: invalid words after the name are ignored."""
     found = _LANGUAGE.match(code)
     language = languages.of_magic(found[1]) if found is not None else None
@@ -113,14 +113,14 @@ def is_no_program(text: str) -> bool:
 
 KEEP = "--keep"
 """The option of `%plan` that may also be on the first line of a cell."""
-_LOOK_AHEAD = frozenset({"prompt", "plan", "graph", "explain"})
+_PREVIEW_MAGICS = frozenset({"prompt", "plan", "graph", "explain"})
 """Magics that, without arguments on the first line, show the program below them instead of running it."""
 
 
-def looks_ahead(pieces: list[Segment]) -> bool:
+def is_preview(pieces: list[Segment]) -> bool:
     """Return whether a cell begins with such a magic, without arguments or before a statement with its body below."""
     word, _, statement = pieces[0].text.partition(" ")
-    if word not in _LOOK_AHEAD:
+    if word not in _PREVIEW_MAGICS:
         return False
     below = next((line for piece in pieces[1:] for line in piece.text.split("\n") if line.strip()), "")
     return statement.strip() in ("", KEEP) or (word not in ("graph", "explain") and below[:1].isspace())

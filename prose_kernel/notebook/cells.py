@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from prose_kernel.errors import CompileError, ResumeMismatch, RunError, UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.background import Background
-from prose_kernel.notebook.cell_scan import Segment, has_statements, looks_ahead, own_language, segments
+from prose_kernel.notebook.cell_scan import Segment, cell_language, has_statements, is_preview, segments
 from prose_kernel.notebook.earlier_tasks import EarlierTasks
 from prose_kernel.notebook.exercise_progress import ExerciseProgress
 from prose_kernel.notebook.forced_interrupt import in_cell
@@ -121,7 +121,7 @@ class Cells:
         self.front_end = front_end or FrontEnd()
         self._panel_removing = PanelRemovingAsker(asker)
         self.asker = cast("Asker", self._panel_removing)
-        self._kernels = language or languages.default()
+        self._kernel_language = language or languages.default()
         self.overrides: dict[str, Any] = {}
         self.show_warnings = True
         self.stepwise = False  # whether cells show the steps of the machine, statement by statement
@@ -150,7 +150,7 @@ class Cells:
     def language(self) -> Language:
         """The language of cells that name none, in the profile that the notebook's metadata names at first use."""
         path = self.notebook_path
-        return in_notebook(self._kernels, Path(self.cwd, path)) if path else self._kernels
+        return in_notebook(self._kernel_language, Path(self.cwd, path)) if path else self._kernel_language
 
     @property
     def settings(self) -> Settings:
@@ -445,7 +445,7 @@ class Cells:
         if self._unrestored is not None and not _WITHOUT_RUN.match(code):
             await self._restored_from(self._unrestored)
         if language is None:
-            language, code = own_language(code, self.language)
+            language, code = cell_language(code, self.language)
         view.language = language
         begins = code.lstrip()
         if begins.startswith("%%"):
@@ -459,7 +459,7 @@ class Cells:
             hint = f'exec "{begins[1:].strip().partition(chr(10))[0]}"'
             raise UsageError("`!` does not run a command here", hint=statement(hint, language))
         pieces = segments(code, language)
-        if pieces[0].magic and looks_ahead(pieces):
+        if pieces[0].magic and is_preview(pieces):
             await self._preview(pieces, output, view)
             return None
         if page := _help_wanted(code):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from prose_kernel.views.run_record import ActivityRecord
 
 _SHOWN: Final = 200
-_HEARD: Final = 100_000
+_MAX_RECORDED: Final = 100_000
 """Characters of a cell's output that a check can see."""
 _NO_PROGRAM: Final = "no program has run yet"
 
@@ -55,13 +55,13 @@ async def _finding(cells: Cells, check: Check, language: Language) -> Finding:
         return Finding(check, False, _NO_PROGRAM)
     if feature == "output":
         text = cells.exercises.printed.strip()
-        return Finding(check, _fits(check, text), f"it printed {_quoted(text)}" if text else "it printed nothing")
+        return Finding(check, _matches(check, text), f"it printed {_quoted(text)}" if text else "it printed nothing")
     if feature == "step":
         return _step(cells, check)
-    return _happened(cells.record.cells[-1].activities, check)
+    return _activity_finding(cells.record.cells[-1].activities, check)
 
 
-class Printing(PassedOn):
+class OutputRecorder(PassedOn):
     """An `Output` that records the output and results of programs for checks, and passes everything on."""
 
     def __init__(self, output: Output) -> None:
@@ -73,18 +73,18 @@ class Printing(PassedOn):
     def text(self) -> str:
         return "".join(self._parts)
 
-    def _hear(self, text: str) -> None:
-        if self._size < _HEARD:
+    def _record(self, text: str) -> None:
+        if self._size < _MAX_RECORDED:
             self._parts.append(text)
             self._size += len(text)
 
     def stream(self, name: Stream, text: str) -> None:
         if name == "stdout":
-            self._hear(text)
+            self._record(text)
         self._output.stream(name, text)
 
     def result(self, display: Display) -> None:
-        self._hear(display.data.get("text/plain", ""))
+        self._record(display.data.get("text/plain", ""))
         self._output.result(display)
 
 
@@ -108,7 +108,7 @@ async def _value(cells: Cells, check: Check, language: Language) -> Finding:
     if check.is_ is msgspec.UNSET and check.contains is None and check.matches is None:
         return Finding(check, value is True, f"it is {_quoted(language.text_of(value))}")
     text = language.text_of(value)
-    passed = _same(value, check.is_) if check.is_ is not msgspec.UNSET else _fits(check, text)
+    passed = _same(value, check.is_) if check.is_ is not msgspec.UNSET else _matches(check, text)
     return Finding(check, passed, f"it is {language.kind_of(value)}: {_quoted(text)}")
 
 
@@ -125,7 +125,7 @@ def _same(value: Any, expected: Any) -> bool:
     return bool(value == expected)
 
 
-def _fits(check: Check, text: str) -> bool:
+def _matches(check: Check, text: str) -> bool:
     if check.matches is not None:
         return re.search(check.matches, text) is not None
     if check.contains is not None:
@@ -140,7 +140,7 @@ def _quoted(text: str) -> str:
 # ---------------------------------------------------------------- activities
 
 
-def _happened(activities: list[ActivityRecord], check: Check) -> Finding:
+def _activity_finding(activities: list[ActivityRecord], check: Check) -> Finding:
     feature = check.feature
     if feature == "parallel":
         branches: dict[int, set[int]] = {}

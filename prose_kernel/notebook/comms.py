@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("comm_open", "comm_msg", "comm_close")
 """Message types of comms. They have no replies."""
-OPEN: Final = 64
+MAX_OPEN: Final = 64
 """The most channels open at the same time; the oldest are closed first. Reloaded pages leave some open."""
 
 
@@ -61,7 +61,7 @@ class Comms:
         if target is None:
             comm.close()
             return
-        while len(self.comms) >= OPEN:
+        while len(self.comms) >= MAX_OPEN:
             self._end(next(iter(self.comms.values())))
         self.comms[comm_id] = comm
         target.opened(comm)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from prose_kernel.errors import UsageError
 from prose_kernel.language.incomplete_text import inside
 from prose_kernel.language.words import Offer
-from prose_kernel.notebook.cell_scan import segments, spoken
+from prose_kernel.notebook.cell_scan import draft_language, segments
 from prose_kernel.notebook.magics.registry import all_magics, cell_magics
 from prose_kernel.runs import reference_pages
 from prose_kernel.runs.languages import Language
@@ -45,7 +45,7 @@ def complete(cells: Cells, code: str, cursor: int) -> Completions:
     cursor = max(0, min(cursor, len(code)))
     if code.startswith("%%") and "\n" not in code[:cursor]:
         return _magic(cells, code[:cursor], cursor, cells.language)
-    language, code = spoken(code, cells.language)
+    language, code = draft_language(code, cells.language)
     where, start = inside(code, cursor, language.delimiters)
     line = code[code.rfind("\n", 0, cursor) + 1 : cursor]
     if where == "comment":
@@ -214,7 +214,7 @@ def completeness_of(code: str, language: Language) -> tuple[str, str]:
     `language` is the language of cells that name none. A cell that begins with `%%` may have several statements: it is
     complete after a blank line.
     """
-    language, text = spoken(code, language)
+    language, text = draft_language(code, language)
     if code.startswith("%%"):
         *body, last = code.split("\n")[1:] or [""]
         if last.strip() or not any(line.strip() for line in body):

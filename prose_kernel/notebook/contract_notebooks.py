@@ -26,7 +26,7 @@ from prose_kernel.language.contracts.layout import blocks
 from prose_kernel.language.contracts.reader import read
 from prose_kernel.language.contracts.tree import NOTEBOOK, Node
 from prose_kernel.language.source import Source
-from prose_kernel.notebook.cell_scan import has_statements, is_no_program, looks_ahead, segments, spoken
+from prose_kernel.notebook.cell_scan import draft_language, has_statements, is_no_program, is_preview, segments
 from prose_kernel.notebook.exporting import Piece, notebook_data
 from prose_kernel.notebook.notebook_files import decoded
 from prose_kernel.runs import languages
@@ -37,7 +37,7 @@ _PROFILE: Final = "prosescript"
 _WORD: Final = "prose"
 _BOM: Final = "\ufeff"
 _BLANK_LINES: Final = re.compile(r"(?:[ \t]*\n)+")
-_SIGNS: Final = re.compile(r"`{3,}|~{3,}")
+_FENCE_SIGNS: Final = re.compile(r"`{3,}|~{3,}")
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 
 
@@ -72,8 +72,8 @@ def as_file(notebook: Mapping[str, Any]) -> str:
     Raises `UsageError` for a cell with attachments, which a text file cannot hold.
     """
     contract = _contract(notebook.get("metadata", {})) or {}
-    cells = [cell for cell in notebook["cells"] if _text(cell).strip() or _own(cell)]
-    parts = [_written(cell, last=cell is cells[-1]) for cell in cells]
+    cells = [cell for cell in notebook["cells"] if _text(cell).strip() or _prose_metadata(cell)]
+    parts = [_file_part(cell, last=cell is cells[-1]) for cell in cells]
     parts = [part if part.endswith("\n") else f"{part}\n" for part in parts[:-1]] + parts[-1:]
     text = "".join(parts)
     if contract.get("crlf") is True:
@@ -143,18 +143,18 @@ def _text(cell: Mapping[str, Any]) -> str:
     return source if isinstance(source, str) else "".join(source)
 
 
-def _own(cell: Mapping[str, Any]) -> dict[str, str]:
+def _prose_metadata(cell: Mapping[str, Any]) -> dict[str, str]:
     """Return the entries under `prose` in a cell's metadata that are texts."""
     own = cell.get("metadata", {}).get("prose")
     return {key: value for key, value in own.items() if isinstance(value, str)} if isinstance(own, Mapping) else {}
 
 
-def _written(cell: Mapping[str, Any], *, last: bool) -> str:
+def _file_part(cell: Mapping[str, Any], *, last: bool) -> str:
     if cell.get("attachments"):
         raise UsageError("a contract file cannot hold an attached image", hint="save the image as a file, and link it")
     found = cell.get("cell_type")
     kind: Kind = "code" if found == "code" else "raw" if found == "raw" else "markdown"
-    text, own = _text(cell), _own(cell)
+    text, own = _text(cell), _prose_metadata(cell)
     if (exact := own.get("exact")) is not None and _read(kind, exact)[0] == text:
         return exact
     return _render(kind, text, own, last=last)
@@ -176,11 +176,11 @@ def _script(text: str) -> str | None:
     """Return the script of a code cell, with magics as comments; None if the cell has no script."""
     if not text.strip() or ("%" not in text and text.strip()[0] not in "!?" and not text.rstrip().endswith("?")):
         return text
-    language, program = spoken(text, languages.default())
+    language, program = draft_language(text, languages.default())
     pieces = segments(program, language)
     if language is not languages.default() and language.profile != _PROFILE:
         return None
-    if is_no_program(program) or not pieces or (pieces[0].magic and looks_ahead(pieces)):
+    if is_no_program(program) or not pieces or (pieces[0].magic and is_preview(pieces)):
         return None
     lines = text.split("\n")
     magics = {piece.line for piece in pieces if piece.magic} | ({1} if program is not text else set())
@@ -196,10 +196,10 @@ def _opener(script: str | None) -> str:
 def _fence(lines: Iterable[str], own: Mapping[str, str], usual: str) -> tuple[str, str]:
     """Return the lines around a script: the original ones, or longer ones if a line of the script would close them."""
     opener = own.get("open", usual)
-    found = _SIGNS.search(opener)
+    found = _FENCE_SIGNS.search(opener)
     if found is None or (opener[found.end() :].split() or [""])[0] != usual[3:]:
         opener, own = usual, {}
-        found = _SIGNS.match(opener)
+        found = _FENCE_SIGNS.match(opener)
     signs = found[0] if found is not None else "```"
     inside = [line.strip() for line in lines]
     longest = max((len(line) for line in inside if line.startswith(signs) and not line.strip(signs[0])), default=0)
@@ -211,7 +211,7 @@ def _fence(lines: Iterable[str], own: Mapping[str, str], usual: str) -> tuple[st
 
 def _closer(opener: str) -> str:
     """Return the usual closing line of a fence that begins with the line `opener`."""
-    found = _SIGNS.search(opener)
+    found = _FENCE_SIGNS.search(opener)
     return opener[: found.end()] if found is not None else "```"
 
 
@@ -231,12 +231,12 @@ def declarations(notebook: Path, text: str, bound: Collection[str], supplied: Co
     lines: dict[str, str] = {}
     for node in _nodes(notebook):
         for one in contract_of(node).inputs:
-            if one.name not in bound and _reads(text, one.name):
+            if one.name not in bound and _uses_name(text, one.name):
                 is_given = one.name in supplied or not one.optional
                 default = f"const {one.name} = {_literal(one.default, one.name)}\n"
-                lines.setdefault(one.name, _asked(node, one.name) if is_given else default)
+                lines.setdefault(one.name, _input_statement(node, one.name) if is_given else default)
         for name in truth_names(node) if node.kind == "responsibility" else ():
-            if name not in bound and _reads(text, name):
+            if name not in bound and _uses_name(text, name):
                 lines.setdefault(name, f"let {name} = null\n")
     return "".join(lines.values())
 
@@ -259,12 +259,12 @@ def _of_notebook(name: str, content: bytes) -> str:
     return as_file(data) if is_contract_notebook(data.get("metadata", {})) else ""
 
 
-def _reads(text: str, name: str) -> bool:
+def _uses_name(text: str, name: str) -> bool:
     """Return whether a text uses a name that it doesn't declare itself."""
     own = re.search(rf"^[ \t]*(?:let|const|input)[ \t]+{re.escape(name)}\b", text, re.MULTILINE)
     return own is None and re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text) is not None
 
 
-def _asked(node: Node, name: str) -> str:
+def _input_statement(node: Node, name: str) -> str:
     item = node.item(name, TAKES)
     return f"input {name}: {_literal((item.words if item is not None else '') or name, name)}\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from prose_kernel.notebook.checking import Printing
+    from prose_kernel.notebook.checking import OutputRecorder
     from prose_kernel.views.display import Output
 
 
@@ -14,8 +14,8 @@ class ExerciseProgress:
     """The answers to exercises so far. An exercise is named `NOTEBOOK/NAME`."""
 
     def __init__(self) -> None:
-        self._cell: Printing | None = None
-        self._program: Printing | None = None
+        self._cell: OutputRecorder | None = None
+        self._program: OutputRecorder | None = None
         self._failed: dict[str, int] = {}
         self._solved: set[str] = set()
 
@@ -23,9 +23,9 @@ class ExerciseProgress:
         """Return an output for a cell; it records what programs print if this directory has exercises."""
         if not (cwd / "checks").is_dir():
             return output
-        from prose_kernel.notebook.checking import Printing
+        from prose_kernel.notebook.checking import OutputRecorder
 
-        self._cell = Printing(output)
+        self._cell = OutputRecorder(output)
         return self._cell
 
     def program_begins(self) -> None:

@@ -19,7 +19,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.language.fixes import replaced
 from prose_kernel.language.incomplete_text import literals
 from prose_kernel.language.source import Source
-from prose_kernel.notebook.cell_scan import has_statements, is_no_program, looks_ahead, own_language, segments
+from prose_kernel.notebook.cell_scan import cell_language, has_statements, is_no_program, is_preview, segments
 from prose_kernel.notebook.notebook_files import language_info
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
@@ -31,7 +31,7 @@ ROUNDS = 8
 """How often a joined text is changed and compiled again; each round fixes all findings of the previous one."""
 
 _OPTIONS = {"input": "--input", "provider": "--provider", "judge": "--judge", "trust": "--trust", "remote": "--remote"}
-_LOOKS = frozenset(
+_DISPLAY_ONLY = frozenset(
     (
         *("bindings", "binding", "agents", "blocks", "state", "help", "explain", "boundaries", "history", "usage"),
         *("prompt", "plan", "graph", "timeline", "profile", "tasks", "warnings", "clear", "export", "report", "show"),
@@ -116,7 +116,7 @@ class _Program:
         used: dict[str, tuple[Language, list[str]]] = {}
         for part in parts:
             if not part.words and not part.left_out:
-                language, text = own_language(part.text, self.default)
+                language, text = cell_language(part.text, self.default)
                 if any(not piece.magic and has_statements(piece.text) for piece in segments(text, language)):
                     used.setdefault(language.name, (language, []))[1].append(part.name)
         if len(used) > 1:
@@ -143,13 +143,13 @@ class _Program:
         if part.left_out:
             self.remarks.append(f"{part.name} is left out: {part.left_out}")
             return comment(f"{part.name} is left out: {part.left_out}\n{part.text.strip()}")
-        _, text = own_language(part.text, self.default)
+        _, text = cell_language(part.text, self.default)
         if is_no_program(text):
             if text.lstrip().startswith("%%"):
                 self.remarks.append(f"{part.name} is left out: {text.split()[0]} isn't a statement")
             return comment(part.text.strip())
         pieces = segments(text, language)
-        if pieces and pieces[0].magic and looks_ahead(pieces):
+        if pieces and pieces[0].magic and is_preview(pieces):
             return comment(part.text.strip())
         return "\n".join(
             self._magic(piece.text, part.name, language) if piece.magic else piece.text.strip("\n") for piece in pieces
@@ -177,7 +177,7 @@ class _Program:
             self.options += _option(word, rest)
         elif word in ("restore", "back"):
             raise UsageError(f"{name}: %{word} brings back another state of the run, which a program cannot")
-        elif word not in _LOOKS and word not in _SETTINGS:
+        elif word not in _DISPLAY_ONLY and word not in _SETTINGS:
             self.remarks.append(f"{name}: %{line} is left out")
         return shown
 

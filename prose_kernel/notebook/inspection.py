@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prose_kernel.errors import UsageError
 from prose_kernel.language.incomplete_text import inside
 from prose_kernel.language.typed_answers import words_of
-from prose_kernel.notebook.cell_scan import spoken
+from prose_kernel.notebook.cell_scan import draft_language
 from prose_kernel.notebook.magics import tables
 from prose_kernel.notebook.magics.registry import all_magics, cell_magics
 from prose_kernel.runs.languages import Language
@@ -30,7 +30,7 @@ def inspect(cells: Cells, code: str, cursor: int, detail: int = 0) -> doc.Block 
     word, start = word_at(code, cursor)
     if not word:
         return None
-    language, code = spoken(code, cells.language)
+    language, code = draft_language(code, cells.language)
     if called := _called(cells, code, cursor, language):
         return doc.Listing(called)
     where, _ = inside(code, start, language.delimiters)

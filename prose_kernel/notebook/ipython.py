@@ -33,7 +33,7 @@ from prose_kernel.notebook.cells import Cells, FrontEnd
 from prose_kernel.notebook.lab_extension import TARGET, Panel
 from prose_kernel.notebook.magics.registry import all_magics, words_of
 from prose_kernel.notebook.messages import replaces_displays
-from prose_kernel.notebook.stdin import AGAIN, StdinChannel
+from prose_kernel.notebook.stdin import QUESTION_REQUEST, StdinChannel
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.loop_thread import LoopThread
@@ -142,13 +142,13 @@ class ProseCellError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         lines = self.problem.lines("%prose explain")
-        return [_in_python(line) if self.of_line and line.startswith(_HINT) else line for line in lines]
+        return [_as_python_magics(line) if self.of_line and line.startswith(_HINT) else line for line in lines]
 
 
 _HINT = "\x1b[2mhint: "
 
 
-def _in_python(hint: str) -> str:
+def _as_python_magics(hint: str) -> str:
     """Return a hint with line magics as they are typed in Python: `%prose bindings` instead of `%bindings`."""
     return re.sub(rf"(?<![%\w])%(?=(?:{'|'.join(all_magics())})\b)", MAGIC, hint)
 
@@ -311,7 +311,7 @@ def arguments(line: str, magic: str = "prose") -> Arguments:
 
 
 @dataclass
-class Front(FrontEnd):
+class PythonFrontEnd(FrontEnd):
     """The front end of `%%prose` in one IPython shell."""
 
     shell: Any
@@ -325,7 +325,7 @@ class Front(FrontEnd):
         self._terminal = TerminalAsker() if kernel is None else None
         self._channel = None if kernel is None else StdinChannel(kernel, lambda: self._request, self._show, MAGIC)
         if kernel is not None and self._channel is not None:
-            kernel.control_handlers[AGAIN] = self._channel.asked_again
+            kernel.control_handlers[QUESTION_REQUEST] = self._channel.answer_question_request
         asker: Asker | None = self._channel or self._terminal
         assert asker is not None
         self.cells = Cells(Path.cwd(), asker, front_end=self)
@@ -333,7 +333,7 @@ class Front(FrontEnd):
         self.panel: Panel | None = None
         if kernel is not None:
             self.panel = Panel(self.cells, self._later)
-            _offer(self.panel)
+            _register_comm_target(self.panel)
             self.shell.events.register("post_run_cell", self._cell_ended)
 
     def _later(self, seconds: float, work: Callable[[], None]) -> None:
@@ -356,15 +356,15 @@ class Front(FrontEnd):
                 language = languages.in_profile(language, cast("Profile", given.profile))
             elif language.name == self.cells.language.name:
                 language = self.cells.language
-            values = {name: self._python(name, by) for name in given.ins}
+            values = {name: self._python_value(name, by) for name in given.ins}
         except (UsageError, ValueError) as problem:
             raise as_exception(simple("UsageError", str(problem), getattr(problem, "hint", None))) from None
-        taken, digests = (*given.outs, *given.frames), _given(language, values)
+        taken, digests = (*given.outs, *given.frames), _digests(language, values)
         # the blank line stands for the line of the magic, so that line numbers are right
         opening = replace(self._opening(), code=f"\n{code}", language=language, given=digests, taken=taken)
         self._framed[opening.key] = given.frames
         result = self._run(language, opening, values, whole_cell=True)
-        self._bring_out(given, by)
+        self._pass_out(given, by)
         return result
 
     def line(self, language: Language, line: str) -> CellResult | None:
@@ -394,17 +394,17 @@ class Front(FrontEnd):
         """Run `prose[name] = value`. Raises `TypeError` if the name or the value cannot be bound."""
         if not isinstance(name, str) or not name.isidentifier():
             raise TypeError(f"{name!r} cannot be the name of a binding")
-        from prose_kernel.notebook.python_values import without_frames
+        from prose_kernel.notebook.python_values import plain_value
 
         try:
-            plain = without_frames(value, f"prose {name}")
+            plain = plain_value(value, f"prose {name}")
             self._wait(self._give(self._opening(python=True), {name: plain}, "prose"))
         except UsageError as problem:
             raise TypeError(f"{problem}; {problem.hint}" if problem.hint else str(problem)) from None
 
-    def _python(self, name: str, by: str) -> object:
+    def _python_value(self, name: str, by: str) -> object:
         """Return the value of a Python variable as it is passed to a cell. Raises `UsageError`."""
-        from prose_kernel.notebook.python_values import without_frames
+        from prose_kernel.notebook.python_values import plain_value
 
         try:
             value = self.shell.user_ns[name]
@@ -412,9 +412,9 @@ class Front(FrontEnd):
             known = [one for one in self.shell.user_ns if not one.startswith("_")]
             missing = f"{by} --in {name}: there is no Python variable of that name"
             raise UsageError(missing, hint=nearest_hint(name, known, "an earlier cell has to set it")) from None
-        return without_frames(value, f"{by} --in {name}")
+        return plain_value(value, f"{by} --in {name}")
 
-    def _bring_out(self, given: Arguments, by: str) -> None:
+    def _pass_out(self, given: Arguments, by: str) -> None:
         for option, names in (("--out", given.outs), ("--frame", given.frames)):
             for name in names:
                 if name not in self.bindings:
@@ -452,11 +452,11 @@ class Front(FrontEnd):
         self, opening: Opening, values: Mapping[str, object], by: str, language: Language | None = None
     ) -> None:
         """Bind Python values, and record the cell `opening` as their origin. Raises `UsageError`."""
-        from prose_kernel.notebook.python_values import give
+        from prose_kernel.notebook.python_values import bind_values
 
         self.cells.provenance.begin(opening)
         try:
-            await give(self.cells, values, by, language)
+            await bind_values(self.cells, values, by, language)
         finally:
             self.cells.provenance.end(failed=False)
 
@@ -465,20 +465,20 @@ class Front(FrontEnd):
         if opening.language is None or name not in self.shell.user_ns:
             return False
         try:
-            value = self._python(name, "")
+            value = self._python_value(name, "")
         except UsageError:
             return False
-        return _given(opening.language, {name: value})[name] == opening.given[name]
+        return _digests(opening.language, {name: value})[name] == opening.given[name]
 
     @asynccontextmanager
     async def rerunning(self, opening: Opening) -> AsyncIterator[None]:
-        from prose_kernel.notebook.python_values import give
+        from prose_kernel.notebook.python_values import bind_values
 
         if opening.given and opening.language is not None:
             by = f"%%{opening.language.magic} --in"
-            values = {name: self._python(name, by.removesuffix(" --in")) for name in opening.given}
-            self.cells.provenance.begin(replace(opening, given=_given(opening.language, values)))
-            await give(self.cells, values, by, opening.language)
+            values = {name: self._python_value(name, by.removesuffix(" --in")) for name in opening.given}
+            self.cells.provenance.begin(replace(opening, given=_digests(opening.language, values)))
+            await bind_values(self.cells, values, by, opening.language)
         yield
         frames = self._framed.get(opening.key, ())
         for name in opening.taken:
@@ -492,7 +492,7 @@ class Front(FrontEnd):
         self, language: Language, opening: Opening, values: Mapping[str, object], *, whole_cell: bool = False
     ) -> CellResult | None:
         output = self._output = ShellOutput(self.shell, whole_cell)
-        live = self._begin()
+        live = self._prepare()
         if self.panel is not None:
             self.panel.begun()
         try:
@@ -514,7 +514,7 @@ class Front(FrontEnd):
                 return simple("UsageError", str(problem), problem.hint)
         return await self.cells.run(opening.code, output, live=live, language=language, opening=opening)
 
-    def _begin(self) -> bool:
+    def _prepare(self) -> bool:
         """Prepare for questions of a cell. Return whether a person is watching it where displays can be replaced."""
         if self._channel is None:
             return False
@@ -539,14 +539,14 @@ class Front(FrontEnd):
                 self.shell.events.unregister("post_run_cell", self._cell_ended)
             self.panel = None
         if self._channel is not None:
-            self.shell.kernel.control_handlers.pop(AGAIN, None)
+            self.shell.kernel.control_handlers.pop(QUESTION_REQUEST, None)
         if self.cells.started_workspace is not None:
             with suppress(Exception):
                 self.thread.submit(self.cells.close()).result(timeout=10)
         self.thread.close()
 
 
-def _offer(panel: Panel) -> None:
+def _register_comm_target(panel: Panel) -> None:
     """Let front ends open channels to the panel."""
     import comm
 
@@ -558,7 +558,7 @@ def _offer(panel: Panel) -> None:
     comm.get_comm_manager().register_target(TARGET, opened)
 
 
-def _given(language: Language, values: Mapping[str, object]) -> dict[str, str]:
+def _digests(language: Language, values: Mapping[str, object]) -> dict[str, str]:
     """Return digests of Python values as they are passed to a cell; "" for a value that cannot be passed."""
     found = {}
     for name, value in values.items():
@@ -569,7 +569,7 @@ def _given(language: Language, values: Mapping[str, object]) -> dict[str, str]:
     return found
 
 
-_fronts: dict[int, Front] = {}
+_fronts: dict[int, PythonFrontEnd] = {}
 _register_atexit: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
 """Its callbacks run while threads can still be started, which ending a run needs."""
 
@@ -587,7 +587,7 @@ def load(shell: Any) -> None:
         import concurrent.futures.thread  # noqa: F401 - its callback, registered before ours, runs after it
 
         _register_atexit(_close_all)
-    front = _fronts[id(shell)] = Front(shell)
+    front = _fronts[id(shell)] = PythonFrontEnd(shell)
     from IPython.core.magic import no_var_expand
 
     for language in languages.LANGUAGES.values():

@@ -31,7 +31,7 @@ from prose_kernel.notebook.lab_extension import TARGET, Panel
 from prose_kernel.notebook.messages import CellOutput, Guarded, Message, SilentOutput, error_content
 from prose_kernel.notebook.notebook_files import language_info
 from prose_kernel.notebook.outputs_so_far import REQUEST, OutputsSoFar
-from prose_kernel.notebook.stdin import AGAIN, StdinChannel
+from prose_kernel.notebook.stdin import QUESTION_REQUEST, StdinChannel
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.provenance import Cell, Opening
@@ -59,9 +59,9 @@ CONCURRENT = frozenset(
 _ESCALATE_SECONDS = 0.2
 """How long an interrupt waits for the loop before it stops code that never yields to the loop."""
 _SHUTDOWN_SECONDS = 5.0
-_TYPED = 1_000
+_MAX_MAGIC_CELLS = 1_000
 """The most cells with magics that are kept for the debugger."""
-_ONE_CLOCK = timedelta(seconds=10)
+_CLOCK_TOLERANCE = timedelta(seconds=10)
 """Two dates further apart than this are from different clocks, or the clock was set in between."""
 
 
@@ -94,8 +94,8 @@ class ProseKernel(Kernel):
         there = {kind: handler for kind, handler in self.control_handlers.items() if kind != "execute_request"}
         self.asker = StdinChannel(self, lambda: self._request, self._show_to_person)
         self.outputs = OutputsSoFar()
-        self.asker.heard = self._log_answer
-        more = {AGAIN: self.asker.asked_again, REQUEST: self._outputs_request}
+        self.asker.on_answer = self._log_answer
+        more = {QUESTION_REQUEST: self.asker.answer_question_request, REQUEST: self._outputs_request}
         self.control_handlers = Guarded(self, there | more)
         self._request: tuple[Any, Message] = ([], {})
         self._output: CellOutput | None = None
@@ -103,11 +103,11 @@ class ProseKernel(Kernel):
         self._waiting: list[object] = []
         self._queued: set[object] = set()
         self._aborted: set[object] = set()
-        self._taking_turns = threading.Lock()
-        self._early: Message | None = None
+        self._cell_lock = threading.Lock()
+        self._early_interrupt: Message | None = None
         self._forced = False
         self._delivered = threading.Event()
-        self.typed: dict[str, None] = {}
+        self.magic_cells: dict[str, None] = {}
         """The texts of the last cells with magics, in which the debugger finds the places of programs."""
         self._debugger: KernelDebugger | None = None
         self.cells = Cells(Path.cwd(), self.asker, language, _Notebook(self))
@@ -261,25 +261,25 @@ class ProseKernel(Kernel):
         self._output = output
         live = allow_stdin and not silent and output.in_place
         if "%" in code:
-            self.typed[code] = None
-            if len(self.typed) > _TYPED:
-                del self.typed[next(iter(self.typed))]
+            self.magic_cells[code] = None
+            if len(self.magic_cells) > _MAX_MAGIC_CELLS:
+                del self.magic_cells[next(iter(self.magic_cells))]
         if self._debugger is not None:
             self._debugger.begins(code)
-        with self._taking_turns:
-            early, self._early = self._early, None
+        with self._cell_lock:
+            early, self._early_interrupt = self._early_interrupt, None
             number = None if silent else self.execution_count
             metadata = parent.get("metadata", {})
             opening = Opening.of(code, cell_id if isinstance(cell_id, str) else None, number, metadata)
             self._cell = asyncio.ensure_future(self.cells.run(code, output, live=live, opening=opening))
-        if early is not None and _order(parent["header"], early) < 0:
+        if early is not None and _compare_dates(parent["header"], early) < 0:
             self._interrupt()  # it was meant for this cell, and overtook it on its own channel
         self.panel.begun()
         try:
             problem = await self._cell
         finally:
             self._loop.call_soon(self.panel.ended)
-            with self._taking_turns:
+            with self._cell_lock:
                 self._cell = self._output = None
             self.asker.available = False
             if log is not None:
@@ -339,11 +339,11 @@ class ProseKernel(Kernel):
         the running cell, it was meant for an earlier cell and is ignored; if no cell runs yet, the next cell compares.
         """
         header = parent["header"]
-        with self._taking_turns:
+        with self._cell_lock:
             running = None if self._cell is None else self._request[1].get("header", {})
             if running is None:
-                self._early = header
-        if running is not None and _order(header, running) >= 0:
+                self._early_interrupt = header
+        if running is not None and _compare_dates(header, running) >= 0:
             self._interrupt()
         self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
 
@@ -353,7 +353,7 @@ class ProseKernel(Kernel):
         error of the interrupt after the next cell."""
         super()._publish_status(status, channel, parent)
         if channel == "control" and status == "idle":
-            with self._taking_turns:  # the idle of the cell itself comes after this
+            with self._cell_lock:  # the idle of the cell itself comes after this
                 if self._cell is not None:
                     super()._publish_status("busy", "shell", self._request[1])
 
@@ -503,12 +503,12 @@ def _current_task(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any] | None:
         return None
 
 
-def _order(one: Message, other: Message) -> int:
+def _compare_dates(one: Message, other: Message) -> int:
     """Compare when two headers were sent, by the clock of their session: -1, 1, or 0 if that is unknown."""
     first, second = one.get("date"), other.get("date")
     if one.get("session") != other.get("session") or not isinstance(first, datetime):
         return 0
-    if not isinstance(second, datetime) or abs(first - second) > _ONE_CLOCK:
+    if not isinstance(second, datetime) or abs(first - second) > _CLOCK_TOLERANCE:
         return 0
     return (first > second) - (first < second)
 

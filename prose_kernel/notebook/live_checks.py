@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Final
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
-from prose_kernel.notebook.cell_scan import has_statements, segments, spoken
+from prose_kernel.notebook.cell_scan import draft_language, has_statements, segments
 
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic
     from prose_kernel.notebook.cells import Cells
     from prose_kernel.runs.languages import Compiled, Language
 
-LONGEST: Final = 100_000
+MAX_CHARACTERS: Final = 100_000
 """The most characters of a cell that is checked, and of the text above it that is searched for names."""
-MOST: Final = 100
+MAX_FINDINGS: Final = 100
 """The most findings that are shown for a cell."""
-_NEEDS_A_NAME: Final = frozenset(
+_UNDEFINED_NAME: Final = frozenset(
     {
         *("E007", "E017", "E018", "E025", "E053", "E108", "E131", "E132", "E135", "E140", "E162", "E170"),
         *("W007", "W108", "W119", "W135", "V040", "V051", "V701", "V707"),
@@ -36,9 +36,9 @@ _WORD: Final = re.compile(r"[A-Za-z_][\w-]*")
 def findings(cells: Cells, code: str, above: Iterable[str]) -> list[dict[str, object]]:
     """Return the findings in a cell; `above` holds the texts of the cells above it. Positions count UTF-16 units, as
     editors do. Section 6 of docs/reference/jupyter.md."""
-    if len(code) > LONGEST:
+    if len(code) > MAX_CHARACTERS:
         return []
-    language, text = spoken(code, cells.language)
+    language, text = draft_language(code, cells.language)
     text = _program(text, language)
     if not has_statements(text):
         return []
@@ -47,10 +47,10 @@ def findings(cells: Cells, code: str, above: Iterable[str]) -> list[dict[str, ob
     except UsageError:  # a setting is invalid, which the cell reports when it runs
         return []
     shown = [one for one in compiled.diagnostics if not one.file and (one.severity == "error" or cells.show_warnings)]
-    if any(one.code in _NEEDS_A_NAME for one in shown):
-        known = set(_WORD.findall("\n".join(above)[-LONGEST:]))
-        shown = [one for one in shown if not (one.code in _NEEDS_A_NAME and _names(one, compiled.source) & known)]
-    return [_described(one, text) for one in shown[:MOST]]
+    if any(one.code in _UNDEFINED_NAME for one in shown):
+        known = set(_WORD.findall("\n".join(above)[-MAX_CHARACTERS:]))
+        shown = [one for one in shown if not (one.code in _UNDEFINED_NAME and _names(one, compiled.source) & known)]
+    return [_described(one, text) for one in shown[:MAX_FINDINGS]]
 
 
 def _program(code: str, language: Language) -> str:

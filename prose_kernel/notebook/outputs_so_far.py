@@ -16,9 +16,9 @@ from typing import Any, Final
 REQUEST: Final = "prose_outputs_request"
 """The request of a page: `{"cells": [ids]}`, the cells that ran when it was left. The answer has these and the running
 cell: `{"cells": [{cell, request, count, done, number, outputs: [{kind, content}]}]}`."""
-CELLS: Final = 200
+MAX_CELLS: Final = 200
 """The most cells whose outputs are kept."""
-MOST: Final = 5_000_000
+MAX_CHARACTERS: Final = 5_000_000
 """The most characters that are kept of one cell; later output is omitted, with a note."""
 
 Content = dict[str, Any]
@@ -74,9 +74,9 @@ class CellLog:
 
     def _append(self, kind: str, content: Content) -> None:
         text = content.get("text", "") if kind == "stream" else ""
-        full = self._size > MOST
+        full = self._size > MAX_CHARACTERS
         self._size += len(text) if text else sum(map(len, content.get("data", {}).values()))
-        if self._size > MOST and kind != "error":
+        if self._size > MAX_CHARACTERS and kind != "error":
             if not full:
                 note = "… what was shown after this is not restored; `%report` has it\n"
                 self._outputs.append(("stream", {"name": "stderr"}, [note]))
@@ -106,7 +106,7 @@ class OutputsSoFar:
         with self._lock:
             self._logs.pop(cell, None)
             self._logs[cell] = log
-            while len(self._logs) > CELLS:
+            while len(self._logs) > MAX_CELLS:
                 del self._logs[next(iter(self._logs))]
         return log
 

@@ -32,7 +32,7 @@ Library = Literal["pandas", "polars"]
 LIBRARIES: Final[tuple[Library, ...]] = ("pandas", "polars")
 MOST: Final = 1_000_000
 """The most values of one DataFrame that may become program text."""
-_NOT_THEIRS: Final = object()
+_NOT_CONVERTED: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class GivenImage(GivenFile):
     data: bytes = field(repr=False)
 
 
-async def give(
+async def bind_values(
     cells: Cells, values: Mapping[str, object], by: str = "%%prose --in", language: Language | None = None
 ) -> None:
     """Bind Python values in the run under their names. `by` names the requesting syntax in messages.
@@ -51,7 +51,7 @@ async def give(
     """
     workspace = cells.workspace
     language = language or workspace.language
-    values = {name: _kept(value, cells) for name, value in values.items()}
+    values = {name: _with_saved_image(value, cells) for name, value in values.items()}
     text = "".join(language.bind(name, value, f"{by} {name}") for name, value in values.items())
     compiled = workspace.compile(text, language=language)
     if not compiled.ok:
@@ -59,7 +59,7 @@ async def give(
     await workspace.run(compiled, language=language)
 
 
-def _kept(value: object, cells: Cells) -> object:
+def _with_saved_image(value: object, cells: Cells) -> object:
     """Return the value; an image is first saved to a file in the state directory. Raises `UsageError`."""
     if not isinstance(value, GivenImage):
         return value
@@ -72,7 +72,7 @@ def _kept(value: object, cells: Cells) -> object:
 # ---------------------------------------------------------------- Python to Prose
 
 
-def without_frames(value: object, what: str) -> object:
+def plain_value(value: object, what: str) -> object:
     """Convert a DataFrame to rows, a series or array to a list, a number of their libraries to a Python number, and the
     bytes of an image or PDF, or an object that IPython shows as PNG (a Pillow image), to a `GivenImage`.
 
@@ -80,12 +80,12 @@ def without_frames(value: object, what: str) -> object:
     other than 0, 1, 2 … becomes the first columns. Raises `UsageError`, whose message begins with `what`.
     """
     if isinstance(value, (list, tuple)):
-        return [without_frames(item, what) for item in value]
+        return [plain_value(item, what) for item in value]
     if isinstance(value, dict):
-        return {key: without_frames(item, what) for key, item in value.items()}
+        return {key: plain_value(item, what) for key, item in value.items()}
     for name, convert in (("pandas", _from_pandas), ("polars", _from_polars), ("numpy", _from_numpy)):
         library = sys.modules.get(name)
-        if library is not None and (found := convert(library, value, what)) is not _NOT_THEIRS:
+        if library is not None and (found := convert(library, value, what)) is not _NOT_CONVERTED:
             return found
     return _image(value, what)
 
@@ -113,7 +113,7 @@ def _from_pandas(pandas: Any, value: Any, what: str) -> object:
     if isinstance(value, pandas.Series):
         return list(_pandas_cells(value, what))
     if not isinstance(value, pandas.DataFrame):
-        return _NOT_THEIRS
+        return _NOT_CONVERTED
     index = value.index
     plain = isinstance(index, pandas.RangeIndex) and index.name is None and index.start == 0 and index.step == 1
     try:
@@ -137,7 +137,7 @@ def _from_polars(polars: Any, value: Any, what: str) -> object:
     if isinstance(value, polars.Series):
         return [_cell(item, what) for item in value.to_list()]
     if not isinstance(value, polars.DataFrame):
-        return _NOT_THEIRS
+        return _NOT_CONVERTED
     _check(value.columns, value.height, what)
     columns = [
         [_cell(item, f"{what}: column `{name}`") for item in value.get_column(name).to_list()] for name in value.columns
@@ -149,7 +149,7 @@ def _from_numpy(numpy: Any, value: Any, what: str) -> object:
     if isinstance(value, numpy.ndarray):
         _check(["value"], value.size, what)
         return [_cell(item, what) for item in value.tolist()] if value.ndim else _cell(value.item(), what)
-    return _cell(value.item(), what) if isinstance(value, numpy.generic) else _NOT_THEIRS
+    return _cell(value.item(), what) if isinstance(value, numpy.generic) else _NOT_CONVERTED
 
 
 def _check(names: Sequence[str], rows: int, what: str) -> None:

@@ -42,23 +42,23 @@ class _WithContractFiles:
     def get(
         self, path: str, content: bool = True, type: str | None = None, format: str | None = None, **more: Any
     ) -> Any:
-        above: Any = super()
+        base: Any = super()
         if not _as_notebook(path, type):
-            return above.get(path, content, type, format, **more)
-        return _then(above.get(path, content, "file", "text", **more), lambda model: _notebook(model, path))
+            return base.get(path, content, type, format, **more)
+        return _apply(base.get(path, content, "file", "text", **more), lambda model: _notebook(model, path))
 
     def save(self, model: Model, path: str = "") -> Any:
-        above: Any = super()
+        base: Any = super()
         if not _as_notebook(path, model.get("type")):
-            return above.save(model, path)
-        return _then(above.save(_file(model), path), lambda saved: {**saved, "type": "notebook", "mimetype": None})
+            return base.save(model, path)
+        return _apply(base.save(_file(model), path), lambda saved: {**saved, "type": "notebook", "mimetype": None})
 
 
 def _as_notebook(path: str, type: str | None) -> bool:
     return type == "notebook" and path.endswith(SUFFIX)
 
 
-def _then(found: Any, change: Callable[[Model], Model]) -> Any:
+def _apply(found: Any, change: Callable[[Model], Model]) -> Any:
     """Return the changed model; if the model is awaitable, an awaitable of the changed one."""
     if not inspect.isawaitable(found):
         return change(found)

@@ -28,7 +28,7 @@ from prose_kernel.runtime.asker import NO_CHANNEL
 from prose_kernel.runtime.question_forms import Form, Part
 from prose_kernel.views.escaping import markdown, visible
 
-AGAIN = "prose_question_request"
+QUESTION_REQUEST = "prose_question_request"
 """The request of a page that has a key: `{"key": ...}`. The answer has `known` (whether the key is valid) and `waiting`
 (whether a question waits)."""
 _POLL_SECONDS = 0.02
@@ -49,7 +49,7 @@ class _Page:
 
 
 @dataclass(slots=True)
-class _Open:
+class _Question:
     """A waiting question, the address to which it was sent, and the id of its message (`asked`)."""
 
     prompt: str
@@ -58,7 +58,7 @@ class _Open:
     asked: str = ""
 
     @property
-    def first(self) -> bytes | None:
+    def client(self) -> bytes | None:
         """The identity of the client to which the question was sent."""
         ident = self.address[0]
         found = (ident[0] if ident else None) if isinstance(ident, list) else ident
@@ -83,9 +83,9 @@ class StdinChannel:
         self._show = show
         self._turn: asyncio.Lock | None = None
         self._page: _Page | None = None
-        self._open: _Open | None = None
+        self._question: _Question | None = None
         self.available = False
-        self.heard: Callable[[str], None] = lambda line: None
+        self.on_answer: Callable[[str], None] = lambda line: None
         """Called with the line of a question and its answer, as front ends show them."""
 
     def show(self, text: str) -> None:
@@ -114,21 +114,21 @@ class StdinChannel:
                 self._kernel.stdin_socket.recv_multipart(zmq.NOBLOCK)
         await self._outputs_are_sent()
         page = self._asked_page()
-        question = self._open = _Open(prompt, form, page.address)
+        question = self._question = _Question(prompt, form, page.address)
         self._put(question, page)
         try:
             while (value := self._answer(question)) is None:
                 await asyncio.sleep(_POLL_SECONDS)
                 if page.address is not question.address:
-                    self._move(question, page)
+                    self._resend(question, page)
         except BaseException:
             self._withdraw(question)
             raise
         finally:
-            self._open = None
+            self._question = None
         if value == "\x04":
             raise EOFError
-        self.heard(f"{prompt} {value}")
+        self.on_answer(f"{prompt} {value}")
         return value
 
     async def _outputs_are_sent(self) -> None:
@@ -148,7 +148,7 @@ class StdinChannel:
             self._page = _Page(_id(address[1]), address)
         return self._page
 
-    def _put(self, question: _Open, page: _Page) -> None:
+    def _put(self, question: _Question, page: _Page) -> None:
         ident, parent = question.address
         prompt = question.prompt
         if prompt and not prompt[-1].isspace() and not replaces_displays(parent):
@@ -160,7 +160,7 @@ class StdinChannel:
         )
         question.asked = sent["header"]["msg_id"]
 
-    def _withdraw(self, question: _Open) -> None:
+    def _withdraw(self, question: _Question) -> None:
         """Tell the front end that the answer is no longer needed, in the metadata of a status that is true anyway: a
         front end that ignores the metadata notices nothing."""
         kernel = self._kernel
@@ -177,7 +177,7 @@ class StdinChannel:
 
     # ------------------------------------------------------------ a reloaded page
 
-    def asked_again(self, stream: Any, ident: Any, parent: Any) -> None:
+    def answer_question_request(self, stream: Any, ident: Any, parent: Any) -> None:
         """Answer `prose_question_request`; called on the control thread. A client with the key of the cell is the same
         tab with a new identity: open questions are sent to it instead of the old identity."""
         content = parent.get("content")
@@ -186,10 +186,10 @@ class StdinChannel:
         known = page is not None and hmac.compare_digest(key.encode("utf-8", "replace"), page.key.encode())
         if known and page is not None:
             page.address = (ident, parent)
-        answer = {"status": "ok", "known": known, "waiting": known and self._open is not None}
+        answer = {"status": "ok", "known": known, "waiting": known and self._question is not None}
         self._kernel.session.send(stream, "prose_question_reply", answer, parent, ident)
 
-    def _move(self, question: _Open, page: _Page) -> None:
+    def _resend(self, question: _Question, page: _Page) -> None:
         self._withdraw(question)
         question.address = page.address
         self._put(question, page)
@@ -197,14 +197,14 @@ class StdinChannel:
 
     # ------------------------------------------------------------ the answer
 
-    def _answer(self, question: _Open) -> str | None:
+    def _answer(self, question: _Question) -> str | None:
         """Return the answer, or None if it has not arrived.
 
         Skips invalid messages, messages of other clients, and late answers to withdrawn questions (if the front end
         names the question).
         """
         socket, session = self._kernel.stdin_socket, self._kernel.session
-        wanted, first = (question.asked, _id(question.address[1])), question.first
+        wanted, first = (question.asked, _id(question.address[1])), question.client
         while True:
             try:
                 sender, reply = session.recv(socket, mode=zmq.NOBLOCK)

@@ -17,7 +17,7 @@ from notebook.kernels import kernel, specification
 from sample_files import png
 
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook.python_values import frame, without_frames
+from prose_kernel.notebook.python_values import frame, plain_value
 
 needs_installed("pandas", "polars", "numpy")
 pandas, polars, numpy = Later("pandas"), Later("polars"), Later("numpy")
@@ -121,7 +121,7 @@ def test_missing_values_dates_and_nested_ones_of_pandas() -> None:
             "date": [date(2026, 1, 2), None],
         }
     )
-    first, second = without_frames(made, "df")  # type: ignore[misc]
+    first, second = plain_value(made, "df")  # type: ignore[misc]
     assert first == {
         "float": 1.5, "whole": 1, "flag": True, "day": "2026-01-02T03:04:05", "zone": "2026-01-02T00:00:00+00:00",
         "kind": "a", "text": "x", "for": "0 days 01:00:00", "nested": [1, {"a": 2}], "mixed": 0.5, "date": "2026-01-02",
@@ -141,38 +141,38 @@ def test_missing_values_dates_and_nested_ones_of_polars() -> None:
             "struct": [{"a": 1}, {"a": None}],
         }
     )
-    assert without_frames(made, "df") == [
+    assert plain_value(made, "df") == [
         {"whole": 1, "float": 1.5, "at": "2026-01-02T03:00:00", "for": "1:00:00", "list": [1, 2], "struct": {"a": 1}},
         {"whole": None, "float": None, "at": None, "for": None, "list": [], "struct": {"a": None}},
     ]
     with pytest.raises(UsageError, match="a LazyFrame has no rows yet"):
-        without_frames(made.lazy(), "df")
+        plain_value(made.lazy(), "df")
 
 
 def test_an_index_that_says_something_becomes_columns() -> None:
     made = pandas.DataFrame(PEOPLE)[["name", "age"]]
-    assert without_frames(made, "df") == [{"name": "Anna", "age": 41}, {"name": "Bo", "age": 7}]
-    assert without_frames(made.set_index("name"), "df") == without_frames(made, "df")
-    assert without_frames(made.iloc[1:], "df") == [{"index": 1, "name": "Bo", "age": 7}]
+    assert plain_value(made, "df") == [{"name": "Anna", "age": 41}, {"name": "Bo", "age": 7}]
+    assert plain_value(made.set_index("name"), "df") == plain_value(made, "df")
+    assert plain_value(made.iloc[1:], "df") == [{"index": 1, "name": "Bo", "age": 7}]
     grouped = made.groupby("name").agg({"age": ["min", "max"]})
-    assert without_frames(grouped, "df") == [
+    assert plain_value(grouped, "df") == [
         {"name": "Anna", "age.min": 41, "age.max": 41},
         {"name": "Bo", "age.min": 7, "age.max": 7},
     ]
     with pytest.raises(UsageError, match="df: cannot insert name, already exists"):
-        without_frames(made.set_index("name", drop=False), "df")
+        plain_value(made.set_index("name", drop=False), "df")
 
 
 def test_series_arrays_and_numbers_of_numpy_cross_too() -> None:
-    assert without_frames(pandas.Series([1, None]), "s") == [1.0, None]
-    assert without_frames(polars.Series([1, None]), "s") == [1, None]
-    assert without_frames(numpy.arange(4).reshape(2, 2), "a") == [[0, 1], [2, 3]]
-    assert without_frames({"n": [numpy.int64(3), numpy.float64("nan")]}, "a") == {"n": [3, None]}
-    assert without_frames("text", "t") == "text"
+    assert plain_value(pandas.Series([1, None]), "s") == [1.0, None]
+    assert plain_value(polars.Series([1, None]), "s") == [1, None]
+    assert plain_value(numpy.arange(4).reshape(2, 2), "a") == [[0, 1], [2, 3]]
+    assert plain_value({"n": [numpy.int64(3), numpy.float64("nan")]}, "a") == {"n": [3, None]}
+    assert plain_value("text", "t") == "text"
 
 
 def test_empty_frames() -> None:
-    assert without_frames(pandas.DataFrame({"a": []}), "df") == []
+    assert plain_value(pandas.DataFrame({"a": []}), "df") == []
     assert len(frame("f", [], "pandas")) == 0 == frame("f", [], "polars").height  # type: ignore[attr-defined,arg-type]
 
 
@@ -180,7 +180,7 @@ def test_whole_numbers_stay_whole_with_missing_ones() -> None:
     rows: Any = [{"n": 1, "b": True, "t": "x"}, {"n": None, "b": None}]
     made: Any = frame("f", rows, "pandas")
     assert [str(kind) for kind in made.dtypes[:2]] == ["Int64", "boolean"]
-    assert without_frames(made, "df") == [{"n": 1, "b": True, "t": "x"}, {"n": None, "b": None, "t": None}]
+    assert plain_value(made, "df") == [{"n": 1, "b": True, "t": "x"}, {"n": None, "b": None, "t": None}]
     mixed: Any = frame("f", [{"a": 1}, {"a": 1.5}, {"a": None}], "polars")
     assert mixed.get_column("a").to_list() == [1.0, 1.5, None]
 
@@ -190,13 +190,13 @@ def test_a_large_frame_goes_in_and_one_that_is_too_large_says_so(shell: Any) -> 
     run(shell, "%%prose --in df --frame df2\nlet df2 = df")
     assert shell.user_ns["df2"].equals(shell.user_ns["df"])
     with pytest.raises(UsageError, match=r"df: 1,000,001 rows of 1 columns are more than 1,000,000 values") as caught:
-        without_frames(pandas.DataFrame({"a": numpy.zeros(1_000_001)}), "df")
+        plain_value(pandas.DataFrame({"a": numpy.zeros(1_000_001)}), "df")
     assert "to_csv" in (caught.value.hint or "")
 
 
 def test_infinite_numbers_are_refused() -> None:
     with pytest.raises(UsageError, match="df: column `a` holds an infinite number"):
-        without_frames(pandas.DataFrame({"a": [float("inf")]}), "df")
+        plain_value(pandas.DataFrame({"a": [float("inf")]}), "df")
 
 
 def test_neither_library_is_imported_for_other_values() -> None:

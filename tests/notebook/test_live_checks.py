@@ -12,7 +12,7 @@ from notebook.recording import Recording
 
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.lab_extension import Panel
-from prose_kernel.notebook.live_checks import LONGEST, MOST, findings
+from prose_kernel.notebook.live_checks import MAX_CHARACTERS, MAX_FINDINGS, findings
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ async def test_programs_are_read_and_none_is_fetched(cells: Cells, tmp_path: Pat
 
 
 def test_there_are_bounds(cells: Cells) -> None:
-    assert len(findings(cells, "exec ls\n" * (MOST + 10), ())) <= MOST
-    assert findings(cells, "exec ls\n" + "#" * LONGEST, ()) == []
+    assert len(findings(cells, "exec ls\n" * (MAX_FINDINGS + 10), ())) <= MAX_FINDINGS
+    assert findings(cells, "exec ls\n" + "#" * MAX_CHARACTERS, ()) == []
 
 
 async def test_warnings_that_are_switched_off_and_settings_that_make_no_sense(cells: Cells, tmp_path: Path) -> None:

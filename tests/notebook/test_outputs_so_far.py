@@ -41,7 +41,7 @@ def test_a29_outputs_are_kept_as_they_are_now() -> None:
 
 
 def test_a29_a_flood_is_kept_in_part(monkeypatch: Any) -> None:
-    monkeypatch.setattr(outputs_so_far, "MOST", 100)
+    monkeypatch.setattr(outputs_so_far, "MAX_CHARACTERS", 100)
     kept = log()
     for _ in range(50):
         kept.add("stream", {"name": "stdout", "text": "x" * 30})

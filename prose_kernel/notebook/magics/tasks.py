@@ -325,11 +325,11 @@ async def resume(call: Call) -> None:
     if found is None:
         call.say("No continuation is waiting.")
         return
-    from prose_kernel.notebook.python_values import give
+    from prose_kernel.notebook.python_values import bind_values
 
     name = f"task_{found.number}_result"
     language = languages.default()  # the language of the continuation's text, whatever the notebook's is
-    await give(call.cells, {name: found.text}, language=language)
+    await bind_values(call.cells, {name: found.text}, language=language)
     text = _continuation(call.cells.workspace, found, name)
     value = await call.cells.program(text, call.view, language=language)
     call.view.result_of_part(value)
