@@ -85,7 +85,7 @@ class NotebookCells(Cells):
         workspace.add_listener(record)
         view.language = language
         try:
-            with self._watched(workspace, view):
+            with self._shown_stepwise(workspace, view):
                 return await workspace.run(compiled, language=language, interrupted=lambda: run.received)
         finally:
             workspace.remove_listener(record)

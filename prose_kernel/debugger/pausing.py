@@ -274,7 +274,7 @@ class Debugger:
         self.texts.runs(code)
         self._over, self._step = False, None
 
-    def text_begins(self) -> None:
+    def text_starts(self) -> None:
         """Note that a program text of the cell begins to run."""
         self.cell = Cell()
 
@@ -286,11 +286,11 @@ class Debugger:
         self.cell, self._over, self._step = None, True, None  # ignore the statements that still run
         held.released.set_exception(Leave())
 
-    def way_back(self) -> tuple[int, int] | None:
+    def rewind_target(self) -> tuple[int, int] | None:
         back, self._way_back = self._way_back, None
         return back
 
-    def again(self, number: int) -> None:
+    def text_restarts(self, number: int) -> None:
         self.goal, self._over = number, False
 
     def ends(self) -> None:

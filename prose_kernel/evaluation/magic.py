@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from prose_kernel.notebook.magics.registry import Call, below, magic, taken, use
+from prose_kernel.notebook.magics.registry import Call, check_word_count, magic, resolve_path, take_option
 from prose_kernel.runs.settings import WHO_ANSWERS, Settings
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.document import paragraph
@@ -27,16 +27,16 @@ async def evaluate(call: Call) -> None:
     words = list(call.words)
     if any("\0" in word for word in words):
         raise evaluate.wrong("a file name has no character U+0000")
-    files = {option: taken(words, option, evaluate) for option in _FILES}
-    at_once = taken(words, "-n", evaluate)
+    files = {option: take_option(words, option, evaluate) for option in _FILES}
+    at_once = take_option(words, "-n", evaluate)
     fresh = "--fresh" in words
     words = [word for word in words if word != "--fresh"]
     if unknown := [word for word in words if word.startswith("-")]:
         raise evaluate.wrong(f"{unknown[0]} is not understood")
-    use(Call(call.cells, tuple(words), call.text, call.output, call.view), evaluate, 1, 1)
+    check_word_count(Call(call.cells, tuple(words), call.text, call.output, call.view), evaluate, 1, 1)
     if at_once is not None and not (at_once.isdecimal() and int(at_once)):
         raise evaluate.wrong("-n takes a whole number above 0")
-    paths = {option: below(call.cells, name) if name is not None else None for option, name in files.items()}
+    paths = {option: resolve_path(call.cells, name) if name is not None else None for option, name in files.items()}
     if (page := paths["--html"]) is not None:
         check_page(page, force=False)
     default = Settings().who_answers
@@ -54,7 +54,7 @@ async def evaluate(call: Call) -> None:
         if done % _STEP == 0:
             call.output.update(bundle(paragraph(f"{done:,} of {planned:,} runs")), progress)
 
-    spec = read(below(call.cells, words[0]), words[0])
+    spec = read(resolve_path(call.cells, words[0]), words[0])
     evaluation = await in_daemon_thread(lambda: Evaluation(spec, options, count), "reading an evaluation")
     call.output.display(bundle(paragraph(f"{evaluation.planned:,} runs")), progress)
     summary = await evaluation.run()

@@ -77,16 +77,16 @@ class LastRun:
 class Rewinder(Protocol):
     """A debugger, which may rewind a running text to one of its statements."""
 
-    def text_begins(self) -> None:
+    def text_starts(self) -> None:
         """Note that a program text starts to run."""
         ...
 
-    def way_back(self) -> tuple[int, int] | None:
+    def rewind_target(self) -> tuple[int, int] | None:
         """Return the number of the statement to rewind to, and the number of the first journal record to discard; None
         if no rewind was requested. Called after the text has ended."""
         ...
 
-    def again(self, number: int) -> None:
+    def text_restarts(self, number: int) -> None:
         """Note that the text starts again, and pause before that statement."""
         ...
 
@@ -379,7 +379,7 @@ class Cells:
             view = self._view or view
             if view is not None:
                 view.fail()
-            problem = self._linked(problem_of(error, stderr_shown=view is not None and error is view.shown_error))
+            problem = self._with_link(problem_of(error, stderr_shown=view is not None and error is view.shown_error))
             if problem.ename != "UsageError":
                 self.last_problem = problem
             output.error(problem)
@@ -412,7 +412,7 @@ class Cells:
             asked=lambda request: self.workspace.answering(request),
         )
 
-    async def again(self, cell: Cell, output: Output, view: CellView) -> None:
+    async def run_again(self, cell: Cell, output: Output, view: CellView) -> None:
         """Run a cell again inside another one, which shows its outputs. Raises the errors of its programs."""
         calling, running = self.provenance.calling, view.language
         failed = True
@@ -429,7 +429,7 @@ class Cells:
             if calling is not None:
                 self.provenance.begin(calling)
 
-    def _linked(self, problem: Problem) -> Problem:
+    def _with_link(self, problem: Problem) -> Problem:
         """Return the problem with a link to its documentation, if that is on the web."""
         if not problem.code:
             return problem
@@ -533,10 +533,10 @@ class Cells:
         unknown = any(one.code in _UNDEFINED and not one.hint for one in found)
         if hint or self.workspace.begun or self.last_journal or not unknown:
             return hint
-        from prose_kernel.notebook.magics.restore import restorable
+        from prose_kernel.notebook.magics.restore import restorable_runs
 
         magic = serial(self.asker).magic
-        return f"{magic}restore brings back the names of the last run" if restorable(self, mine=True) else None
+        return f"{magic}restore brings back the names of the last run" if restorable_runs(self, mine=True) else None
 
     def _other_language(self, text: str, language: Language) -> str | None:
         """Return a hint for a text that isn't a program in its language, but a correct one in another."""
@@ -566,13 +566,13 @@ class Cells:
             view.warnings(compiled.diagnostics)
         first = not workspace.begun and self.last_journal is None
         try:
-            return await self._listen(workspace, compiled, view)
+            return await self._run_compiled(workspace, compiled, view)
         except RunError as error:
             advised = error.hint or any(one.code == _MAYBE_UNBOUND and one.hint for one in compiled.diagnostics)
             if first and error.code == _UNBOUND and not advised:
-                from prose_kernel.notebook.magics.restore import one_before
+                from prose_kernel.notebook.magics.restore import earlier_run_hint
 
-                earlier = one_before(self)
+                earlier = earlier_run_hint(self)
                 error.hint = f"{serial(self.asker).magic}reset ends this run; then {earlier}" if earlier else error.hint
             raise
 
@@ -632,7 +632,7 @@ class Cells:
             self.provenance.begin(opening)
         await self.workspace.flush()
 
-    async def _listen(self, workspace: Workspace, compiled: Compiled, view: CellView) -> Value:
+    async def _run_compiled(self, workspace: Workspace, compiled: Compiled, view: CellView) -> Value:
         record = self.record
         record.begin(compiled.source, view.language)
         self.exercises.program_begins()
@@ -640,13 +640,13 @@ class Cells:
         workspace.add_listener(view)
         self._in_program = True
         if self.debugger is not None:
-            self.debugger.text_begins()
+            self.debugger.text_starts()
         back: tuple[int, int] | None = None
         try:
-            with self._watched(workspace, view):
+            with self._shown_stepwise(workspace, view):
                 return await workspace.run(compiled, language=view.language)
         except BaseException:
-            back = self.debugger.way_back() if self.debugger is not None else None
+            back = self.debugger.rewind_target() if self.debugger is not None else None
             if back is None:
                 raise
         finally:
@@ -654,9 +654,9 @@ class Cells:
             workspace.remove_listener(view)
             workspace.remove_listener(record)
             record.end()
-        return await self._again(compiled, view, *back)
+        return await self._rerun_rewound(compiled, view, *back)
 
-    async def _again(self, compiled: Compiled, view: CellView, number: int, record: int) -> Value:
+    async def _rerun_rewound(self, compiled: Compiled, view: CellView, number: int, record: int) -> Value:
         """Run a text again after a rewind, with the answers from journal records before `record`."""
         from prose_kernel.views.cell_view import CellView
 
@@ -675,11 +675,11 @@ class Cells:
             view.output, live=view.live, limits=self.limits, directory_name=self._directory_name, panel=panel
         )
         view.language = language
-        self.debugger.again(number)
-        return await self._listen(self.workspace, compiled, view)
+        self.debugger.text_restarts(number)
+        return await self._run_compiled(self.workspace, compiled, view)
 
     @contextmanager
-    def _watched(self, workspace: Workspace, view: CellView) -> Iterator[None]:
+    def _shown_stepwise(self, workspace: Workspace, view: CellView) -> Iterator[None]:
         """Show the steps of the machine in this context, if `stepwise` is set."""
         if not self.stepwise:
             yield

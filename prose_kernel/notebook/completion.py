@@ -119,9 +119,9 @@ def _arguments(cells: Cells, head: list[str], language: Language) -> list[str]:
         case ["%binding"]:
             return list(cells.names())
         case ["%call", *words]:
-            from prose_kernel.notebook.magics.calls import offered
+            from prose_kernel.notebook.magics.calls import completions
 
-            return offered(cells, words)
+            return completions(cells, words)
         case ["%gate"]:
             return ["approve", "reject"]
         case ["%gate", _]:
@@ -145,9 +145,9 @@ def _arguments(cells: Cells, head: list[str], language: Language) -> list[str]:
         case ["%timeline" | "%profile"]:
             return ["all", "--times"]
         case ["%restore"]:
-            from prose_kernel.notebook.magics.restore import restorable
+            from prose_kernel.notebook.magics.restore import restorable_runs
 
-            return restorable(cells)
+            return restorable_runs(cells)
         case ["%back"]:
             ran = sorted(cells.provenance.cells.values(), key=lambda cell: cell.ran)
             return [str(cell.number or f"c{cell.first}") for cell in ran[:-1]]

@@ -343,7 +343,7 @@ class PythonFrontEnd(FrontEnd):
     def _cell_ended(self, result: object) -> None:
         """Update the panel after any cell, which may have changed a variable that one of our cells uses."""
         if self.panel is not None:
-            self.panel.ended()
+            self.panel.cell_ended()
 
     # ------------------------------------------------------------ the magics
 
@@ -494,7 +494,7 @@ class PythonFrontEnd(FrontEnd):
         output = self._output = ShellOutput(self.shell, whole_cell)
         live = self._prepare()
         if self.panel is not None:
-            self.panel.begun()
+            self.panel.cell_started()
         try:
             problem = self._wait(self._work(language, opening, values, output, live))
         finally:

@@ -274,11 +274,11 @@ class ProseKernel(Kernel):
             self._cell = asyncio.ensure_future(self.cells.run(code, output, live=live, opening=opening))
         if early is not None and _compare_dates(parent["header"], early) < 0:
             self._interrupt()  # it was meant for this cell, and overtook it on its own channel
-        self.panel.begun()
+        self.panel.cell_started()
         try:
             problem = await self._cell
         finally:
-            self._loop.call_soon(self.panel.ended)
+            self._loop.call_soon(self.panel.cell_ended)
             with self._cell_lock:
                 self._cell = self._output = None
             self.asker.available = False

@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from prose_kernel.runs.run_machines import Named
 
 TARGET: Final = "prose_kernel:panel"
-SECONDS: Final = 0.3
+POLL_SECONDS: Final = 0.3
 """Seconds between two checks of a running cell."""
-PREVIEW: Final = 120
-WHOLE: Final = 20_000
+MAX_PREVIEW: Final = 120
+MAX_VALUE: Final = 20_000
 """The most characters of a value that the panel unfolds."""
-CELLS: Final = 5_000
-ANSWERS: Final = 1_000
+MAX_CELLS: Final = 5_000
+MAX_ANSWERS: Final = 1_000
 """The most kept answers of one cell that have a button."""
-RUNNING: Final = 100
+MAX_RUNNING: Final = 100
 """The most running activities that are listed."""
 
 
@@ -50,30 +50,30 @@ class Panel:
         self._cells = cells
         self._later = later
         self._links: dict[Comm, bool] = {}  # the open channels, and whether their panels are shown
-        self._ordered: Comm | None = None  # the last channel that has sent its cells
+        self._ordered_by: Comm | None = None  # the last channel that has sent its cells
         self._sent: dict[str, tuple[object, object]] = {}  # the content of the panels: value and version by name
         self._kept: Mapping[str, Sequence[str]] = {}
-        self._under_way: object = None
-        self._looking = False
-        self._finding: asyncio.Task[None] | None = None  # the running check of files
+        self._last_running: object = None
+        self._polling = False
+        self._file_check: asyncio.Task[None] | None = None  # the running check of files
         # messages that wait for a check of files: the channels, and the cell that has ended
-        self._waiting_links: list[tuple[Sequence[Comm], str | None]] = []
+        self._waiting: list[tuple[Sequence[Comm], str | None]] = []
 
     # ------------------------------------------------------------ channels
 
     def opened(self, link: Comm) -> None:
-        self._follow_kept()
+        self._send_changed_answers()
         self._links[link] = False
-        self._stale([link])
-        link.send(self._who())
+        self._report_stale([link])
+        link.send(self._usage_message())
         self._send_kept([link], self._kept)
 
     def closed(self, link: Comm) -> None:
         self._links.pop(link, None)
-        if self._finding is not None and not self._links:
-            self._finding.cancel()
-        if self._ordered is link:
-            self._ordered = None
+        if self._file_check is not None and not self._links:
+            self._file_check.cancel()
+        if self._ordered_by is link:
+            self._ordered_by = None
 
     def received(self, link: Comm, data: Mapping[str, Any]) -> None:
         """The data from a front end: its cells in order, whether the panel is shown, a cell to check, a value to
@@ -82,60 +82,60 @@ class Panel:
             case {"do": "cells", "cells": list() as cells}:
                 known = [
                     (key, text)
-                    for one in cells[:CELLS]
+                    for one in cells[:MAX_CELLS]
                     if isinstance(one, list) and len(one) == 2
                     for key, text in [one]
                     if isinstance(key, str) and isinstance(text, str)
                 ]
                 self._cells.provenance.arrange(known)
-                self._ordered = link
-                self._stale(list(self._links))
+                self._ordered_by = link
+                self._report_stale(list(self._links))
             case {"do": "show", "on": bool() as shown} if link in self._links:
                 self._links[link] = shown
                 if shown:
-                    self._sent, self._under_way = {}, None
-                    self._follow()
+                    self._sent, self._last_running = {}, None
+                    self._send_changes()
             case {"do": "check", "cell": str() as cell, "text": str() as text, "above": list() as above}:
-                self._check(link, cell, text, [one for one in above[:CELLS] if isinstance(one, str)])
+                self._send_findings(link, cell, text, [one for one in above[:MAX_CELLS] if isinstance(one, str)])
             case {"do": "value", "name": str() as name}:
-                self._value(link, name)
+                self._send_value(link, name)
             case _:
                 pass
 
     # ------------------------------------------------------------ what happens
 
-    def begun(self) -> None:
+    def cell_started(self) -> None:
         """Note that a cell begins."""
-        if any(self._links.values()) and not self._looking:
-            self._looking = True
-            self._later(SECONDS, self._look)
+        if any(self._links.values()) and not self._polling:
+            self._polling = True
+            self._later(POLL_SECONDS, self._poll)
 
-    def ended(self) -> None:
+    def cell_ended(self) -> None:
         """Note that a cell has ended."""
         if self._links:
-            self._stale(list(self._links))
+            self._report_stale(list(self._links))
             for link in self._links:
-                link.send(self._who())
-            self._follow_kept()
-            self._follow()
+                link.send(self._usage_message())
+            self._send_changed_answers()
+            self._send_changes()
 
-    def _look(self) -> None:
-        self._looking = False
+    def _poll(self) -> None:
+        self._polling = False
         if self._cells.running:
-            self._running()
-            self.begun()
+            self._send_running()
+            self.cell_started()
 
     def rerun(self, cells: Sequence[Cell]) -> bool:
         """Ask the front end to run stale cells of the notebook. Return False if it does not know them."""
         known = set(self._cells.provenance.order)
-        if self._ordered is None or any(cell.key not in known for cell in cells):
+        if self._ordered_by is None or any(cell.key not in known for cell in cells):
             return False
-        self._ordered.send({"kind": "run"})
+        self._ordered_by.send({"kind": "run"})
         return True
 
     # ------------------------------------------------------------ messages
 
-    def _stale(self, links: Sequence[Comm]) -> None:
+    def _report_stale(self, links: Sequence[Comm]) -> None:
         """Send the list of stale cells: now, or when the files that answers depend on have been checked.
 
         Only one check runs at a time. Messages that come up meanwhile wait for the end of the next check.
@@ -146,16 +146,16 @@ class Panel:
         after = last.key if last is not None else None
         if not depends_on_files(self._cells.provenance):
             return self._send_stale([(links, after)])
-        self._waiting_links.append((links, after))
-        if self._finding is None or self._finding.done():
-            self._finding = asyncio.ensure_future(self._find_stale())
+        self._waiting.append((links, after))
+        if self._file_check is None or self._file_check.done():
+            self._file_check = asyncio.ensure_future(self._find_stale())
         return None
 
     async def _find_stale(self) -> None:
         from prose_kernel.runs.freshness import look_at_files
 
-        while self._waiting_links:
-            waiting, self._waiting_links = self._waiting_links, []
+        while self._waiting:
+            waiting, self._waiting = self._waiting, []
             await look_at_files(self._cells.provenance)
             self._send_stale(waiting)
 
@@ -172,7 +172,7 @@ class Panel:
             for link in (link for link in links if link in self._links):
                 link.send({"kind": "stale", "stale": facts, "next": following, "after": after})
 
-    def _who(self) -> dict[str, object]:
+    def _usage_message(self) -> dict[str, object]:
         """Return a message with the provider of sessions, which is "" before any session, and the usage of the run."""
         workspace = self._cells.started_workspace
         services = (
@@ -195,7 +195,7 @@ class Panel:
             "replayed": total.replayed,
         }
 
-    def _follow_kept(self) -> None:
+    def _send_changed_answers(self) -> None:
         """Send the answers that a click can request again: the answers that the last runs of cells have kept."""
         run = self._cells.current
         kept = run.journal.kept_by_cells() if run is not None and run.journal is not None else {}
@@ -206,9 +206,9 @@ class Panel:
 
     def _send_kept(self, links: Sequence[Comm], kept: Mapping[str, Sequence[str]]) -> None:
         for link in links if kept else ():
-            link.send({"kind": "kept", "cells": {cell: list(paths[:ANSWERS]) for cell, paths in kept.items()}})
+            link.send({"kind": "kept", "cells": {cell: list(paths[:MAX_ANSWERS]) for cell, paths in kept.items()}})
 
-    def _follow(self) -> None:
+    def _send_changes(self) -> None:
         """Send the changed parts of the panel."""
         shown = [link for link, on in self._links.items() if on]
         if not shown:
@@ -228,7 +228,7 @@ class Panel:
         message = {"kind": "names", "all": fresh, "changed": changed, "gone": gone, "agents": self._agents()}
         for link in shown:
             link.send(message)
-        self._running()
+        self._send_running()
 
     def _agents(self) -> list[dict[str, object]]:
         workspace = self._cells.started_workspace
@@ -236,40 +236,40 @@ class Panel:
         for one in workspace.definitions() if workspace is not None else ():
             definition, version = one.definition, self._cells.provenance.current(one.definition.name)
             summary = definition.facts.get("model") or definition.facts.get("parameters") or ""
-            found.append({"name": definition.name, "kind": definition.kind, "said": summary, **_made(version)})
+            found.append({"name": definition.name, "kind": definition.kind, "said": summary, **_origin(version)})
         return found
 
-    def _running(self) -> None:
+    def _send_running(self) -> None:
         """Send the running activities, if they have changed."""
         activities = self._cells.record.open if self._cells.running else []
         found = []
-        for one in activities[:RUNNING]:
+        for one in activities[:MAX_RUNNING]:
             line, _ = one.place.source.line_column(one.place.span.start)
             branch = " / ".join(step.label for step in one.branches)
-            found.append({"kind": one.kind, "label": clip(one.label, PREVIEW), "line": line, "branch": branch})
+            found.append({"kind": one.kind, "label": clip(one.label, MAX_PREVIEW), "line": line, "branch": branch})
         calling = self._cells.provenance.calling
         message = {
             "kind": "running",
             "cell": calling.key if calling is not None and self._cells.running else None,
             "under_way": found,
-            "more": max(0, len(activities) - RUNNING),
+            "more": max(0, len(activities) - MAX_RUNNING),
         }
-        if message != self._under_way:
-            self._under_way = message
+        if message != self._last_running:
+            self._last_running = message
             for link in [link for link, on in self._links.items() if on]:
                 link.send(message)
 
-    def _check(self, link: Comm, cell: str, text: str, above: list[str]) -> None:
+    def _send_findings(self, link: Comm, cell: str, text: str, above: list[str]) -> None:
         """Send the findings in a cell that is typed. Does nothing while a cell runs: the extension asks again."""
         from prose_kernel.notebook.live_checks import findings
 
         if not self._cells.running:
             link.send({"kind": "findings", "cell": cell, "findings": findings(self._cells, text, above)})
 
-    def _value(self, link: Comm, name: str) -> None:
+    def _send_value(self, link: Comm, name: str) -> None:
         named = self._cells.names().get(name)
         if named is not None:
-            text, rest = preview(named.language.text_of(named.info.value), 500, WHOLE)
+            text, rest = preview(named.language.text_of(named.info.value), 500, MAX_VALUE)
             link.send({"kind": "value", "name": name, "text": text, "rest": rest})
 
 
@@ -279,12 +279,12 @@ def _binding(name: str, named: Named, version: Version | None) -> dict[str, obje
         "name": name,
         "kind": named.kind,
         "size": len(text),
-        "preview": visible(clip(text, PREVIEW)),
-        **_made(version),
+        "preview": visible(clip(text, MAX_PREVIEW)),
+        **_origin(version),
     }
 
 
-def _made(version: Version | None) -> dict[str, object]:
+def _origin(version: Version | None) -> dict[str, object]:
     """Return the cell that made a value, for a click on it, and the names that the value was made from."""
     if version is None:
         return {"cell": None, "by": "", "from": []}

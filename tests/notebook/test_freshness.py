@@ -614,7 +614,7 @@ async def test_the_panel_looks_at_files_once_at_a_time_and_answers_each_cell(
     for name in "bcd":
         book.cells.provenance.begin(Opening.of("", name, None))
         book.cells.provenance.end(failed=False)
-        panel.ended()
+        panel.cell_ended()
     (tmp_path / "rows.csv").write_text("2")
     held.set()
     while len(link.stale) < 4:

@@ -32,7 +32,7 @@ async def test_the_provider_is_named_once_a_session_was_asked(tmp_path: Path) ->
     panel.opened(channel)
     assert channel.who["provider"] == "" and cells.started_workspace is None
     assert await cells.run('session "a"\nsession "b"', Recording(), live=False) is None
-    panel.ended()
+    panel.cell_ended()
     seen = channel.who
     assert ("scripted" in seen["provider"], seen["asked"], seen["replayed"], seen["cost"]) == (True, 2, 0, "$0")
     await cells.close()
@@ -46,6 +46,6 @@ async def test_a_run_without_a_provider_reports_the_missing_model(tmp_path: Path
     panel.opened(channel)
     assert await cells.run('session "a"', Recording(), live=False) is None
     person.available = False
-    panel.ended()
+    panel.cell_ended()
     assert (channel.who["provider"], channel.who["asked"], channel.who["cost"]) == ("no model", 1, "$0")
     await cells.close()

@@ -46,17 +46,17 @@ async def call(given: Call) -> None:
     name, inputs = _read(given.text)
     target = _target(given.cells, name)
     if target is not None and target.inputs:
-        inputs |= await _asked(given, target, inputs)
+        inputs |= await _ask_for_inputs(given, target, inputs)
     source = Source.of(f"%call {given.text}", "cell")
     try:
         value = await given.cells.program(_statement(name, inputs), given.view, language=script())
     except CompileError as problem:
         sign = serial(given.cells.asker).magic
-        raise CompileError([_placed(one, source, inputs, sign) for one in problem.diagnostics]) from None
+        raise CompileError([_at_magic(one, source, inputs, sign) for one in problem.diagnostics]) from None
     given.view.result_of_part(value)
 
 
-def offered(cells: Cells, words: Sequence[str]) -> list[str]:
+def completions(cells: Cells, words: Sequence[str]) -> list[str]:
     """Return completions for the word after `%call` and some words."""
     targets = cells.targets(script())
     if targets is None:
@@ -123,7 +123,7 @@ def _target(cells: Cells, name: str) -> Any:
     return found if hasattr(found, "inputs") else None
 
 
-def _placed(one: Diagnostic, source: Source, inputs: Mapping[str, Any], magic: str) -> Diagnostic:
+def _at_magic(one: Diagnostic, source: Source, inputs: Mapping[str, Any], magic: str) -> Diagnostic:
     """Move a finding in the statement to its word in the magic line; a hint begins with the prefix `magic`."""
     key = [*inputs][one.line - 2] if 1 < one.line <= len(inputs) + 1 else ""
     text = source.text
@@ -138,7 +138,7 @@ def _placed(one: Diagnostic, source: Source, inputs: Mapping[str, Any], magic: s
 # ---------------------------------------------------------------- the form
 
 
-async def _asked(given: Call, target: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+async def _ask_for_inputs(given: Call, target: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Ask the person for values: of all inputs if the line has none, else of the missing ones. Returns no values in a
     run without a person."""
     wanted = [one for one in target.inputs if one.name not in inputs and not (inputs and one.optional)]

@@ -7,7 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError, usage_errors
-from prose_kernel.notebook.magics.registry import Call, below, magic, read_program, use
+from prose_kernel.notebook.magics.registry import Call, check_word_count, magic, read_program, resolve_path
 from prose_kernel.views import document as doc
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ async def export(call: Call) -> None:
     from prose_kernel.notebook.exporting import as_program
 
     words = [word for word in call.words if word != "--force"]
-    use(call, export, 0, 2)
+    check_word_count(call, export, 0, 2)
     if len(words) > 1 or any(word.startswith("-") for word in words):
         raise export.wrong(f"too many words: {' '.join(words)}")
     name = words[0] if words else ""
@@ -78,7 +78,7 @@ def write(call: Call, name: str, text: str, language: Language, *, force: bool) 
 
     if not name.endswith(language.suffixes):
         raise UsageError(f"%export: the name of a program in {language.title} ends with {language.suffixes[0]}")
-    path = below(call.cells, name)
+    path = resolve_path(call.cells, name)
     with usage_errors(f"%export: {name} cannot be written"):
         if path.exists() and not force and plain_files.read_text(path, errors="replace") != text:
             raise UsageError(f"%export: {name} exists", hint=f"to replace it: %export {name} --force")

@@ -11,7 +11,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.language.shortening import clipped
 from prose_kernel.notebook.magics import tables
-from prose_kernel.notebook.magics.registry import Call, magic, use
+from prose_kernel.notebook.magics.registry import Call, check_word_count, magic
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.display import Display
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from prose_kernel.runs.provenance import Cell, Version
 
 
-PREVIEWS = 200
+MAX_PREVIEWS = 200
 """The most bindings whose values `%bindings` unfolds; they are the last ones."""
 _NONE = "No cell is stale."
 _NOT_AGAIN = ("%reset", "%restore", "%back", "%rerun", "!")
@@ -31,10 +31,10 @@ _NOT_AGAIN = ("%reset", "%restore", "%back", "%rerun", "!")
 
 @magic("%stale", "list the cells whose inputs have changed since they ran, and why")
 async def stale(call: Call) -> None:
-    use(call, stale, 0, 0)
+    check_word_count(call, stale, 0, 0)
     from prose_kernel.runs.freshness import stale_facts
 
-    found = (await _looked_at(call.cells)).stale()
+    found = (await _checked_freshness(call.cells)).stale()
     if not found:
         return call.show(doc.paragraph(_NONE))
     rows = [(one.cell.label, clip(one.cell.title, 60), "; ".join(map(str, one.reasons))) for one in found]
@@ -44,11 +44,11 @@ async def stale(call: Call) -> None:
 
 @magic("%rerun stale [--here]", "run all stale cells again, in order; --here: from within this cell")
 async def rerun(call: Call) -> None:
-    use(call, rerun, 1, 2)
+    check_word_count(call, rerun, 1, 2)
     if call.words[0] != "stale" or call.words[1:] not in ((), ("--here",)):
         raise rerun.wrong(f"{' '.join(call.words)} is not understood")
     cells = call.cells
-    found = (await _looked_at(cells)).stale()
+    found = (await _checked_freshness(cells)).stale()
     if not found:
         return call.show(doc.paragraph(_NONE))
     if "--here" not in call.words and cells.front_end.rerun([one.cell for one in found]):
@@ -59,7 +59,7 @@ async def rerun(call: Call) -> None:
 
 @magic("%ask again", 'the rest of this cell asks everything again, also with the setting rerun = "keep"')
 async def ask(call: Call) -> None:
-    use(call, ask, 1, 1)
+    check_word_count(call, ask, 1, 1)
     if call.words[0] != "again":
         raise ask.wrong(f"{call.words[0]} is not understood")
     calling = call.cells.provenance.calling
@@ -77,7 +77,7 @@ async def _rerun_here(call: Call) -> None:
     current = cells.provenance.calling
     refused: list[Cell] = []
     while True:
-        freshness = await _looked_at(cells)
+        freshness = await _checked_freshness(cells)
         waiting = [one.cell for one in freshness.stale() if not one.maybe and one.cell not in [*done, *refused]]
         if not waiting:
             break
@@ -90,7 +90,7 @@ async def _rerun_here(call: Call) -> None:
             call.view.settle()
             call.show(_heading(cell))
             done.append(cell)
-            await cells.again(cell, call.output, call.view)
+            await cells.run_again(cell, call.output, call.view)
             call.view.settle()
         if waiting[0] not in done and waiting[0] not in refused:
             refused.append(waiting[0])
@@ -107,7 +107,7 @@ def _heading(cell: Cell) -> doc.Group:
     return doc.group(doc.line(label, doc.Code(clip(cell.title, 80))), facts={"rerun": key})
 
 
-async def _looked_at(cells: Cells) -> Freshness:
+async def _checked_freshness(cells: Cells) -> Freshness:
     """Check the files that the cells' answers depend on, and return the freshness of the cells."""
     from prose_kernel.runs.freshness import look_at_files
 
@@ -129,19 +129,19 @@ def freshness_of(cells: Cells) -> Freshness:
     "list all bindings of the run: name, kind, size, source, preview; NAME: what made it, and its earlier values",
 )
 async def bindings(call: Call) -> None:
-    use(call, bindings, 0, 2)
+    check_word_count(call, bindings, 0, 2)
     words = [word for word in call.words if word != "--diff"]
     if len(words) > 1 or (len(call.words) == 2 and len(words) == 2) or (call.words and not words):
         raise bindings.wrong("at most one name")
     if not words:
-        return call.show(browsable(call.cells))
+        return call.show(bindings_display(call.cells))
     version = _version(call.cells, words[0])
     if "--diff" in call.words:
         return call.show(_difference(call.cells, words[0]))
     return call.show(_history(call.cells, words[0], version))
 
 
-def browsable(cells: Cells) -> Display:
+def bindings_display(cells: Cells) -> Display:
     """Return the table of `%bindings`. With our extension each value can be unfolded, and its origin is shown."""
     names = cells.names()
     plain = bundle(tables.bindings(names))
@@ -149,11 +149,11 @@ def browsable(cells: Cells) -> Display:
         return plain
     cells.provenance.read()
     rows = []
-    for name, named in list(names.items())[-PREVIEWS:]:
+    for name, named in list(names.items())[-MAX_PREVIEWS:]:
         text = named.language.text_of(named.info.value)
         size = f"{len(text.encode('utf-8', 'replace')):,} bytes"
         version = cells.provenance.current(name)
-        facts = [named.kind, size, *([f"made by {_by(version)}"] if version is not None else [])]
+        facts = [named.kind, size, *([f"made by {_origin(version)}"] if version is not None else [])]
         beginning = inline_text(clip(text, 60)) if text.strip() else "<em>empty</em>"
         summary_line = f"{inline_code(name)} {beginning} · {inline_text(' · '.join(facts))}"
         rows.append(f"<details><summary>{summary_line}</summary>{_unfolded(text)}</details>")
@@ -169,7 +169,7 @@ def _unfolded(text: str) -> str:
     return f"<pre>{'&#10;'.join(map(inline_text, lines))}</pre>"
 
 
-def _by(version: Version) -> str:
+def _origin(version: Version) -> str:
     line, _ = version.source.line_column(version.span.start)
     made_from = f" from {', '.join(version.made_from)}" if version.made_from else ""
     return f"{version.label} line {line}{made_from}"
@@ -193,7 +193,7 @@ def _history(cells: Cells, name: str, version: Version) -> doc.Group:
     for one in reversed(cells.provenance.names[name]):
         value = clip(one.text(), 60) if one.known else "(forgotten)"
         rows.append((one.label, f"{len(one.text().encode('utf-8', 'replace')):,}" if one.known else "", value))
-    head = doc.line(doc.Code(name), doc.Own(f" {what}, made by ", f": {what}, made by "), doc.Code(_by(version)))
+    head = doc.line(doc.Code(name), doc.Own(f" {what}, made by ", f": {what}, made by "), doc.Code(_origin(version)))
     return doc.group(head, statement, doc.Table(("made by", "bytes", "value"), rows))
 
 
@@ -215,11 +215,11 @@ def _difference(cells: Cells, name: str) -> doc.Block:
 # ---------------------------------------------------------------- the difference of two values
 
 
-LINES: Final = 4_000
+MAX_LINES: Final = 4_000
 """The most lines of a text that are compared one by one."""
-SHOWN: Final = 400
+MAX_SHOWN_LINES: Final = 400
 """The most lines of a difference that are shown."""
-DEEP: Final = 1_000
+MAX_PATH: Final = 1_000
 """The most characters of the path of a place in data; deeper values are compared as a whole."""
 _MISSING: Final = object()
 
@@ -227,11 +227,11 @@ _MISSING: Final = object()
 def difference(old: object, new: object, old_text: str, new_text: str) -> list[str]:
     """Return the differences of two values, line by line; none if they are equal. The texts are their display texts."""
     if isinstance(old, (dict, list)) and type(old) is type(new):
-        found = _shortened(_of_data(old, new))
+        found = _shortened(_data_differences(old, new))
         if found:
             return found
     before, after = old_text.splitlines(), new_text.splitlines()
-    if max(len(before), len(after)) > LINES:
+    if max(len(before), len(after)) > MAX_LINES:
         same = next((at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), None)
         at = min(len(before), len(after)) if same is None else same
         head = f"{len(before):,} lines before, {len(after):,} now; the first difference is in line {at + 1:,}:"
@@ -247,19 +247,19 @@ def _unified(before: list[str], after: list[str]) -> Iterator[str]:
 def _shortened(lines: Iterator[str]) -> list[str]:
     found: list[str] = []
     for line in lines:
-        if len(found) == SHOWN:
+        if len(found) == MAX_SHOWN_LINES:
             found.append("…")
             break
         found.append(clipped(line, 500))
     return found
 
 
-def _of_data(old: object, new: object) -> Iterator[str]:
+def _data_differences(old: object, new: object) -> Iterator[str]:
     """Yield the places in which two values differ: `- $.a: 1`, `+ $.a: 2`."""
     agenda: list[tuple[str, object, object]] = [("$", old, new)]
     while agenda:
         path, one, other = agenda.pop()
-        deep = len(path) > DEEP
+        deep = len(path) > MAX_PATH
         if not deep and isinstance(one, dict) and isinstance(other, dict):
             keys = list(dict.fromkeys([*one, *other]))
             agenda += [(_key(path, key), one.get(key, _MISSING), other.get(key, _MISSING)) for key in reversed(keys)]

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from prose_kernel.errors import ExecError, UsageError
 from prose_kernel.language.source import Span
-from prose_kernel.notebook.magics.registry import Call, Magic, below, magic, read_program, use
+from prose_kernel.notebook.magics.registry import Call, Magic, check_word_count, magic, read_program, resolve_path
 from prose_kernel.notebook.magics.restore import journal_of
 from prose_kernel.notebook.magics.tables import short_path
 from prose_kernel.runs.languages import without_errors
@@ -146,7 +146,7 @@ async def show(call: Call) -> None:
         hint = "put a name with spaces in quotes" if not unknown else f"usage: {show.usage}"
         raise UsageError(f"%show: {extra} is not understood", hint=hint)
     if not names:
-        use(call, show, 1, 2)
+        check_word_count(call, show, 1, 2)
         raise show.wrong("too few words")
     workspace = call.cells.started_workspace
     directory = workspace.cwd if workspace is not None else call.cells.cwd
@@ -162,7 +162,7 @@ async def report(call: Call) -> None:
     words = tuple(word for word in call.words if word != _FORCE)
     if unknown := [word for word in words if word.startswith("-")]:
         raise report.wrong(f"{unknown[0]} is not understood")
-    use(Call(call.cells, words, call.text, call.output, call.view), report, 0, 1)
+    check_word_count(Call(call.cells, words, call.text, call.output, call.view), report, 0, 1)
     journal = journal_of(call)
     if journal is None:
         return call.show(doc.paragraph("Nothing has happened in the run yet."))
@@ -170,7 +170,7 @@ async def report(call: Call) -> None:
     from prose_kernel.views.report import run_report, secrets_out
 
     cells = call.cells
-    file = below(cells, words[0]) if words else cells.cwd / "report.html"
+    file = resolve_path(cells, words[0]) if words else cells.cwd / "report.html"
     page = await run_report(journal, "running", cells.settings, secrets_out(cells.settings, cells.cwd))
     write_page(file, page, force=_FORCE in call.words)
     shown, count = short_path(file, cells.cwd), len(journal.texts)

@@ -136,13 +136,13 @@ def cell_magics() -> list[tuple[str, str]]:
     ]
 
 
-def use(call: Call, magic: Magic, least: int, most: int) -> None:
+def check_word_count(call: Call, magic: Magic, least: int, most: int) -> None:
     """Raise `UsageError` if a magic has too few or too many words."""
     if not least <= len(call.words) <= most:
         raise magic.wrong(f"too {'few' if len(call.words) < least else 'many'} words")
 
 
-def taken(words: list[str], option: str, magic: Magic, called: str = "") -> str | None:
+def take_option(words: list[str], option: str, magic: Magic, called: str = "") -> str | None:
     """Remove an option and the word after it from `words`, and return the word. `called` is the name of the magic in
     errors, if it isn't `magic.name`. Raises `UsageError`."""
     if option not in words:
@@ -158,7 +158,7 @@ def taken(words: list[str], option: str, magic: Magic, called: str = "") -> str 
 def on_or_off(call: Call, magic: Magic, now: bool) -> bool:
     """Return whether the word after a magic is `on`; without a word, show and return the current state `now`. Raises
     `UsageError`."""
-    use(call, magic, 0, 1)
+    check_word_count(call, magic, 0, 1)
     if not call.words:
         call.say("on" if now else "off")
         return now
@@ -167,7 +167,7 @@ def on_or_off(call: Call, magic: Magic, now: bool) -> bool:
     return call.words[0] == "on"
 
 
-def below(cells: Cells, given: str) -> Path:
+def resolve_path(cells: Cells, given: str) -> Path:
     """Resolve a path that was typed, relative to the directory in which commands run."""
     workspace = cells.started_workspace
     base = workspace.cwd if workspace is not None else cells.cwd
@@ -177,7 +177,7 @@ def below(cells: Cells, given: str) -> Path:
 def read_program(call: Call, name: str, wanted_by: Magic) -> tuple[Source, Language]:
     """Read a program file whose name was typed after a magic, and return it with its language. Raises `UsageError`."""
     try:
-        data = plain_files.read_named(below(call.cells, name))
+        data = plain_files.read_named(resolve_path(call.cells, name))
     except (OSError, ValueError) as problem:
         reason = reason_of(problem) if isinstance(problem, OSError) else "not a file name"
         elsewhere = name.startswith(("http://", "https://", "@"))

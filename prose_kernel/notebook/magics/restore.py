@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook.magics.registry import Call, magic, taken, use
+from prose_kernel.notebook.magics.registry import Call, check_word_count, magic, take_option
 from prose_kernel.notebook.magics.tables import short_path
 from prose_kernel.runs.languages import of_text, runnable_suffixes
 from prose_kernel.runtime.asker import serial
@@ -33,7 +33,7 @@ async def restore(call: Call) -> None:
     from prose_kernel.runs.resumption import interrupted_at, refuse_dry_run, resumption
 
     words, confirmed = list(call.words), dict[str, bool]()
-    while (gate := taken(words, "--yes", restore)) is not None:
+    while (gate := take_option(words, "--yes", restore)) is not None:
         if not gate.strip():
             raise restore.wrong("--yes needs the name of a gate")
         confirmed[gate] = True
@@ -42,10 +42,10 @@ async def restore(call: Call) -> None:
 
     workspace = call.cells.started_workspace
     if workspace is not None and workspace.begun:
-        raise UsageError("%restore: a run has begun here already", hint=_instead(call.cells))
+        raise UsageError("%restore: a run has begun here already", hint=_restore_hint(call.cells))
     kept = _run_of(call.cells, words[0] if words else "")
     if kept is None:
-        return call.show(_nothing(call.cells))
+        return call.show(_nothing_to_restore(call.cells))
     call.cells.check_restorable()
     refuse_dry_run(call.cells.settings)
     assert kept.journal is not None
@@ -65,7 +65,7 @@ async def restore(call: Call) -> None:
     "%history", "what happened in the run, cell by cell: what commands, sessions and people were asked, and answered"
 )
 async def history(call: Call) -> None:
-    use(call, history, 0, 0)
+    check_word_count(call, history, 0, 0)
     journal = journal_of(call)
     if journal is None:
         return call.show(doc.paragraph("Nothing has happened in the run yet."))
@@ -176,7 +176,7 @@ def _run_of(cells: Cells, wanted: str) -> KeptRun | None:
             cells.asker.show(f"Warning: {found.problem}. {remark} prose runs rm {found.id} removes it.")
             mine, found = named, named[-1]
         if found.problem is not None:
-            way_on = one_before(cells) or f"prose runs rm {found.id} removes it"
+            way_on = earlier_run_hint(cells) or f"prose runs rm {found.id} removes it"
             hint = f"{found.problem.hint}; or {way_on}" if found.problem.hint else way_on
             raise UsageError(str(found.problem), hint=hint)
         if not cells.notebook_path and found.state == "running":  # it may belong to another notebook
@@ -206,32 +206,32 @@ def _may_be_mine(run: KeptRun) -> bool:
     return run.has_journal and run.head is None and not run.program.endswith(runnable_suffixes())
 
 
-def _instead(cells: Cells) -> str:
+def _restore_hint(cells: Cells) -> str:
     """Return how to restore an earlier run than the one that has begun. `%restore` without an id would restore that."""
     magic = serial(cells.asker).magic
-    then = one_before(cells)
+    then = earlier_run_hint(cells)
     if not then and cells.workspace.opened.journal_file is None:
         return f"nothing of it is kept: {magic}reset ends it"
     return f"{magic}reset ends it; then {then or f'{magic}restore brings it back'}"
 
 
-def one_before(cells: Cells) -> str:
+def earlier_run_hint(cells: Cells) -> str:
     """Return how to restore the run of this notebook before the last one; "" if there is none."""
-    earlier = restorable(cells, mine=True)
+    earlier = restorable_runs(cells, mine=True)
     return f"{serial(cells.asker).magic}restore {earlier[0]} brings back the one before" if earlier else ""
 
 
-def _nothing(cells: Cells) -> doc.Paragraph:
+def _nothing_to_restore(cells: Cells) -> doc.Paragraph:
     """Report that this notebook has no kept run. It may have been renamed, so the last run next to it is named."""
     words = "There is nothing to restore: no run of this notebook is kept."
-    others = restorable(cells)
+    others = restorable_runs(cells)
     if others:
         magic = serial(cells.asker).magic
         words += f" The last run of another notebook in this directory: {magic}restore {others[0]} brings it back."
     return doc.paragraph(words)
 
 
-def restorable(cells: Cells, mine: bool = False) -> list[str]:
+def restorable_runs(cells: Cells, mine: bool = False) -> list[str]:
     """Return the ids of runs that `%restore` can restore here, the latest first; `mine`: only of this notebook."""
     from prose_kernel.storage import runs
 
@@ -270,7 +270,7 @@ def _restored(
 ) -> doc.Group:
     """Return the restored names. The id of the run differs from run to run, so it is in the metadata."""
     blocks: list[doc.Block] = [doc.paragraph(head)]
-    if names := [_named(what, found) for what, found in _what(cells)]:
+    if names := [_named(what, found) for what, found in _restored_names(cells)]:
         blocks.append(doc.Items(names))
     if unfinished is not None:
         language, text = of_text(unfinished.language, unfinished.profile), unfinished.text.strip("\n")
@@ -288,7 +288,7 @@ def _named(what: str, names: Sequence[str]) -> Sequence[doc.Word]:
     return [doc.Own(f"{what}: "), *(word for name in names for word in (doc.Code(name), ", "))][:-1]
 
 
-def _what(cells: Cells) -> Iterator[tuple[str, list[str]]]:
+def _restored_names(cells: Cells) -> Iterator[tuple[str, list[str]]]:
     workspace = cells.workspace
     defined = [one.definition for one in workspace.definitions()]
     for what, names in (

@@ -22,15 +22,15 @@ from prose_kernel.notebook.magics import tables
 from prose_kernel.notebook.magics.registry import (
     Call,
     all_magics,
-    below,
     cell_magics,
+    check_word_count,
     find,
     grouped,
     magic,
     on_or_off,
     read_program,
-    taken,
-    use,
+    resolve_path,
+    take_option,
 )
 from prose_kernel.runtime.ports import CommandRequest
 from prose_kernel.runtime.values import ExecText
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @magic("%binding NAME", "show one binding in full")
 async def binding(call: Call) -> None:
-    use(call, binding, 1, 1)
+    check_word_count(call, binding, 1, 1)
     call.show(tables.binding(call.cells, call.words[0]))
     value = call.cells.values().get(call.words[0])
     if isinstance(value, ExecText) and value.result.image:
@@ -57,19 +57,19 @@ async def binding(call: Call) -> None:
 
 @magic("%agents", "list all agents with their properties")
 async def agents(call: Call) -> None:
-    use(call, agents, 0, 0)
+    check_word_count(call, agents, 0, 0)
     call.show(tables.agents(call.cells))
 
 
 @magic("%blocks", "list all blocks and functions with their parameters")
 async def blocks(call: Call) -> None:
-    use(call, blocks, 0, 0)
+    check_word_count(call, blocks, 0, 0)
     call.show(tables.blocks(call.cells))
 
 
 @magic("%state", "show where the run is stored, and its log")
 async def state(call: Call) -> None:
-    use(call, state, 0, 0)
+    check_word_count(call, state, 0, 0)
     run = call.cells.current
     if run is not None and run.transcript is not None:
         return call.show(tables.state(None, run.transcript))
@@ -87,7 +87,7 @@ async def state(call: Call) -> None:
     "name all magics; all: with options; WORD: explain a keyword, property, magic, binding, agent, block or function",
 )
 async def help_(call: Call) -> None:
-    use(call, help_, 0, 1)
+    check_word_count(call, help_, 0, 1)
     if not call.words:
         return call.show(tables.overview(grouped(), cell_magics()))
     if call.words == ("all",):
@@ -105,7 +105,7 @@ async def help_(call: Call) -> None:
 
 @magic("%boundaries", "show which shell runs commands, and which limits this system enforces on programs of agents")
 async def boundaries(call: Call) -> None:
-    use(call, boundaries, 0, 0)
+    check_word_count(call, boundaries, 0, 0)
     from prose_kernel.processes.sandbox import probe
     from prose_kernel.processes.shell import resolve_shell
 
@@ -124,7 +124,7 @@ async def boundaries(call: Call) -> None:
 
 @magic("%run FILE", "run a program file as a cell of this notebook")
 async def run(call: Call) -> None:
-    use(call, run, 1, 1)
+    check_word_count(call, run, 1, 1)
     source, language = read_program(call, call.words[0], run)
     value = await call.cells.program(source.text, call.view, call.words[0], language)
     call.view.result_of_part(value)
@@ -146,7 +146,7 @@ async def input_(call: Call) -> None:
     "agree to programs from elsewhere before a cell uses them; without words: what this project has agreed to",
 )
 async def trust(call: Call) -> None:
-    use(call, trust, 0, 1)
+    check_word_count(call, trust, 0, 1)
     resolver = _programs_from_elsewhere(call.cells)
     if call.words:
         return resolver.trust.add(call.words, resolver.registry)
@@ -171,7 +171,7 @@ async def gate(call: Call) -> None:
     from prose_kernel.storage.gates.answers import Answer
 
     words = list(call.words)
-    comment, who = (taken(words, option, gate) for option in ("--comment", "--as"))
+    comment, who = (take_option(words, option, gate) for option in ("--comment", "--as"))
     if len(words) != 2 or words[0] not in ("approve", "reject"):
         raise UsageError("%gate needs approve or reject, and the name of a gate", hint=f"usage: {gate.usage}")
     answer = Answer(words[0] == "approve", "user" if who is None else who, comment or "")
@@ -239,10 +239,10 @@ def _loaded(changed: set[Path]) -> set[str]:
 
 @magic("%cd [DIRECTORY]", "show or change the directory in which commands run", "cwd")
 async def cd(call: Call) -> None:
-    use(call, cd, 0, 1)
+    check_word_count(call, cd, 0, 1)
     workspace = call.cells.workspace
     if call.words:
-        path = below(call.cells, call.words[0])
+        path = resolve_path(call.cells, call.words[0])
         if not plain_files.is_directory(path):
             raise UsageError(f"%cd: {call.words[0]} is not a directory")
         workspace.cwd = path.resolve()
@@ -255,7 +255,7 @@ async def cd(call: Call) -> None:
     "which machines run commands, or change that from now on: the workers of a Dask scheduler, or this machine",
 )
 async def remote(call: Call) -> None:
-    use(call, remote, 0, 2)
+    check_word_count(call, remote, 0, 2)
     match call.words:
         case ():
             call.show(_machines(call))
@@ -292,13 +292,13 @@ def _machines(call: Call) -> doc.Block | Display:
 
 @magic("%reset", "end the run and forget all names; the next cell starts a new run")
 async def reset(call: Call) -> None:
-    use(call, reset, 0, 0)
+    check_word_count(call, reset, 0, 0)
     await call.cells.reset()
 
 
 @magic("%clear", "remove the outputs of this cell so far")
 async def clear(call: Call) -> None:
-    use(call, clear, 0, 0)
+    check_word_count(call, clear, 0, 0)
     call.output.clear()
 
 

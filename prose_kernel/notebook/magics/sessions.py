@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook.magics.registry import Call, magic, taken, use
+from prose_kernel.notebook.magics.registry import Call, check_word_count, magic, take_option
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.escaping import clip
@@ -34,7 +34,7 @@ _CASSETTE_OPTIONS = {"mode": _MODES, "stale": ("warn", "fail", "ignore")}
     "name: the current one, and the choices",
 )
 async def provider(call: Call) -> None:
-    use(call, provider, 0, 2)
+    check_word_count(call, provider, 0, 2)
     if not call.words:
         return call.show(_providers(call))
     name, *given = call.words
@@ -70,7 +70,7 @@ def _providers(call: Call) -> doc.Table:
 async def judge(call: Call) -> None:
     if call.words[:1] == ("calibrate",):
         return await _calibrate(call)
-    use(call, judge, 0, 2)
+    check_word_count(call, judge, 0, 2)
     if not call.words:
         return call.show(_judges(call))
     if call.words == ("why",):
@@ -126,7 +126,7 @@ async def _calibrate(call: Call) -> None:
     from prose_kernel.views import calibration as shown
 
     words = list(call.words[1:])
-    given = {option: taken(words, option, judge, "judge calibrate") for option in ("--least", "--only")}
+    given = {option: take_option(words, option, judge, "judge calibrate") for option in ("--least", "--only")}
     if len(words) > 1 or any(word.startswith("-") for word in words):
         raise UsageError("%judge calibrate: one file, --least and --only", hint=f"usage: {judge.usage}")
     least = _percent(given["--least"])
@@ -215,7 +215,7 @@ def _cassette(call: Call) -> doc.Table:
 
 @magic("%usage", "what this run has consumed: sessions, judgements, tokens and cost by provider and model")
 async def usage(call: Call) -> None:
-    use(call, usage, 0, 0)
+    check_word_count(call, usage, 0, 0)
     totals = call.cells.workspace.opened.services.usage
     call.show(usage_table((*totals.lines, totals.total) if len(totals.lines) > 1 else totals.lines))
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.errors import TaskRefused, UsageError
 from prose_kernel.notebook.forced_interrupt import in_cell
-from prose_kernel.notebook.magics.registry import Call, magic, use
+from prose_kernel.notebook.magics.registry import Call, check_word_count, magic
 from prose_kernel.processes.tasks.records import ending_of
 from prose_kernel.runs import languages
 from prose_kernel.runtime.services import CommandCompleted, TaskCaller, TaskEvent, TaskFollowUp, TaskSnapshot
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from prose_kernel.views.cell_view import CellView
 
 _REFRESH = 1.0
-_WHOLE = "the log of a task keeps more: %exec --wait 0 starts one"
+_KEEP_HINT = "the log of a task keeps more: %exec --wait 0 starts one"
 _USAGE = "%exec [--wait SECONDS] [--in DIRECTORY] [--name TEXT] [--new] [--continue AGENT] COMMAND"
 _display_numbers = itertools.count(1)
 
@@ -46,14 +46,14 @@ CELL_MAGICS = ("task", "command")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TaskCommand:
     """A command and its options: `fields` of the request, and the agent that `continues` with the result."""
 
     fields: Mapping[str, object]
     continues: str | None
 
 
-def read_options(text: str, name: str, body: str | None = None) -> Asked:
+def read_options(text: str, name: str, body: str | None = None) -> TaskCommand:
     """Read the options at the beginning of a line, then the command: the rest of the line, or the body of the cell.
 
     Raises `UsageError`.
@@ -90,7 +90,7 @@ def read_options(text: str, name: str, body: str | None = None) -> Asked:
     command = (rest if body is None else body).strip("\n")
     if not command.strip():
         raise UsageError(f"{name}: there is no command", hint=f"usage: {_USAGE}")
-    return Asked({"cmd": command, **fields}, continues)
+    return TaskCommand({"cmd": command, **fields}, continues)
 
 
 def _word(text: str, name: str) -> tuple[str, str]:
@@ -135,7 +135,7 @@ async def run_cell(cells: Cells, line: str, body: str, output: Output, view: Cel
     await run_command(cells, read_options(options.strip(), f"%%{name}", body), output, view)
 
 
-async def run_command(cells: Cells, asked: Asked, output: Output, view: CellView) -> None:
+async def run_command(cells: Cells, asked: TaskCommand, output: Output, view: CellView) -> None:
     """Start a command and watch it for its waiting time. An interrupt ends the command, unless it has become a task."""
     tasks = cells.workspace.opened.tasks
     caller = TaskCaller(workspace=str(cells.workspace.cwd), continues=asked.continues)
@@ -148,7 +148,7 @@ async def run_command(cells: Cells, asked: Asked, output: Output, view: CellView
             shown.feed("stdout", receipt.stdout_preview)
             shown.feed("stderr", receipt.stderr_preview)
     finally:
-        shown.finish(_WHOLE)
+        shown.finish(_KEEP_HINT)
     if isinstance(receipt, CommandCompleted):
         card = task_cards.completed_card(str(asked.fields["cmd"]), receipt)
         if card is not None:
@@ -245,7 +245,7 @@ def _age(task: TaskSnapshot) -> float | None:
 
 @magic("%tasks [--all]", "list active tasks; --all includes those that have ended")
 async def tasks_(call: Call) -> None:
-    use(call, tasks_, 0, 1)
+    check_word_count(call, tasks_, 0, 1)
     everything = call.words == ("--all",)
     if call.words and not everything:
         raise tasks_.wrong(f"{call.words[0]} is not understood")
@@ -259,7 +259,7 @@ async def tasks_(call: Call) -> None:
 
 @magic("%task ID [output|follow|stop|rerun]", "show, follow, stop or rerun one task")
 async def task_(call: Call) -> None:
-    use(call, task_, 1, 2)
+    check_word_count(call, task_, 1, 2)
     name, *verb = call.words
     cells, service = call.cells, call.cells.workspace.opened.tasks
     with _refusals():
@@ -291,7 +291,7 @@ async def _follow(call: Call, service: TaskService, task: TaskSnapshot) -> None:
 
 @magic("%stop ID", "stop a task; a second time, kill it")
 async def stop(call: Call) -> None:
-    use(call, stop, 1, 1)
+    check_word_count(call, stop, 1, 1)
     with _refusals():
         await _stop(call, call.cells.workspace.opened.tasks, call.words[0])
 
@@ -312,7 +312,7 @@ async def _rerun(call: Call, service: TaskService, name: str) -> None:
     fields = dict(await service.command_of(name))
     call.output.stream("stdout", f"$ {TerminalText().feed(str(fields['cmd']))}\n")
     fields["duplicate_policy"] = "start_new"
-    await run_command(call.cells, Asked(fields, None), call.output, call.view)
+    await run_command(call.cells, TaskCommand(fields, None), call.output, call.view)
 
 
 # ---------------------------------------------------------------- continuations
@@ -320,7 +320,7 @@ async def _rerun(call: Call, service: TaskService, name: str) -> None:
 
 @magic("%resume", "pass the result of a task started with --continue to its agent")
 async def resume(call: Call) -> None:
-    use(call, resume, 0, 0)
+    check_word_count(call, resume, 0, 0)
     found = await _next_follow_up(call.cells)
     if found is None:
         call.say("No continuation is waiting.")

@@ -11,7 +11,7 @@ from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.language.shortening import screen_width
 from prose_kernel.notebook import inspection
 from prose_kernel.notebook.magics import tables
-from prose_kernel.notebook.magics.registry import Call, magic, on_or_off, read_program, use
+from prose_kernel.notebook.magics.registry import Call, check_word_count, magic, on_or_off, read_program
 from prose_kernel.runs import languages, reference_pages
 from prose_kernel.views import document as doc
 from prose_kernel.views.escaping import fenced
@@ -41,7 +41,7 @@ _WIDEST = 80
     "a program, or the text below it in the cell",
 )
 async def explain(call: Call) -> None:
-    use(call, explain, 0, 2)
+    check_word_count(call, explain, 0, 2)
     if not call.words:
         if call.below.strip():
             return call.show(_program(call, call.below, "cell", call.view.language))
