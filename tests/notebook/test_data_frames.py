@@ -201,8 +201,8 @@ def test_infinite_numbers_are_refused() -> None:
 
 def test_neither_library_is_imported_for_other_values() -> None:
     code = (
-        "import sys\nfrom prose_kernel.notebook.python_values import without_frames\n"
-        "assert without_frames([1, {'a': 'b'}], 'x') == [1, {'a': 'b'}]\n"
+        "import sys\nfrom prose_kernel.notebook.python_values import plain_value\n"
+        "assert plain_value([1, {'a': 'b'}], 'x') == [1, {'a': 'b'}]\n"
         "assert not {'pandas', 'polars', 'numpy'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent)
