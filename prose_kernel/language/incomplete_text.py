@@ -16,7 +16,7 @@ Completeness = Literal["complete", "incomplete", "invalid"]
 Inside = Literal["code", "string", "triple", "marker", "comment"]
 
 _LINE_STRING = re.compile(r'(?:[^"\\\n]++|\\.)*+')
-_TRIPLE_END = re.compile(r'(?:\\.|[^"\\]++|"(?!""))*+', re.S)
+_TRIPLE_END = re.compile(r'(?>(?:\\.|[^"\\]++|"(?!""))*)', re.S)
 
 
 class Region(NamedTuple):

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 _KEY_MARK: Final = r"(?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
 PRIVATE_KEY = re.compile(f"-----BEGIN {_KEY_MARK}")
 KEY_BLOCK: Final = (
-    rf"-----BEGIN {_KEY_MARK}(?:(?:[A-Za-z0-9+/=\s:,.]|-(?!----)){{0,20000}}+-----END {_KEY_MARK}"
-    r"|(?:\s+[A-Za-z0-9+/=]{16,128}+)*+)"
+    rf"-----BEGIN {_KEY_MARK}(?:(?>(?:[A-Za-z0-9+/=\s:,.]|-(?!----)){{0,20000}})-----END {_KEY_MARK}"
+    r"|(?>(?:\s+[A-Za-z0-9+/=]{16,128}+)*))"
 )
 """A private key with its content."""
 

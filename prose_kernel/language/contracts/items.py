@@ -11,20 +11,20 @@ from prose_kernel.language.contracts.layout import Block
 from prose_kernel.language.contracts.tree import MISSING, Item
 from prose_kernel.language.source import Span
 
-NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*+(?:-[A-Za-z0-9_]++)*+"
-PATH: Final = rf"{NAME}(?:\[\])?+(?:\.{NAME}(?:\[\])?+)*+"
+NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*+(?>(?:-[A-Za-z0-9_]++)*)"
+PATH: Final = rf"{NAME}(?:\[\])?+(?>(?:\.{NAME}(?:\[\])?+)*)"
 
 _BULLET: Final = re.compile(r" ?[-*+](?:[ \t]+|$)")
 _NESTED: Final = re.compile(r"^[ \t]{2,}[-*+][ \t]+([^\n]+(?:\n(?![ \t]*[-*+][ \t])[ \t]+[^\n]+)*)", re.MULTILINE)
 _QUOTED: Final = re.compile(rf"`({PATH})`")
-_REMARK: Final = re.compile(r"[ \t]*\(((?:[^()]|\([^()]*+\))*+)\)")
+_REMARK: Final = re.compile(r"[ \t]*\(((?>(?:[^()]|\([^()]*+\))*))\)")
 _JOINED: Final = re.compile(rf"[ \t]*[,/][ \t]*`({PATH})`")
-_BARE: Final = re.compile(rf"({NAME})(?:[ \t]*\(((?:[^()]|\([^()]*+\))*+)\))?+:(?=[ \t\n]|\Z)")
+_BARE: Final = re.compile(rf"({NAME})(?>(?:[ \t]*\(((?>(?:[^()]|\([^()]*+\))*))\))?):(?=[ \t\n]|\Z)")
 _SEPARATOR: Final = re.compile(r"\s*(?::|--?(?=\s)|\u2013|\u2014)?\s*")
 OPTIONAL: Final = re.compile(r"\boptional\b", re.IGNORECASE)
-DEFAULT: Final = re.compile(r"\bdefaults?\b(?:\s*(?:\bto\b|\bis\b|\bvalue\b|[:=]))*+\s*", re.IGNORECASE)
+DEFAULT: Final = re.compile(r"\bdefaults?\b(?:\s*(?:\bto\b|\bis\b|\bvalue\b|[:=]))*\s*", re.IGNORECASE)
 _LITERAL: Final = re.compile(
-    r'(`+)(?P<code>[^\n]*?)\1|(?P<text>"(?:[^"\\\n]|\\.)*+")|(?P<number>-?\d++(?:\.\d++)?+(?!\w))'
+    r'(`+)(?P<code>[^\n]*?)\1|(?P<text>"(?:[^"\\\n]|\\.)*+")|(?P<number>-?\d++(?>(?:\.\d++)?)(?!\w))'
     r"|(?P<word>true|false|null|none)\b|(?P<open>[\[{])",
     re.IGNORECASE,
 )

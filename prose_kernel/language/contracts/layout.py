@@ -14,7 +14,7 @@ from prose_kernel.language.source import Span
 _MARKED: Final = re.compile(
     r"^(?: {0,3}(#{1,6})(?=[ \t\n]|\Z)| {0,3}<!--|[ \t]*(`{3,}(?=[^`\n]*$)|~{3,}))([^\n]*)", re.MULTILINE
 )
-_FRONT: Final = re.compile(r"---[ \t]*\n(?:(?P<yaml>(?:(?!---[ \t]*(?:\n|\Z))[^\n]*\n)*+)---[ \t]*(?:\n|\Z))?")
+_FRONT: Final = re.compile(r"---[ \t]*\n(?:(?P<yaml>(?>(?:(?!---[ \t]*(?:\n|\Z))[^\n]*\n)*))---[ \t]*(?:\n|\Z))?")
 _CLOSING_SIGNS: Final = re.compile(r"[ \t]#+[ \t]*\Z|\A#+[ \t]*\Z")
 
 BlockKind = Literal["frontmatter", "heading", "fence", "text"]

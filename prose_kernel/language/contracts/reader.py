@@ -19,7 +19,7 @@ from prose_kernel.language.diagnostics import STRICT, Diagnostic, Profile, diagn
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Source, Span
 
-_NODE_NAME: Final = re.compile(rf"{NAME}(?:\.{NAME})*+")
+_NODE_NAME: Final = re.compile(rf"{NAME}(?>(?:\.{NAME})*)")
 _ID: Final = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 _NOT_IN_TITLES: Final = re.compile(r"[^a-z0-9]+")
 

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 
-_WORD: Final = r"[A-Za-z_][A-Za-z0-9_]*+(?:-[A-Za-z0-9_]++)*+"
+_WORD: Final = r"[A-Za-z_][A-Za-z0-9_]*+(?>(?:-[A-Za-z0-9_]++)*)"
 _HEADER: Final = re.compile(
     rf"""(?:(?:(?:let|const)[ \t]+(?:{_WORD}|\{{[^{{}}\n]*\}})|output[ \t]+{_WORD}|{_WORD})[ \t]*=(?!=)[ \t]*
         |(?:return|output)[ \t]+)?

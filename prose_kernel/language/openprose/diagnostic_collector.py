@@ -8,7 +8,7 @@ from typing import Final
 from prose_kernel.language import diagnostics
 from prose_kernel.language.source import Source
 
-_BELOW: Final = re.compile(r"[^\n]*+\n((?:[ \t]*+(?:#[^\n]*+)?\n)*+)([ \t]*+)([^\s#][^\n]*+)")
+_BELOW: Final = re.compile(r"[^\n]*+\n((?>(?:[ \t]*+(?:#[^\n]*+)?\n)*))([ \t]*+)([^\s#][^\n]*+)")
 _COMMENT: Final = re.compile(r"^([ \t]*+)#", re.MULTILINE)
 _ARM: Final = re.compile(r"(?:elif|catch)\b(?![ \t]*=(?!=))|(?:else|finally)[ \t]*:|else[ \t]+if\b|[|]|->")
 

@@ -42,15 +42,15 @@ MOST_TOKENS: Final = 500_000
 MOST_ESCAPES: Final = 100
 """How many unknown escapes are reported for one string."""
 
-_WORD = r"[A-Za-z_][A-Za-z0-9_]*+(?:-[A-Za-z0-9_]++)*+"
+_WORD = r"[A-Za-z_][A-Za-z0-9_]*+(?>(?:-[A-Za-z0-9_]++)*)"
 _TOKEN: Final = re.compile(
     rf"""[ \t]*+(?:
-      ((?:\#[^\n]*+)?\n (?:[ \t]*+(?:\#[^\n]*+)?\n)*+) [ \t]*+    # 1 a line's end, up to the next line with code
+      ((?:\#[^\n]*+)?\n (?>(?:[ \t]*+(?:\#[^\n]*+)?\n)*)) [ \t]*+    # 1 a line's end, up to the next line with code
     | ({_WORD})                                                   # 2 a word
     | "([^"\\\n]++)"                                              # 3 a string without escapes
     | (==|!=|<=|>=|->|[][:=.,(){{}}|+<>-])                        # 4 a sign
-    | ([0-9]++(?:\.[0-9]++)?+                                     # 5 a number or duration
-         (?:(?:ms|[smhd])(?:[0-9]++(?:ms|[smhd]))*+(?![A-Za-z0-9_]))?)
+    | ([0-9]++(?:\.[0-9]++)?                                     # 5 a number or duration
+         (?:(?:ms|[smhd])(?>(?:[0-9]++(?:ms|[smhd]))*)(?![A-Za-z0-9_]))?)
     | (\*\*\*?)                                                   # 6 a discretion marker
     | (\"\"\")                                                    # 7 a triple-quoted string
     | (")                                                         # 8 any other string
@@ -58,7 +58,7 @@ _TOKEN: Final = re.compile(
     )""",
     re.VERBOSE,
 )
-_FIRST: Final = re.compile(r"(?:[ \t]*+(?:#[^\n]*+)?\n)*+[ \t]*+")
+_FIRST: Final = re.compile(r"(?>(?:[ \t]*+(?:#[^\n]*+)?\n)*)[ \t]*+")
 _ILLEGAL: Final = re.compile(r"[^\sA-Za-z0-9_\"#:=.,(){}|+<>*\[\]-]++")
 SIGNS: Final = {
     "==": "COMPARISON", "!=": "COMPARISON", "<": "COMPARISON", "<=": "COMPARISON", ">": "COMPARISON",

@@ -14,7 +14,7 @@ from prose_kernel.language.openprose.tree import Interpolation, Name, Text
 
 _BODY: Final = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _LINE_BODY: Final = re.compile(r'(?:[^"\\\n]++|\\[^\n])*+')
-_TO_RUN: Final = re.compile(r'(?:[^"\\]++|\\.|"(?!""))*+("++)', re.DOTALL)
+_TO_RUN: Final = re.compile(r'(?>(?:[^"\\]++|\\.|"(?!""))*)("++)', re.DOTALL)
 _RUN: Final = re.compile(r'\\.|("{3,}+)', re.DOTALL)
 _OPENS: Final = re.compile(r"(?::[ \t]*|=[ \t]*|\b(?:session|exec|throw)[ \t]+)\Z")
 _ALONE_BEFORE: Final = re.compile(r"(?:\n|\A)[ \t]*+\Z")
@@ -146,8 +146,8 @@ class Quotes:
         return found
 
 
-_IDENT = r"[A-Za-z_][A-Za-z0-9_]*+(?:-[A-Za-z0-9_]++)*+"
-_PATH = rf"{_IDENT}(?:\.{_IDENT}|\[(?:[0-9]{{1,18}}|{_IDENT})\])*+"
+_IDENT = r"[A-Za-z_][A-Za-z0-9_]*+(?>(?:-[A-Za-z0-9_]++)*)"
+_PATH = rf"{_IDENT}(?>(?:\.{_IDENT}|\[(?:[0-9]{{1,18}}|{_IDENT})\])*)"
 _SPECIAL: Final = re.compile(rf"\\(.|\Z)|\{{({_PATH})\}}", re.DOTALL)
 _INTERPOLATION: Final = re.compile(rf"()\{{({_PATH})\}}")
 _STEP: Final = re.compile(rf"\.({_IDENT})|\[([0-9]++)\]|\[({_IDENT})\]")

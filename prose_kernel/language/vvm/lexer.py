@@ -30,15 +30,15 @@ KINDS: Final[dict[str, int]] = {
 LINE_STARTS: Final = "\n#"
 """The first characters of a line-end token."""
 
-_LINES: Final = r"(?:\#[^\n]*+)?+\n(?:[ \t]*+(?:\#[^\n]*+)?+\n)*+"
+_LINES: Final = r"(?:\#[^\n]*+)?+\n(?>(?:[ \t]*+(?:\#[^\n]*+)?+\n)*)"
 _PIECE: Final = re.compile(
     rf'''(?:
       [A-Za-z_][A-Za-z0-9_]*+
     | {_LINES}
-    | """(?:[^"\\]++|\\.|"(?!""))*+(?:""")?+
+    | """(?>(?:[^"\\]++|\\.|"(?!""))*)(?:""")?+
     | "(?:[^"\\\n]++|\\[^\n]?+)*+"?+
     | `(?:[^`\\]++|\\`?+)*+`?+
-    | [0-9]++(?:\.[0-9]++)?+[A-Za-z0-9_]*+
+    | [0-9]++(?:\.[0-9]++)?[A-Za-z0-9_]*+
     | \+\+ | -- | [-=]> | [-+*/%|&:]= | \*\* | // | && | \|\| | <> | === | !==  # operators of other languages
     | == | != | <= | >=
     | [-<>+=.,:()\[\]{{}}@?]
@@ -48,7 +48,7 @@ _PIECE: Final = re.compile(
     )[ \t]*+''',
     re.VERBOSE | re.DOTALL,
 )
-_FIRST: Final = re.compile(r"(?:[ \t]*+(?:#[^\n]*+)?+\n)*+[ \t]*+")
+_FIRST: Final = re.compile(r"(?>(?:[ \t]*+(?:#[^\n]*+)?+\n)*)[ \t]*+")
 _COMMENT: Final = re.compile(r"#([^\n]*+)")
 _LONG: Final = ("`", '"""')
 _OPENS_TEMPLATE: Final = re.compile(

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9A-Fa-f]{4})(?:\\u([0-9A-Fa-f]{4}))?|(.))?", re.DOTALL)
 _SIMPLE: Final = {"\\": "\\", '"': '"', "/": "/", "n": "\n", "t": "\t", "b": "\b", "f": "\f", "r": "\r"}
 _CLOSED: Final = re.compile(r'"(?:[^"\\\n]++|\\[^\n])*+"')
-_NUMBER: Final = re.compile(r"[0-9]++(?:\.[0-9]++)?+")
+_NUMBER: Final = re.compile(r"[0-9]++(?>(?:\.[0-9]++)?)")
 _MOST_DIGITS: Final = 4_000  # CPython cannot read or write longer integers
 
 
