@@ -47,9 +47,9 @@ def replaced(text: str, edits: Iterable[Edit]) -> str:
 
 def holds(fix: Fix, diagnostic: Diagnostic, before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> bool:
     """Return whether a fix resolves a finding and breaks nothing: `after`, the findings in the changed text, has no
-    new error, and one finding of this code less."""
+    new error, and one finding less of this code."""
     old, new = (Counter(d.code for d in found if not d.file) for found in (before, after))
-    errors = {code for code in new if code.startswith(("E", "R"))}
+    errors = {d.code for d in after if d.severity == "error" and not d.file}
     return new[diagnostic.code] < old[diagnostic.code] and all(new[code] <= old[code] for code in errors)
 
 

@@ -84,9 +84,10 @@ def test_the_first_change_that_holds(language: str, text: str, code: str, after:
         ("openprose", 'let x = 1\nexec "a {x}"\n  env: { y: x }\n', "W051"),  # it has an `env`
         ("openprose", 'let x = 1\nlet y = [1] | map: exec "a {x}" | map: item\n', "W051"),  # nothing can go below it
         ("vvm", "x = (1, 2)\nexport x\n", "V001"),
+        ("vvm", "retry\n", "V701"),  # `return` would be V080, outside of a function
     ],
 )
-def test_a_hint_that_is_an_example_changes_nothing(language: str, text: str, code: str) -> None:
+def test_a_change_that_does_not_help_is_not_offered(language: str, text: str, code: str) -> None:
     assert first(languages.LANGUAGES[language], text, code) is None
 
 
