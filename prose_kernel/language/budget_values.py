@@ -13,14 +13,14 @@ _LIMIT: Final = (  # compiled at the first use
     r"(?P<dollar>\$)?\s*(?P<number>\d[\d_]*(?:\.\d+)?)\s*(?P<scale>[kKM](?![a-z]))?\s*(?P<unit>[A-Za-z$]*)(?P<rest>.*)"
 )
 _MONEY: Final = ("usd", "$", "dollar", "dollars")
-_TIMES: Final = {
+_SECONDS: Final = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
     **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
     **dict.fromkeys(("h", "hour", "hours"), 3600.0),
     **dict.fromkeys(("d", "day", "days"), 86400.0),
 }
 _SCALES: Final = {None: 1, "k": 1_000, "K": 1_000, "M": 1_000_000}
-_HIGHEST: Final = 10**15
+_MAX_VALUE: Final = 10**15
 EXAMPLE: Final = "2 usd, 200k tokens, 30 min, 100 sessions"
 HINT: Final = f"write it like this, or some of it: {EXAMPLE}; off means no limit"
 
@@ -51,16 +51,16 @@ def parse(text: str) -> Limits:
         name, value = _limit(part)
         if value <= 0:
             raise ValueError(f"a limit must be more than 0: `{part}`")
-        if value > _HIGHEST:
-            raise ValueError(f"a limit must be less than {_HIGHEST:,}: `{part[:40]}`")
+        if value > _MAX_VALUE:
+            raise ValueError(f"a limit must be less than {_MAX_VALUE:,}: `{part[:40]}`")
         if name in found:
-            raise ValueError(f"a second limit of {_CALLED[name]}: `{part}`")
+            raise ValueError(f"a second limit of {_LIMIT_NAMES[name]}: `{part}`")
         found[name] = value
     whole = {name: int(value) for name, value in found.items() if name in ("tokens", "sessions")}
     return Limits(", ".join(parts), usd=found.get("usd"), seconds=found.get("seconds"), **whole)
 
 
-_CALLED: Final = {"usd": "money", "tokens": "tokens", "seconds": "time", "sessions": "sessions"}
+_LIMIT_NAMES: Final = {"usd": "money", "tokens": "tokens", "seconds": "time", "sessions": "sessions"}
 
 
 def _limit(part: str) -> tuple[str, float]:
@@ -86,6 +86,6 @@ def _limit(part: str) -> tuple[str, float]:
         if not number.is_integer():
             raise ValueError(f"{unit} are counted in whole numbers: `{part}`")
         return unit.removesuffix("s") + "s", number
-    if unit in _TIMES and match["scale"] is None:
-        return "seconds", number * _TIMES[unit]
+    if unit in _SECONDS and match["scale"] is None:
+        return "seconds", number * _SECONDS[unit]
     raise ValueError(f"a limit needs a unit: `{part}`") if not unit else unknown

@@ -140,23 +140,23 @@ def in_order(found: Iterable[_D], text: str = "") -> tuple[_D, ...]:
     """
     ordered = tuple(sorted(dict.fromkeys(found), key=lambda d: (d.line, d.column, d.code)))
     errors = [d for d in ordered if d.column == 1 and d.severity == "error" and not d.file]
-    markers = [d for d in errors if _CONFLICT.match(d.source_line)]
-    signs = [(m.start(), m[0][0]) for m in _CONFLICT.finditer(text)] if markers else []
+    markers = [d for d in errors if _CONFLICT_MARKER.match(d.source_line)]
+    signs = [(m.start(), m[0][0]) for m in _CONFLICT_MARKER.finditer(text)] if markers else []
     begin = min((at for at, sign in signs if sign == "<"), default=len(text))
     end = max((at for at, sign in signs if sign == ">"), default=0)
-    if any(d.message == _IS_CONFLICT or d.source_line[0] in "<>" or begin < d.span.start < end for d in markers):
+    if any(d.message == _CONFLICT_MESSAGE or d.source_line[0] in "<>" or begin < d.span.start < end for d in markers):
         hint = "keep the lines of one side, or of both, and remove the markers"
-        return (replace(markers[0], message=_IS_CONFLICT, hint=hint),)
+        return (replace(markers[0], message=_CONFLICT_MESSAGE, hint=hint),)
     return ordered
 
 
-_IS_CONFLICT: Final = "this is a conflict marker of git"
-_CONFLICT: Final = re.compile(r"^(?:<{7}|={7}|>{7}|\|{7})(?: |\r?$)", re.MULTILINE)
+_CONFLICT_MESSAGE: Final = "this is a conflict marker of git"
+_CONFLICT_MARKER: Final = re.compile(r"^(?:<{7}|={7}|>{7}|\|{7})(?: |\r?$)", re.MULTILINE)
 
 
 def conflict_line(text: str) -> int | None:
     """Return the number of the first line that is a conflict marker of Git; None if there is none."""
-    marker = _CONFLICT.search(text)
+    marker = _CONFLICT_MARKER.search(text)
     return text.count("\n", 0, marker.start()) + 1 if marker is not None else None
 
 

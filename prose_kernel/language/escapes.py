@@ -21,7 +21,7 @@ def escaped(text: str) -> str:
     else."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escape(character) if _hidden(character) else character for character in text)
+    return "".join(_escape(character) if _is_invisible(character) else character for character in text)
 
 
 def as_argument(file: str) -> str:
@@ -34,7 +34,7 @@ def escaped_lines(text: str) -> str:
     return "\n".join(map(escaped, text.split("\n")))
 
 
-def _hidden(character: str) -> bool:
+def _is_invisible(character: str) -> bool:
     kind = unicodedata.category(character)[0]
     return kind == "C" or (kind == "Z" and character != " ") or _IGNORABLE.match(character) is not None
 

@@ -14,9 +14,9 @@ from typing import Final
 
 LONGEST: Final = 20_000
 """The longest text that is parsed, in characters; a longer one counts as hiding if it has more than one command."""
-_DEEPEST: Final = 20
+_MAX_DEPTH: Final = 20
 
-_ONE = re.compile(r"[^|;&\n`(!]*")
+_SINGLE_COMMAND = re.compile(r"[^|;&\n`(!]*")
 _BLANK = re.compile(r"(?:[ \t\r]|\\\n)+|#[^\n]*")
 _REDIRECT = re.compile(r"\d*(?:&>>?|[<>]&(?:\d+|-)?|>\||<>|>>|<<<|<<-?|<(?!\()|>(?!\())")
 _OPERATOR = re.compile(r"\|\||&&|\|&|;;&?|;&|[|;&\n()]")
@@ -27,15 +27,15 @@ _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z|k|mk|a)?sh")
 
 _COMPOUND: Final = frozenset(("if", "for", "while", "until", "case", "select", "function", "coproc", "trap", "!", "[["))
 _PREFIX: Final = frozenset(("time", "command", "builtin", "exec", "nohup", "sudo", "env"))
-_SET_UP: Final = frozenset(
+_SETUP_COMMANDS: Final = frozenset(
     ("set", "export", "unset", "umask", "ulimit", "shopt", "echo", "printf", ":", "true", "sleep")
 )
-_WRITES: Final = frozenset(("echo", "printf", "yes", ":", "true"))
-_IGNORES: Final = frozenset(
-    (*_WRITES, "cat", "tee", "export", "declare", "local", "readonly", "typeset", "test", "[", "let", "sleep")
+_OUTPUT_COMMANDS: Final = frozenset(("echo", "printf", "yes", ":", "true"))
+_SUCCEED_ANYWAY: Final = frozenset(
+    (*_OUTPUT_COMMANDS, "cat", "tee", "export", "declare", "local", "readonly", "typeset", "test", "[", "let", "sleep")
 )
 """Commands that succeed even if a substitution in their arguments fails: `echo "$(make)"`."""
-_RUNS_TEXT: Final = frozenset(("ssh", "eval", "su", "script", "nix-shell", "watch", "parallel"))
+_RUN_THEIR_ARGUMENTS: Final = frozenset(("ssh", "eval", "su", "script", "nix-shell", "watch", "parallel"))
 
 
 class _Unreadable(Exception):
@@ -55,19 +55,19 @@ class _Options:
 class _Command:
     """A simple command, or a group (`mark` is `(` or `{`). `operator` is the operator after it, "" at the end.
 
-    `inner` holds the texts of its substitutions, `fed` the texts of its here-documents and here-strings.
+    `substitutions` holds the texts of its substitutions, `stdin` the texts of its here-documents and here-strings.
     """
 
     words: list[str] = field(default_factory=list)
-    inner: list[str] = field(default_factory=list)
-    fed: list[str] = field(default_factory=list)
+    substitutions: list[str] = field(default_factory=list)
+    stdin: list[str] = field(default_factory=list)
     mark: str = ""
     group: list[_Command] = field(default_factory=list)
     operator: str = ""
 
     @property
     def is_empty(self) -> bool:
-        return not (self.words or self.mark or self.inner)
+        return not (self.words or self.mark or self.substitutions)
 
     @property
     def name(self) -> str:
@@ -81,7 +81,7 @@ def may_hide(command: str, *, pipefail: bool = False) -> bool:
 
     `pipefail`: the shell is started with this option, so that pipes outside of nested scripts hide nothing.
     """
-    if _ONE.fullmatch(command):
+    if _SINGLE_COMMAND.fullmatch(command):
         return False
     if len(command) > LONGEST:
         return True
@@ -97,72 +97,71 @@ def _text_hides(text: str, options: _Options, depth: int) -> bool:
 
 def _list_hides(commands: list[_Command], options: _Options, depth: int) -> bool:
     """Return whether a list of commands hides a failure; `set` changes the options for the commands after it."""
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return True
     start = 0
-    for number, one in enumerate(commands):
-        tested = options.tested or next((c.operator for c in commands[number:] if c.operator != "|"), "") in (
-            "&&",
-            "||",
-        )
-        if _hides(one, replace(options, tested=tested), depth):
+    for number, command in enumerate(commands):
+        after_pipeline = next((c.operator for c in commands[number:] if c.operator != "|"), "")
+        tested = options.tested or after_pipeline in ("&&", "||")
+        if _hides(command, replace(options, tested=tested), depth):
             return True
         following = commands[number + 1] if number + 1 < len(commands) else None
-        match one.operator:
+        match command.operator:
             case "&":
                 return True
             case "|" if not options.pipefail and not all(_only_writes(c) for c in commands[start : number + 1]):
                 return True
-            case "||" if following is None or not _fails(following):
+            case "||" if following is None or not _always_fails(following):
                 return True
             case ";":
-                options = _after(one, options)
-                if following is not None and not _ends_at_failure(commands[start : number + 1], options):
+                options = _options_after(command, options)
+                if following is not None and not _stops_at_failure(commands[start : number + 1], options):
                     return True
                 start = number + 1
     return False
 
 
-def _hides(one: _Command, options: _Options, depth: int) -> bool:
+def _hides(command: _Command, options: _Options, depth: int) -> bool:
     """Return whether one command hides a failure inside itself."""
-    if one.mark:
-        return _list_hides(one.group, options, depth + 1)
-    first = next((word for word in one.words if word not in _PREFIX), "")
-    if first in _COMPOUND or (one.name == "find" and ";" in one.words):
+    if command.mark:
+        return _list_hides(command.group, options, depth + 1)
+    first = next((word for word in command.words if word not in _PREFIX), "")
+    if first in _COMPOUND or (command.name == "find" and ";" in command.words):
         return True
-    if one.inner and one.name in _IGNORES:
+    inner = command.substitutions
+    if inner and command.name in _SUCCEED_ANYWAY:
         return True
-    if one.inner and not one.name:  # an assignment exits with the code of its substitution, which ignores `set -e`
-        return len(one.inner) > 1 or _text_hides(one.inner[0], replace(options, errexit=False), depth + 1)
-    return any(_text_hides(text, given, depth + 1) for text, given in _scripts(one))
+    if inner and not command.name:  # an assignment exits with the code of its substitution, which ignores `set -e`
+        return len(inner) > 1 or _text_hides(inner[0], replace(options, errexit=False), depth + 1)
+    return any(_text_hides(text, given, depth + 1) for text, given in _scripts(command))
 
 
-def _scripts(one: _Command) -> Iterator[tuple[str, _Options]]:
+def _scripts(command: _Command) -> Iterator[tuple[str, _Options]]:
     """Yield the texts in the arguments that another shell runs, with the options of that shell."""
-    if one.name in _RUNS_TEXT:
-        yield from ((word, _Options()) for word in one.words if not _ONE.fullmatch(word))
-    shell = next((n for n, word in enumerate(one.words) if _SHELL.fullmatch(word)), None)
+    if command.name in _RUN_THEIR_ARGUMENTS:
+        yield from ((word, _Options()) for word in command.words if not _SINGLE_COMMAND.fullmatch(word))
+    shell = next((n for n, word in enumerate(command.words) if _SHELL.fullmatch(word)), None)
     if shell is None:
         return
     given = _Options()
-    arguments = one.words[shell + 1 :]
+    arguments = command.words[shell + 1 :]
     for number, word in enumerate(arguments):
-        given = _switched(given, arguments, number)
+        given = _with_option(given, arguments, number)
         if re.fullmatch(r"-\w*c", word) and number + 1 < len(arguments):
             yield arguments[number + 1], given
             return
-    yield from ((text, given) for text in one.fed)
+    yield from ((text, given) for text in command.stdin)
 
 
-def _after(one: _Command, options: _Options) -> _Options:
+def _options_after(command: _Command, options: _Options) -> _Options:
     """Return the options after a command such as `set -euo pipefail`."""
-    if one.words[:1] == ["set"]:
-        for number in range(1, len(one.words)):
-            options = _switched(options, one.words, number)
+    if command.words[:1] == ["set"]:
+        for number in range(1, len(command.words)):
+            options = _with_option(options, command.words, number)
     return options
 
 
-def _switched(options: _Options, words: list[str], number: int) -> _Options:
+def _with_option(options: _Options, words: list[str], number: int) -> _Options:
     word = words[number]
     if not re.fullmatch(r"[-+]\w+", word):
         return options
@@ -175,41 +174,41 @@ def _switched(options: _Options, words: list[str], number: int) -> _Options:
     return replace(options, errexit=on) if following == "errexit" else options
 
 
-def _ends_at_failure(part: list[_Command], options: _Options) -> bool:
+def _stops_at_failure(part: list[_Command], options: _Options) -> bool:
     """Return whether a failure in `part`, which ends at a `;`, keeps the commands after it from running."""
-    if all(_sets_up(one) for one in part):
+    if all(_sets_up(command) for command in part):
         return True
     last = part[-1]
     if len(part) > 1 and part[-2].operator == "||":
-        return _fails(last) and last.mark != "(" and last.words[:1] != ["false"]
-    return options.errexit and not options.tested and all(map(_is_plain, part))
+        return _always_fails(last) and last.mark != "(" and last.words[:1] != ["false"]
+    return options.errexit and not options.tested and all(map(_obeys_errexit, part))
 
 
-def _is_plain(one: _Command) -> bool:
+def _obeys_errexit(command: _Command) -> bool:
     """Return whether `set -e` ends the shell if the command fails: no `&&` is after it or inside its group."""
-    return one.operator in ("", "|", ";") and all(map(_is_plain, one.group))
+    return command.operator in ("", "|", ";") and all(map(_obeys_errexit, command.group))
 
 
-def _sets_up(one: _Command) -> bool:
-    name = next(iter(one.words), "")
-    return not one.inner and not one.mark and (name in _SET_UP or not one.name)
+def _sets_up(command: _Command) -> bool:
+    name = next(iter(command.words), "")
+    return not command.substitutions and not command.mark and (name in _SETUP_COMMANDS or not command.name)
 
 
-def _only_writes(one: _Command) -> bool:
-    return one.name in _WRITES and not one.inner
+def _only_writes(command: _Command) -> bool:
+    return command.name in _OUTPUT_COMMANDS and not command.substitutions
 
 
-def _fails(one: _Command) -> bool:
+def _always_fails(command: _Command) -> bool:
     """Return whether a command after `||` certainly fails."""
-    if one.mark:
-        before = one.group[:-1]
-        last = one.group[-1] if one.group else _Command()
-        return all(c.operator == ";" for c in before) and _exits(last)
-    return one.words in (["false"], ["exit"], ["exit", "$?"]) or _exits(one)
+    if command.mark:
+        before = command.group[:-1]
+        last = command.group[-1] if command.group else _Command()
+        return all(c.operator == ";" for c in before) and _exits_with_failure(last)
+    return command.words in (["false"], ["exit"], ["exit", "$?"]) or _exits_with_failure(command)
 
 
-def _exits(one: _Command) -> bool:
-    return one.words[:1] in (["exit"], ["return"]) and bool(re.fullmatch(r"0*[1-9]\d*", "".join(one.words[1:])))
+def _exits_with_failure(command: _Command) -> bool:
+    return command.words[:1] in (["exit"], ["return"]) and bool(re.fullmatch(r"0*[1-9]\d*", "".join(command.words[1:])))
 
 
 # ---------------------------------------------------------------- reading
@@ -221,54 +220,54 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        self._waiting: list[tuple[str, bool, _Command]] = []
+        self._pending_documents: list[tuple[str, bool, _Command]] = []
 
     def commands(self, closing: str = "", depth: int = 0) -> list[_Command]:
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise _Unreadable
         found: list[_Command] = []
-        one = _Command()
+        command = _Command()
         while self._at < len(self._text):
             if blank := _BLANK.match(self._text, self._at):
                 self._at = blank.end()
             elif redirect := _REDIRECT.match(self._text, self._at):
-                self._redirect(redirect, one)
+                self._redirect(redirect, command)
             elif operator := _OPERATOR.match(self._text, self._at):
                 self._at = operator.end()
                 sign = operator[0]
                 if sign == ")":
                     if closing != ")":
                         raise _Unreadable
-                    return _ended(found, one)
+                    return _completed(found, command)
                 if sign == "(":
-                    one.mark, one.group = "(", self.commands(")", depth + 1)
+                    command.mark, command.group = "(", self.commands(")", depth + 1)
                     continue
                 if sign == "\n":
-                    self._skip_documents()
-                one = self._separated(found, one, sign)
+                    self._read_documents()
+                command = self._end_command(found, command, sign)
             else:
-                word = self._word(one)
-                if word == "{" and one.is_empty:
-                    one.mark, one.group = "{", self.commands("}", depth + 1)
-                elif word == "}" and one.is_empty and closing == "}":
-                    return _ended(found, one)
+                word = self._word(command)
+                if word == "{" and command.is_empty:
+                    command.mark, command.group = "{", self.commands("}", depth + 1)
+                elif word == "}" and command.is_empty and closing == "}":
+                    return _completed(found, command)
                 else:
-                    one.words.append(word)
+                    command.words.append(word)
         if closing:
             raise _Unreadable
-        return _ended(found, one)
+        return _completed(found, command)
 
     @staticmethod
-    def _separated(found: list[_Command], one: _Command, sign: str) -> _Command:
-        if one.is_empty:
+    def _end_command(found: list[_Command], command: _Command, sign: str) -> _Command:
+        if command.is_empty:
             if sign == "\n" or not found:
-                return one  # an empty line, also after an operator
+                return command  # an empty line, also after an operator
             raise _Unreadable
-        one.operator = ";" if sign[0] in ";\n" else "|" if sign == "|&" else sign
-        found.append(one)
+        command.operator = ";" if sign[0] in ";\n" else "|" if sign == "|&" else sign
+        found.append(command)
         return _Command()
 
-    def _redirect(self, match: re.Match[str], one: _Command) -> None:
+    def _redirect(self, match: re.Match[str], command: _Command) -> None:
         self._at = match.end()
         sign = match[0].lstrip("0123456789")
         if sign[:2] in (">&", "<&") and len(sign) > 2:
@@ -277,15 +276,15 @@ class _Reader:
             self._at = blank.end()
         if self._at >= len(self._text) or _OPERATOR.match(self._text, self._at):
             raise _Unreadable
-        target = self._word(one)
+        target = self._word(command)
         if sign in ("<<", "<<-"):
-            self._waiting.append((target, sign == "<<-", one))
+            self._pending_documents.append((target, sign == "<<-", command))
         elif sign == "<<<":
-            one.fed.append(target)
+            command.stdin.append(target)
 
-    def _skip_documents(self) -> None:
+    def _read_documents(self) -> None:
         """Read the here-documents that the line before announces."""
-        for end, tabs, one in self._waiting:
+        for end, tabs, command in self._pending_documents:
             lines: list[str] = []
             while True:
                 if self._at >= len(self._text):
@@ -297,11 +296,11 @@ class _Reader:
                 if (line.lstrip("\t") if tabs else line) == end:
                     break
                 lines.append(line)
-            one.fed.append("\n".join(lines))
-        self._waiting.clear()
+            command.stdin.append("\n".join(lines))
+        self._pending_documents.clear()
         self._at = min(self._at, len(self._text))
 
-    def _word(self, one: _Command) -> str:
+    def _word(self, command: _Command) -> str:
         """Return the next word without its quotes; the texts of its substitutions are added to the command."""
         text, parts, begin = self._text, [], self._at
         while self._at < len(text):
@@ -311,16 +310,16 @@ class _Reader:
                 continue
             sign = text[self._at]
             if sign in "<>" and text[self._at + 1 : self._at + 2] == "(":
-                one.inner.append(self._substitution())
+                command.substitutions.append(self._substitution())
             elif sign.isspace() or sign in "|&;()<>":
                 break
             else:
-                parts.append(self._quoted(sign, one))
+                parts.append(self._quoted(sign, command))
         if self._at == begin:
             raise _Unreadable
         return "".join(parts)
 
-    def _quoted(self, sign: str, one: _Command) -> str:
+    def _quoted(self, sign: str, command: _Command) -> str:
         text = self._text
         match sign:
             case "\\":
@@ -332,23 +331,23 @@ class _Reader:
                     raise _Unreadable
                 return text[begin : self._at - 1]
             case '"':
-                return self._double(one)
+                return self._double(command)
             case "`":
                 match = re.compile(r"`((?:\\.|[^`\\])*)`", re.DOTALL).match(text, self._at)
                 if match is None:
                     raise _Unreadable
                 self._at = match.end()
-                one.inner.append(re.sub(r"\\([`$\\])", r"\1", match[1]))
+                command.substitutions.append(re.sub(r"\\([`$\\])", r"\1", match[1]))
                 return ""
             case _:
-                return self._dollar(one)
+                return self._dollar(command)
 
-    def _dollar(self, one: _Command) -> str:
+    def _dollar(self, command: _Command) -> str:
         if self._text.startswith("$(", self._at):
             inner = self._substitution()
             if _ARITHMETIC.fullmatch(inner):
                 return "0"
-            one.inner.append(inner)
+            command.substitutions.append(inner)
             return ""
         if self._text.startswith("${", self._at):
             begin, end = self._at, self._text.find("}", self._at)
@@ -359,7 +358,7 @@ class _Reader:
         self._at += 1
         return "$"
 
-    def _double(self, one: _Command) -> str:
+    def _double(self, command: _Command) -> str:
         text = self._text
         parts: list[str] = []
         self._at += 1
@@ -376,7 +375,7 @@ class _Reader:
                 )
                 self._at += 2
             elif sign in "`$":
-                parts.append(self._quoted(sign, one))
+                parts.append(self._quoted(sign, command))
             else:
                 stop = re.compile(r'["\\`$]').search(text, self._at)
                 end = stop.start() if stop else len(text)
@@ -393,9 +392,9 @@ class _Reader:
         return self._text[begin : self._at - 1]
 
 
-def _ended(found: list[_Command], one: _Command) -> list[_Command]:
-    if not one.is_empty:
-        found.append(one)
+def _completed(found: list[_Command], command: _Command) -> list[_Command]:
+    if not command.is_empty:
+        found.append(command)
     elif found and found[-1].operator in ("&&", "||", "|"):
         raise _Unreadable
     elif found and found[-1].operator == ";":

@@ -16,7 +16,7 @@ from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.source import Source, Span
 
 _QUOTED = re.compile(r"`([^`]+)`")
-_MEANT = re.compile(r"did you mean `[@{]?([^`}]+)\}?`\?")
+_SUGGESTED_NAME = re.compile(r"did you mean `[@{]?([^`}]+)\}?`\?")
 _WORD = re.compile(r'[`"]([^`"]+)[`"]')
 
 
@@ -63,7 +63,7 @@ def change(span: Span, text: str, title: str = "") -> Fix:
 
 def as_hinted(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     """Replace the misspelt word, which the message names, by the word that the hint proposes."""
-    meant = _MEANT.search(diagnostic.hint or "")
+    meant = _SUGGESTED_NAME.search(diagnostic.hint or "")
     if meant is None:
         return
     written = source.slice(diagnostic.span)
@@ -90,11 +90,11 @@ def with_first(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
 def with_last(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     """Replace the text of the finding, or a longer part of its line, by the last piece of code in the hint.
 
-    A piece with other words than the line and `_PROPOSED` is an example, not a correction of the line.
+    A piece with other words than the line and `_WORDS_OF_HINTS` is an example, not a correction of the line.
     """
     for piece in quoted(diagnostic)[-1:]:
         words, own = set(re.findall(r"\w+", piece)), set(re.findall(r"\w+", diagnostic.source_line))
-        if not words & own or not words <= _PROPOSED | own:
+        if not words & own or not words <= _WORDS_OF_HINTS | own:
             return
         start = source.line_starts[source.line_column(diagnostic.span.start)[0] - 1]
         line = source.line_text(diagnostic.line)
@@ -108,7 +108,7 @@ def with_last(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
         yield change(code, piece)
 
 
-_PROPOSED = frozenset({"output", "result", "exec", "printenv", "session", "do", "elif", "as", "err"})
+_WORDS_OF_HINTS = frozenset({"output", "result", "exec", "printenv", "session", "do", "elif", "as", "err"})
 """Words that hints add to a line."""
 
 

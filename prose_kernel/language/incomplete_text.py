@@ -33,7 +33,7 @@ def literals(text: str, delimiters: tuple[str, ...]) -> list[Region]:
 
     `delimiters` open and close literals, in addition to quotes.
     """
-    start = _start(delimiters)
+    start = _start_pattern(delimiters)
     found: list[Region] = []
     at = 0
     while (match := start.search(text, at)) is not None:
@@ -44,7 +44,7 @@ def literals(text: str, delimiters: tuple[str, ...]) -> list[Region]:
 
 
 @cache
-def _start(delimiters: tuple[str, ...]) -> re.Pattern[str]:
+def _start_pattern(delimiters: tuple[str, ...]) -> re.Pattern[str]:
     """Return a pattern for the start of a comment or literal. Longer delimiters come before their prefixes."""
     return re.compile("|".join(['"""', '"', "#", *map(re.escape, delimiters)]))
 

@@ -51,12 +51,12 @@ class Spelling:
                 return f"{{{', '.join(f'{self.key(k)}: {self.expression(v, what)}' for k, v in value.items())}}}"
             case _:
                 raise UsageError(
-                    f"{what}: {_named(value)} has no counterpart in {self.language}",
+                    f"{what}: {_description(value)} has no counterpart in {self.language}",
                     hint="text, numbers, booleans, None, lists, and dicts whose keys are text can be given",
                 )
 
 
-def _named(value: object) -> str:
+def _description(value: object) -> str:
     """Return the description of a value that no expression can represent."""
     match value:
         case float():  # not a number, or infinite

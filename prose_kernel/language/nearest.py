@@ -20,7 +20,7 @@ class Nearest:
 
     def __call__(self, name: str, candidates: Iterable[str]) -> str | None:
         """Return the candidate with the fewest typing errors, the first by alphabet; None if none is close."""
-        allowed = _allowed(len(name))
+        allowed = _max_distance(len(name))
         if not allowed:
             return None
         best: tuple[int, str] | None = None
@@ -54,7 +54,7 @@ def nearest_hint(name: str, candidates: Iterable[str], otherwise: str | None = N
     return did_you_mean(Nearest()(name, candidates)) or otherwise
 
 
-def _allowed(length: int) -> int:
+def _max_distance(length: int) -> int:
     """Return how many typing errors a name may have; 0 for names that are very short or too long to type by hand."""
     if length < 3 or length > 64:
         return 0

@@ -34,7 +34,7 @@ class Node(Struct, frozen=True, kw_only=True):
     def __init_subclass__(cls, **config: Any) -> None:
         super().__init_subclass__(**config)
         kinds = cls.__mro__[: cls.__mro__.index(Node)]
-        cls.at = _maker(cls, sum(len(kind.__annotations__) for kind in kinds))  # type: ignore[method-assign]
+        cls.at = _fast_constructor(cls, sum(len(kind.__annotations__) for kind in kinds))  # type: ignore[method-assign]
 
     @classmethod
     def at(cls, start: int, end: int, *values: Any) -> Self:
@@ -46,12 +46,12 @@ class Node(Struct, frozen=True, kw_only=True):
         return structs.astuple(self)[:-1]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Node) and (self is other or [*self._flat()] == [*other._flat()])
+        return isinstance(other, Node) and (self is other or [*self._flattened()] == [*other._flattened()])
 
     def __hash__(self) -> int:
-        return hash(tuple(self._flat()))
+        return hash(tuple(self._flattened()))
 
-    def _flat(self) -> Iterator[Any]:
+    def _flattened(self) -> Iterator[Any]:
         """Yield the leaves of the node, and the classes and lengths of the nodes and tuples above them."""
         agenda: list[Any] = [self]
         while agenda:
@@ -66,23 +66,23 @@ class Node(Struct, frozen=True, kw_only=True):
                 yield part
 
     def __repr__(self) -> str:
-        return _shown(self)
+        return _repr(self)
 
 
-def _shown(part: object) -> str:
+def _repr(part: object) -> str:
     if isinstance(part, Node):
-        values = [*map(_shown, part.fields())]
+        values = [*map(_repr, part.fields())]
         pairs = zip(part.__struct_fields__, values, strict=False)
         return f"{type(part).__name__}({', '.join([f'{name}={value}' for name, value in pairs])})"
     if type(part) is tuple:
-        return f"({', '.join([*map(_shown, part)])}{',' if len(part) == 1 else ''})"
+        return f"({', '.join([*map(_repr, part)])}{',' if len(part) == 1 else ''})"
     return repr(part)
 
 
 N = TypeVar("N", bound=Node)
 
 
-def _maker(make: Any, count: int) -> Any:
+def _fast_constructor(make: Any, count: int) -> Any:
     """Return `Node.at` for a class with `count` fields, at half the cost."""
 
     def one(start: int, end: int, a: Any) -> Any:

@@ -27,20 +27,20 @@ _REPEATED_GROUP: Final = re.compile(r"\)[*+{]|\\[1-9]")
 _REFERENCES: Final = ("$ref", "$dynamicRef")
 _DEFINITIONS: Final = ("$defs", "definitions")
 _ANNOTATIONS: Final = {"title", "description", "default", "examples", "deprecated", "$comment"}
-_GROUPS: Final = ("properties", "patternProperties", "dependentSchemas")
-_LISTS: Final = ("anyOf", "allOf", "oneOf", "prefixItems")
-_SINGLE: Final = (
+_NAMED_PARTS: Final = ("properties", "patternProperties", "dependentSchemas")
+_LISTED_PARTS: Final = ("anyOf", "allOf", "oneOf", "prefixItems")
+_SINGLE_PARTS: Final = (
     *("items", "contains", "additionalProperties", "propertyNames", "not", "if", "then", "else"),
     *("unevaluatedItems", "unevaluatedProperties", "contentSchema"),
 )
-_BOUNDS: Final = (
+_BOUND_PAIRS: Final = (
     ("minimum", "maximum"),
     ("exclusiveMinimum", "exclusiveMaximum"),
     ("minLength", "maxLength"),
     ("minItems", "maxItems"),
     ("minProperties", "maxProperties"),
 )
-_PYTHON: Final[dict[str, tuple[type, ...]]] = {
+_PYTHON_TYPES: Final[dict[str, tuple[type, ...]]] = {
     "string": (str,),
     "integer": (int,),
     "number": (int, float),
@@ -82,11 +82,11 @@ def _inlined(root: Schema, part: Any) -> Any:
         return part
     siblings = {key: value for key, value in part.items() if key not in (*_REFERENCES, *_DEFINITIONS)}
     for key, value in siblings.items():
-        if key in _GROUPS and isinstance(value, dict):
-            siblings[key] = {name: _spelled_out(_inlined(root, one)) for name, one in value.items()}
-        elif key in _LISTS and isinstance(value, list):
-            siblings[key] = [_spelled_out(_inlined(root, one)) for one in value]
-        elif key in _SINGLE:
+        if key in _NAMED_PARTS and isinstance(value, dict):
+            siblings[key] = {name: _as_object(_inlined(root, one)) for name, one in value.items()}
+        elif key in _LISTED_PARTS and isinstance(value, list):
+            siblings[key] = [_as_object(_inlined(root, one)) for one in value]
+        elif key in _SINGLE_PARTS:
             siblings[key] = _inlined(root, value)
     if not any(key in part for key in _REFERENCES):
         return siblings
@@ -94,7 +94,7 @@ def _inlined(root: Schema, part: Any) -> Any:
     return {**found, **siblings} if siblings.keys() <= _ANNOTATIONS else {"allOf": [found, siblings]}
 
 
-def _spelled_out(part: Any) -> Any:
+def _as_object(part: Any) -> Any:
     """Return the object that means the same as `true` or `false` in the place of a schema; other schemas unchanged."""
     return ({} if part else {"not": {}}) if isinstance(part, bool) else part
 
@@ -118,7 +118,7 @@ def require_usable(schema: Schema) -> None:
             if reference in within:
                 raise ValueError(f"the schema is recursive: `{reference}` holds itself")
             agenda.append((meant, depth + 1, within | {reference}))
-        _agrees(part)
+        _check_part(part)
         agenda.extend((inner, depth + 1, within) for inner in _parts(part))
 
 
@@ -141,23 +141,23 @@ def resolved(root: Schema, part: Schema) -> Schema:
 
 
 def _parts(part: Schema) -> Iterator[Schema]:
-    for name in _GROUPS:  # definitions count where they are used
+    for name in _NAMED_PARTS:  # definitions count where they are used
         group = part.get(name)
         if isinstance(group, Mapping):
             yield from (inner for inner in group.values() if isinstance(inner, Mapping))
-    for name in _LISTS:
+    for name in _LISTED_PARTS:
         listed = part.get(name)
         if isinstance(listed, list):
             yield from (inner for inner in listed if isinstance(inner, Mapping))
-    for name in _SINGLE:
+    for name in _SINGLE_PARTS:
         inner = part.get(name)
         if isinstance(inner, Mapping):
             yield inner
 
 
-def _agrees(part: Schema) -> None:
+def _check_part(part: Schema) -> None:
     """Raise `ValueError` for a part that no value can satisfy, as far as a few simple tests show."""
-    for low, high in _BOUNDS:
+    for low, high in _BOUND_PAIRS:
         least, most = part.get(low), part.get(high)
         if isinstance(least, int | float) and isinstance(most, int | float) and least > most:
             raise ValueError(f"the schema contradicts itself: `{low}` is above `{high}`")
@@ -165,7 +165,7 @@ def _agrees(part: Schema) -> None:
     if options is not None and (not isinstance(options, list) or not options):
         raise ValueError("the schema contradicts itself: an `enum` without values")
     kinds = _kinds(part)
-    if options is not None and kinds is not None and not any(_is_of(option, kinds) for option in options):
+    if options is not None and kinds is not None and not any(_has_type(option, kinds) for option in options):
         raise ValueError("the schema contradicts itself: no value of an `enum` has its `type`")
     every = part.get("allOf")
     for one in every if isinstance(every, list) else ():
@@ -175,10 +175,10 @@ def _agrees(part: Schema) -> None:
             if not kinds:
                 raise ValueError("the schema contradicts itself: its `allOf` wants several types at the same time")
         kinds = others if kinds is None else kinds
-    _agrees_on_fields(part)
+    _check_fields(part)
 
 
-def _agrees_on_fields(part: Schema) -> None:
+def _check_fields(part: Schema) -> None:
     named = part.get("patternProperties")
     for pattern in named if isinstance(named, Mapping) else ():
         if _REPEATED_GROUP.search(pattern):
@@ -197,17 +197,17 @@ def _kinds(part: Schema) -> set[str] | None:
     kinds = part.get("type")
     if isinstance(kinds, str):
         kinds = [kinds]
-    if not isinstance(kinds, list) or not all(isinstance(kind, str) and kind in _PYTHON for kind in kinds):
+    if not isinstance(kinds, list) or not all(isinstance(kind, str) and kind in _PYTHON_TYPES for kind in kinds):
         return None
     return {*kinds, "integer"} if "number" in kinds else set(kinds)
 
 
-def _is_of(value: object, kinds: set[str]) -> bool:
+def _has_type(value: object, kinds: set[str]) -> bool:
     if isinstance(value, bool):
         return "boolean" in kinds
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return isinstance(value, tuple(kind for name in kinds for kind in _PYTHON[name]))
+    return isinstance(value, tuple(kind for name in kinds for kind in _PYTHON_TYPES[name]))
 
 
 # ---------------------------------------------------------------- building schemas

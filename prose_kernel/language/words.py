@@ -32,8 +32,13 @@ class Catalogue(Struct, frozen=True):
     error_kinds: dict[str, str] = {}
 
 
-_ALIKE = {**dict.fromkeys("\N{EN DASH}\N{EM DASH}\N{MINUS SIGN}", "-"), "\u2260": "!=", "\u2264": "<=", "\u2265": ">="}
-_MARKS = "\N{ARABIC LETTER MARK}\N{LEFT-TO-RIGHT MARK}\N{RIGHT-TO-LEFT MARK}"
+_LOOKALIKES = {
+    **dict.fromkeys("\N{EN DASH}\N{EM DASH}\N{MINUS SIGN}", "-"),
+    "\u2260": "!=",
+    "\u2264": "<=",
+    "\u2265": ">=",
+}
+_DIRECTION_MARKS = "\N{ARABIC LETTER MARK}\N{LEFT-TO-RIGHT MARK}\N{RIGHT-TO-LEFT MARK}"
 
 
 def plain_sign(character: str) -> str:
@@ -42,7 +47,7 @@ def plain_sign(character: str) -> str:
         return character
     from unicodedata import normalize
 
-    plain = _ALIKE.get(character) or normalize("NFKC", character)
+    plain = _LOOKALIKES.get(character) or normalize("NFKC", character)
     return plain if plain.isascii() and len(plain) <= 2 and not plain.isalnum() else ""
 
 
@@ -54,12 +59,12 @@ def unseen_hint(character: str) -> str | None:
 
     kind = category(character)
     if kind == "Zs":
-        what = "write a plain space instead of"
-    elif kind == "Cf" and (character in _MARKS or bidirectional(character) not in ("AL", "AN", "L", "R")):
-        what = "remove"  # others, such as the Arabic number sign, are visible
+        advice = "write a plain space instead of"
+    elif kind == "Cf" and (character in _DIRECTION_MARKS or bidirectional(character) not in ("AL", "AN", "L", "R")):
+        advice = "remove"  # others, such as the Arabic number sign, are visible
     else:
         return None
-    return f"{what} this {name(character, 'character').lower()}"
+    return f"{advice} this {name(character, 'character').lower()}"
 
 
 @cache
