@@ -37,5 +37,5 @@ def compile_source(
 
     with uncollected():
         parsed = parse(source)
-        found = check(parsed.program, source, known=known, load=load, cell=cell, read=parsed.diagnostics)
+        found = check(parsed.program, source, known=known, load=load, cell=cell, syntax_findings=parsed.diagnostics)
     return Compiled(source, parsed.program, found)

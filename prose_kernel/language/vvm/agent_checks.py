@@ -13,7 +13,7 @@ from prose_kernel.language.source import Span
 from prose_kernel.language.vvm import configurations, tree
 from prose_kernel.language.vvm.faults import Fault
 from prose_kernel.language.vvm.modules import LoadModule
-from prose_kernel.language.vvm.static_values import computed, is_perm, located, static_value
+from prose_kernel.language.vvm.static_values import computed_parts, is_perm, node_at, static_value
 from prose_kernel.language.vvm.tree import Expression, Keyword
 
 _TEXTS: Final = ("model", "prompt")
@@ -42,7 +42,7 @@ class AgentChecker:
 
     # ------------------------------------------------------------ keywords
 
-    def repeated(self, keywords: tuple[Keyword, ...], where: str) -> None:
+    def check_repeated(self, keywords: tuple[Keyword, ...], where: str) -> None:
         """Report keywords that are given twice (V205)."""
         if len(keywords) < 2:
             return
@@ -52,42 +52,42 @@ class AgentChecker:
                 self._report("V205", name_span(keyword), f"`{keyword.name}` is given twice {where}", "keep one of them")
             seen.add(keyword.name)
 
-    def options(self, keywords: tuple[Keyword, ...]) -> None:
+    def check_options(self, keywords: tuple[Keyword, ...]) -> None:
         """Check the options of an agent call (6.5)."""
-        self.repeated(keywords, "in this call")
+        self.check_repeated(keywords, "in this call")
         for keyword in keywords:
             self._option(keyword, "call option", configurations.CALL_OPTIONS, configurations.option_fault)
 
-    def bounds(self, keywords: tuple[Keyword, ...]) -> None:
+    def check_bounds(self, keywords: tuple[Keyword, ...]) -> None:
         """Check the bounds of `constrain` (4.9)."""
-        self.repeated(keywords, "in these bounds")
+        self.check_repeated(keywords, "in these bounds")
         for keyword in keywords:
             self._option(keyword, "bound of `constrain`", configurations.BOUNDS, configurations.bound_fault)
 
     def _option(
-        self, keyword: Keyword, what: str, names: tuple[str, ...], fault_of: Callable[[str, Any], Fault | None]
+        self, keyword: Keyword, kind: str, names: tuple[str, ...], fault_of: Callable[[str, Any], Fault | None]
     ) -> None:
         name = keyword.name
         if name not in names:
             near = did_you_mean(self._near(name, names))
             hint = near or f"the names are {', '.join(names)}"
-            self._report("V702", name_span(keyword), f"`{name}` is not a {what}; it is ignored", hint)
+            self._report("V702", name_span(keyword), f"`{name}` is not a {kind}; it is ignored", hint)
         elif fault := fault_of(name, static_value(keyword.value)):
             self._report("V208", keyword.value.span, str(fault), fault.accepted)
 
     # ------------------------------------------------------------ configurations
 
-    def declared(self, keywords: tuple[Keyword, ...]) -> bool:
+    def check_declared(self, keywords: tuple[Keyword, ...]) -> bool:
         """Check the configuration in `agent name(...)`. Return whether all values are static, as they must be (6.1)."""
-        wrong = [(keyword, part) for keyword in keywords for part in computed(keyword.value)]
+        wrong = [(keyword, part) for keyword in keywords for part in computed_parts(keyword.value)]
         for keyword, part in wrong:
             self._not_static(keyword, part)
-        self.configuration(keywords, whole=True, perm=True)
+        self.check_configuration(keywords, whole=True, perm=True)
         return not wrong
 
-    def configuration(self, keywords: tuple[Keyword, ...], *, whole: bool, perm: bool) -> None:
+    def check_configuration(self, keywords: tuple[Keyword, ...], *, whole: bool, perm: bool) -> None:
         """Check a configuration or, without `whole`, the overrides of `.with`. `perm` means the library function."""
-        self.repeated(keywords, "in this configuration")
+        self.check_repeated(keywords, "in this configuration")
         last = {keyword.name: keyword for keyword in keywords}
         for keyword in keywords:
             if keyword.name not in configurations.CONFIGURATION_KEYS:
@@ -98,7 +98,7 @@ class AgentChecker:
             if name in (*configurations.CONFIGURATION_KEYS, configurations.OUTPUT)
         }
         for fault in configurations.configuration_faults(values, whole=whole):
-            at = located(last[str(fault.path[0])], fault.path[1:])
+            at = node_at(last[str(fault.path[0])], fault.path[1:])
             self._report("V209", at.span, str(fault), fault.accepted)
         if isinstance(path := values.get(configurations.OUTPUT), str) and self._load is not None:
             self._schema_file(path, last[configurations.OUTPUT].value.span)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.tree import Body
 
-PARTS: Final = {"match": "case", "choose": "option", "constrain": "require"}
+PART_WORDS: Final = {"match": "case", "choose": "option", "constrain": "require"}
 """The word that begins every statement in the body of these compound statements."""
 
 
@@ -101,16 +101,16 @@ class Try(ClausedCompound):
 class Block:
     """A body that is being read: the column of its lines, its statements, and the statement that owns it.
 
-    `only` is the word that all its statements must begin with; `open` is the last statement if it may continue.
+    `part` is the word that all its statements must begin with; `open` is the last statement if it may continue.
     """
 
-    __slots__ = ("column", "is_inline", "is_lossy", "is_reported", "items", "lost", "only", "open", "owner")
+    __slots__ = ("column", "is_inline", "is_lossy", "is_reported", "items", "lost", "open", "owner", "part")
 
     def __init__(self, column: int, owner: Compound | None, items: list[Any] | None = None) -> None:
         self.column = column
         self.owner = owner
         self.items: list[Any] = [] if items is None else items
-        self.only = PARTS.get(owner.word) if owner is not None else None
+        self.part = PART_WORDS.get(owner.word) if owner is not None else None
         self.open: ClausedCompound | None = None
         self.is_inline = False  # it begins on the line of its header; its column is unknown
         self.is_reported = False  # a statement that is not allowed here has been reported

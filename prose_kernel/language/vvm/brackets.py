@@ -9,8 +9,8 @@ from prose_kernel.language.vvm.tree import Keyword, Template
 GROUP, LIST, OBJECT, CALL, INDEX, ARGUMENT, AGENT_CALL, WITH, INLINE, KEYWORDS = range(10)
 CLOSERS: Final = (")", "]", "}", ")", "]", ")", ")", ")", "}", ")")
 WITH_KEYWORDS: Final = frozenset({CALL, AGENT_CALL, WITH, INLINE, KEYWORDS})
-KEYWORDS_ALONE: Final = frozenset({WITH, INLINE, KEYWORDS})
-SINGLE: Final = frozenset({GROUP, INDEX, ARGUMENT})
+ONLY_KEYWORDS: Final = frozenset({WITH, INLINE, KEYWORDS})
+ONE_VALUE: Final = frozenset({GROUP, INDEX, ARGUMENT})
 
 
 NESTING_LIMIT: Final = 500

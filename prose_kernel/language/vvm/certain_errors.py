@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from prose_kernel.language.vvm import tree
-from prose_kernel.language.vvm.names import LIBRARY, OPTIONAL, misfit
+from prose_kernel.language.vvm.names import LIBRARY, OPTIONAL_COUNTS, argument_mismatch
 from prose_kernel.language.vvm.tree import Expression
 
 _TYPES: Final[dict[type, str]] = {
@@ -28,8 +28,8 @@ _TYPES: Final[dict[type, str]] = {
 }
 """The type of an expression's value, with its article, for expressions whose form determines it."""
 
-_ADDED: Final = frozenset({"a number", "a string", "a list"})
-JOINED: Final = '`+` joins two texts: write both as texts (`"4"`); in the task of an agent, `{a}{b}` joins any values'
+_ADDABLE: Final = frozenset({"a number", "a string", "a list"})
+ADD_HINT: Final = '`+` joins two texts: write both as texts (`"4"`); in the task of an agent, `{a}{b}` joins any values'
 """The hint for `+` between a string and another value."""
 
 
@@ -59,12 +59,12 @@ def operation(node: tree.Sum | tree.Compare) -> CertainError | None:
     if operator in ("==", "!="):
         return None
     left, right = _TYPES.get(type(node.left)), _TYPES.get(type(node.right))
-    allowed = _ADDED if operator == "+" else frozenset({"a number"})
+    allowed = _ADDABLE if operator == "+" else frozenset({"a number"})
     wrong = [found for found in (left, right) if found is not None and found not in allowed]
     if left is None or right is None:
         return CertainError(node, f"unsupported operand type for {operator}: {wrong[0]}") if wrong else None
     if wrong or left != right:
-        hint = JOINED if operator == "+" and "a string" in (left, right) else None
+        hint = ADD_HINT if operator == "+" and "a string" in (left, right) else None
         return CertainError(node, f"unsupported operand types for {operator}: {left} and {right}", hint)
     return None
 
@@ -80,9 +80,9 @@ def call(node: tree.Call, wanted: tuple[str, ...] | None) -> CertainError | None
         return CertainError(node, f"not callable: {found}") if found is not None else None
     if wanted is None or callee.id == "perm":
         return None  # arguments of `perm` are checked as the permissions of an agent (V209)
-    is_library = wanted is LIBRARY.get(callee.id)
+    optional = OPTIONAL_COUNTS.get(callee.id, 0) if wanted is LIBRARY.get(callee.id) else 0
     keywords = dict.fromkeys(keyword.name for keyword in node.keywords)  # a repeated one is V205
-    problem = misfit(wanted, len(node.arguments), keywords, OPTIONAL.get(callee.id, 0) if is_library else 0)
+    problem = argument_mismatch(wanted, len(node.arguments), keywords, optional)
     if problem is None:
         return None
     return CertainError(node, f"bad arguments to {callee.id}: {problem}", f"{callee.id}({', '.join(wanted)})")

@@ -20,16 +20,16 @@ from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import certain_errors, tree
 from prose_kernel.language.vvm.agent_checks import AgentChecker
 from prose_kernel.language.vvm.expression_checks import ExpressionChecker, ModuleNames
-from prose_kernel.language.vvm.import_checks import ImportChecker, disagreements, in_file
+from prose_kernel.language.vvm.import_checks import ImportChecker, in_file, skill_conflicts
 from prose_kernel.language.vvm.modules import LoadModule, Module, execution_order
 from prose_kernel.language.vvm.names import LIBRARY, Known
-from prose_kernel.language.vvm.scopes import Scope, Scopes, inside
+from prose_kernel.language.vvm.scopes import Scope, Scopes, nested_statements
 from prose_kernel.language.vvm.tree import Name, Program
 
-_NOTHING = Known()
+_NO_NAMES = Known()
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _STRING: Final = re.compile(r'"([^"\n]*)"')
-_CERTAIN = frozenset({"V211", "V711"})  # not reported for a text with syntax errors, which may mean something else
+_CERTAIN_CODES = frozenset({"V211", "V711"})  # not reported for a text with syntax errors
 
 
 def check(
@@ -39,17 +39,17 @@ def check(
     known: Known | None = None,
     load: LoadModule | None = None,
     cell: bool = False,
-    read: Sequence[Diagnostic] = (),
+    syntax_findings: Sequence[Diagnostic] = (),
 ) -> tuple[Diagnostic, ...]:
     """Return all findings of a program in source order, then the findings of the modules that it imports.
 
     `known` holds the names that are bound before this text. `cell` applies the rules of a notebook (9.6): later cells
     may read names that this one assigns. `load` returns the module at a path; without it imports are not checked.
-    `read` holds the findings of the parser, which are included; names that an unreadable line may bind are not reported
-    as missing. Nothing is executed; the cost is linear in the size of the program.
+    `syntax_findings`, of the parser, are included; names that an unreadable line may bind are not reported as missing.
+    Nothing is executed; the cost is linear in the size of the program.
     """
-    checker = Checker(program, source, known or _NOTHING, load, cell, read)
-    found = [*read, *checker.run()]
+    checker = Checker(program, source, known or _NO_NAMES, load, cell, syntax_findings)
+    found = [*syntax_findings, *checker.run()]
     modules = execution_order(checker.imports.modules)
     if modules:
         return _with_modules(found, modules, program, source)
@@ -62,26 +62,26 @@ def _with_modules(
     by_file: dict[str, list[Diagnostic]] = {"": found}
     for module in modules:
         by_file.setdefault(module.source.name, []).extend(module.findings)
-    for finding in disagreements(modules, program, source):
+    for finding in skill_conflicts(modules, program, source):
         by_file[finding.file].append(finding)
     return tuple(finding for findings in by_file.values() for finding in in_order(findings))
 
 
 def check_module(
-    program: Program, source: Source, load: LoadModule, read: Sequence[Diagnostic]
+    program: Program, source: Source, load: LoadModule, syntax_findings: Sequence[Diagnostic]
 ) -> tuple[tuple[Diagnostic, ...], Mapping[str, Module]]:
     """Return all findings of an imported file, syntax errors included, and the modules that it imports."""
-    checker = Checker(program, source, _NOTHING, load, False, read)
-    found = in_order([*read, *checker.run()])
+    checker = Checker(program, source, _NO_NAMES, load, False, syntax_findings)
+    found = in_order([*syntax_findings, *checker.run()])
     return tuple(in_file(found, source.name)), checker.imports.resolved
 
 
-def _functions(program: Program, times: Mapping[str, int]) -> Mapping[str, tuple[str, ...]]:
+def _functions(program: Program, binding_counts: Mapping[str, int]) -> Mapping[str, tuple[str, ...]]:
     """Return the parameters of the module's functions whose names are bound only once."""
     return {
         item.name.id: tuple(parameter.id for parameter in item.parameters)
         for item in program.items
-        if isinstance(item, tree.Def) and times[item.name.id] == 1
+        if isinstance(item, tree.Def) and binding_counts[item.name.id] == 1
     }
 
 
@@ -95,27 +95,27 @@ class Checker:
         known: Known,
         load: LoadModule | None,
         cell: bool,
-        read: Sequence[Diagnostic],
+        syntax_findings: Sequence[Diagnostic],
     ) -> None:
-        self._unparsed = _unparsed(program, source, read)
+        self._unparsed = _unparsed(program, source, syntax_findings)
         known = self._unparsed.added_to(known)
         self._program = program
         self._known = known
         self._cell = cell
         self._findings = Findings(source)
         near = Nearest()
-        self._scopes = Scopes(program.items, self._early)
+        self._scopes = Scopes(program.items, self._report_early_read)
         self.imports = ImportChecker(self._findings, near, load)
         self.imports.check(program)
         agents = self.imports.agents
         skills = {*known.skills, *self.imports.skills}
         checks = AgentChecker(self._findings, near, skills, self._is_defined, load)
         self._agents = checks
-        names = ModuleNames(known, agents, _functions(program, self._scopes.times))
-        self._expressions = ExpressionChecker(self._findings, near, names, self._scopes, checks, self._reached)
+        names = ModuleNames(known, agents, _functions(program, self._scopes.binding_counts))
+        self._expressions = ExpressionChecker(self._findings, near, names, self._scopes, checks, self._is_reached)
         self._walk = self._expressions.walk
         self._report = self._findings.report
-        self._is_broken = any(finding.severity == "error" for finding in read)
+        self._is_broken = any(finding.severity == "error" for finding in syntax_findings)
         self._nesting = 0  # blocks around the current statement, in its scope
         self._agenda: list[tuple[Callable[[Any], None] | None, Any]] = []  # None: visit the statement
 
@@ -129,39 +129,39 @@ class Checker:
             else:
                 action(argument)
         if not self._cell:
-            self._unread(self._scopes.module)
+            self._report_unread(self._scopes.module)
         found = self._findings.found
-        return [one for one in found if one.code not in _CERTAIN] if self._is_broken else found
+        return [one for one in found if one.code not in _CERTAIN_CODES] if self._is_broken else found
 
-    def _reached(self) -> bool:
+    def _is_reached(self) -> bool:
         """Return whether the current statement runs whenever the module does, and outside of a `try`."""
         return not self._nesting and self._scopes.current.is_module
 
-    def _early(self, name: str, span: Span) -> None:
-        self._expressions.early(name, span)
+    def _report_early_read(self, name: str, span: Span) -> None:
+        self._expressions.report_early_read(name, span)
 
     # ------------------------------------------------------------ the agenda
 
     def _schedule(self, body: tree.Body) -> None:
         self._agenda.extend(zip(repeat(None), reversed(body)))
 
-    def _afterwards(self, action: Callable[[Any], None], argument: Any) -> None:
+    def _defer(self, action: Callable[[Any], None], argument: Any) -> None:
         """Schedule an action that runs after everything that is scheduled later."""
         self._agenda.append((action, argument))
 
-    def _in_order(self, *steps: tuple[Callable[[Any], None], Any]) -> None:
+    def _schedule_steps(self, *steps: tuple[Callable[[Any], None], Any]) -> None:
         self._agenda.extend(reversed(steps))
 
     def _block(self, body: tree.Body) -> None:
         self._nesting += 1
-        self._afterwards(self._leave_block, None)
+        self._defer(self._leave_block, None)
         self._schedule(body)
 
     def _leave_block(self, _: None) -> None:
         self._nesting -= 1
 
     def _loop(self, body: tree.Body) -> None:
-        self._afterwards(self._leave_loop, None)
+        self._defer(self._leave_loop, None)
         self._block(body)
 
     def _leave_loop(self, _: None) -> None:
@@ -171,10 +171,10 @@ class Checker:
 
     def _bind(self, name: Name) -> None:
         """Bind a name that is never reported as unread: of `for`, `as`, `def`, a pattern, a parameter, an import."""
-        self._bound(name)
-        self._scopes.current.kept.add(name.id)
+        self._record_binding(name)
+        self._scopes.current.exempt.add(name.id)
 
-    def _bound(self, name: Name) -> None:
+    def _record_binding(self, name: Name) -> None:
         scope = self._scopes.current
         scope.bound.add(name.id)
         if name.id in LIBRARY and name.id not in scope.shadows:
@@ -182,7 +182,7 @@ class Checker:
             message = f"`{name.id}` hides the library function of that name"
             self._report("V703", name.span, message, "choose another name if you need the function")
 
-    def _unread(self, scope: Scope) -> None:
+    def _report_unread(self, scope: Scope) -> None:
         for target in scope.unread():
             if target.id in self._unparsed.words:
                 continue
@@ -191,11 +191,11 @@ class Checker:
 
     # ------------------------------------------------------------ statements of a module
 
-    def _misplaced(self, node: tree.Node, what: str) -> bool:
+    def _is_misplaced(self, node: tree.Node, what: str) -> bool:
         """Return whether a statement of a module is inside a block or a function, and report it (V202)."""
         if not self._nesting and self._scopes.current.is_module:
             return False
-        if self._may_be_elsewhere(node):
+        if self._may_lack_header(node):
             return True
         where = "a block" if self._scopes.current.is_module else "a function"
         hint = "move it out, to the left margin"
@@ -204,7 +204,7 @@ class Checker:
         return True
 
     def visit_skill_import(self, node: tree.SkillImport | tree.ModuleImport) -> None:
-        self._misplaced(node, "import" if isinstance(node, tree.SkillImport) else "from ... import")
+        self._is_misplaced(node, "import" if isinstance(node, tree.SkillImport) else "from ... import")
         if isinstance(node, tree.ModuleImport) and not node.agent:
             self._bind(node.local)
 
@@ -214,9 +214,9 @@ class Checker:
         return self._scopes.holder(name) is not None or self._known.binds(name)
 
     def visit_agent_declaration(self, node: tree.AgentDeclaration) -> None:
-        self._misplaced(node, "agent")
+        self._is_misplaced(node, "agent")
         self.imports.agents.add(node.name.id)
-        static = self._agents.declared(node.keywords)
+        static = self._agents.check_declared(node.keywords)
         found = self._findings.found
         before = len(found)
         self._walk(*(keyword.value for keyword in node.keywords))
@@ -224,24 +224,24 @@ class Checker:
             del found[before:]  # V041 is enough
 
     def visit_export(self, node: tree.Export) -> None:
-        if self._misplaced(node, "export"):
+        if self._is_misplaced(node, "export"):
             return
         name = node.name
         if node.agent:
             if not self._expressions.is_agent(name.id):
-                self._expressions.no_agent(name.id, name.span, variables=False)
+                self._expressions.report_missing_agent(name.id, name.span, variables=False)
             return
         if name.id in self._scopes.module.names:
             self._scopes.module.reads.add(name.id)
         elif not self._known.binds(name.id):
-            self._expressions.never_bound(name)
+            self._expressions.report_unbound_export(name)
 
     def visit_export_pack(self, node: tree.ExportPack) -> None:
-        self._misplaced(node, "export")
+        self._is_misplaced(node, "export")
         self._expressions.pack(node.arguments, node.keywords)
         self._walk(*node.arguments, *(keyword.value for keyword in node.keywords))
 
-    def _may_be_elsewhere(self, node: tree.Node) -> bool:
+    def _may_lack_header(self, node: tree.Node) -> bool:
         """Return whether the header above this statement may be lost."""
         return self._unparsed.hides_header(self._findings.source, node.span)
 
@@ -251,23 +251,23 @@ class Checker:
         scope = self._scopes.current
         self._bind(node.name)
         if not scope.is_module:
-            self._nested_def(node, scope)
+            self._check_nested_def(node, scope)
         elif self._nesting:
-            self._misplaced(node, "def")
-        self._parameters(node)
-        self._afterwards(self._leave_function, (self._scopes.enter(node), self._nesting))
+            self._is_misplaced(node, "def")
+        self._check_parameters(node)
+        self._defer(self._leave_function, (self._scopes.enter(node), self._nesting))
         self._nesting = 0
         for parameter in node.parameters:
             self._bind(parameter)
         self._schedule(node.body)
 
-    def _nested_def(self, node: tree.Def, scope: Scope) -> None:
+    def _check_nested_def(self, node: tree.Def, scope: Scope) -> None:
         name = node.name
         message = f"`{name.id}` is a function inside a function, which other implementations may not accept"
         self._report("V706", name.span, message)
-        self.imports.define(name, scope.functions)
+        self.imports.check_function(name, scope.functions)
 
-    def _parameters(self, node: tree.Def) -> None:
+    def _check_parameters(self, node: tree.Def) -> None:
         seen: set[str] = set()
         for parameter in node.parameters:
             if parameter.id in seen:
@@ -276,12 +276,12 @@ class Checker:
             seen.add(parameter.id)
 
     def _leave_function(self, outer: tuple[Scope, int]) -> None:
-        self._unread(self._scopes.current)
+        self._report_unread(self._scopes.current)
         self._scopes.leave(outer[0])
         self._nesting = outer[1]
 
     def visit_return(self, node: tree.Return) -> None:
-        if self._scopes.current.is_module and not self._may_be_elsewhere(node):
+        if self._scopes.current.is_module and not self._may_lack_header(node):
             start = node.span.start
             hint = "export a result: `export name`"
             self._report("V080", Span(start, start + len("return")), "`return` outside a function", hint)
@@ -289,7 +289,7 @@ class Checker:
             self._walk(node.value)
 
     def visit_break(self, node: tree.Break | tree.Continue) -> None:
-        if not self._scopes.current.loops and not self._may_be_elsewhere(node):
+        if not self._scopes.current.loops and not self._may_lack_header(node):
             word = "break" if isinstance(node, tree.Break) else "continue"
             self._report(
                 "V081", node.span, f"`{word}` outside a loop", "it belongs into a `for` or `while` of the same function"
@@ -306,7 +306,7 @@ class Checker:
 
     def visit_assign(self, node: tree.Assign) -> None:
         self._walk(node.value)
-        self._bound(node.target)
+        self._record_binding(node.target)
         self._scopes.current.assigned.setdefault(node.target.id, node.target)
 
     def visit_expression_statement(self, node: tree.ExpressionStatement) -> None:
@@ -314,15 +314,15 @@ class Checker:
 
     def visit_if(self, node: tree.If) -> None:
         if node.otherwise is not None:
-            self._afterwards(self._block, node.otherwise)
+            self._defer(self._block, node.otherwise)
         for arm in reversed(node.arms[1:]):
-            self._afterwards(self._further_arm, arm)
+            self._defer(self._further_arm, arm)
         for arm in node.arms[:1]:
             self._arm(arm)
 
     def _further_arm(self, arm: tree.Arm) -> None:
         self._nesting += 1  # its condition may not be evaluated
-        self._afterwards(self._leave_block, None)
+        self._defer(self._leave_block, None)
         self._arm(arm)
 
     def _arm(self, arm: tree.Arm) -> None:
@@ -336,7 +336,7 @@ class Checker:
 
     def visit_for(self, node: tree.For) -> None:
         self._walk(node.items)
-        self._expressions.raises(certain_errors.items(node.items))
+        self._expressions.report_error(certain_errors.items(node.items))
         self._bind(node.target)
         self._scopes.enter_loop()
         self._loop(node.body)
@@ -353,7 +353,7 @@ class Checker:
                 message = "this `case` is never reached: `case _` above matches everything"
                 self._report("V704", case.span, message, "move `case _` to the end")
             reached = reached and not isinstance(case.pattern, tree.AnyPattern)
-        self._in_order(*((self._case, case) for case in node.cases))
+        self._schedule_steps(*((self._case, case) for case in node.cases))
 
     def _case(self, case: tree.Case) -> None:
         pattern = case.pattern
@@ -372,13 +372,13 @@ class Checker:
                 message = f'the option "{option.label.value}" appears twice in this `choose`'
                 self._report("V206", option.label.span, message, "give each option a label of its own")
             labels.add(option.label.value)
-        self._in_order(*((self._block, option.body) for option in node.options))
+        self._schedule_steps(*((self._block, option.body) for option in node.options))
 
     def visit_constrain(self, node: tree.Constrain) -> None:
         target, scope = node.target, self._scopes.current
         if target.id not in scope.bound and not (scope.is_module and self._known.binds(target.id)):
             self._not_bound_yet(target, scope)
-        self._agents.bounds(node.bounds)
+        self._agents.check_bounds(node.bounds)
         self._walk(*(bound.value for bound in node.bounds), *(one.criterion for one in node.requirements))
         self._bind(target)
 
@@ -391,9 +391,9 @@ class Checker:
 
     def visit_try(self, node: tree.Try) -> None:
         if node.final is not None:
-            self._afterwards(self._block, node.final)
+            self._defer(self._block, node.final)
         if node.handler is not None:
-            self._afterwards(self._handler, node.handler)
+            self._defer(self._handler, node.handler)
         self._block(node.body)
 
     def _handler(self, handler: tree.Handler) -> None:
@@ -442,7 +442,7 @@ def _unparsed(program: tree.Program, source: Source, found: Sequence[Diagnostic]
     errors = sorted(one.span.start for one in found if one.severity == "error")
     if not errors:
         return _Unparsed()
-    spans = [node.span for node in inside(program.items) if isinstance(node, tree.Statement)]
+    spans = [node.span for node in nested_statements(program.items) if isinstance(node, tree.Statement)]
     starts = sorted(span.start for span in spans)
     ends = sorted(span.end for span in spans)
     words: set[str] = set()

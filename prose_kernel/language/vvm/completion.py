@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from prose_kernel.language.incomplete_text import Completeness, missing
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm.blocks import PARTS
+from prose_kernel.language.vvm.blocks import PART_WORDS
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import END, KINDS, LINE_STARTS, NUMBER, STRING, TEMPLATE, WORD, Tokens
 from prose_kernel.language.vvm.names import LIBRARY, Known
@@ -36,9 +36,9 @@ _CLAUSES: Final = {
     "try": ("except", "finally"),
     "except": ("finally",),
 }
-_IMPORTS: Final = {("import", 2): "from", ("from", 2): "import", ("from", 4): "as", ("from", 5): "as"}
+_NEXT_IMPORT_WORD: Final = {("import", 2): "from", ("from", 2): "import", ("from", 4): "as", ("from", 5): "as"}
 """The next keyword of an import, by its first word and its number of tokens."""
-_KEYS_ALONE: Final = frozenset({"agent", "permissions", "memory", "constrain", "error"})
+_ONLY_KEYS: Final = frozenset({"agent", "permissions", "memory", "constrain", "error"})
 """The owners of brackets that contain only keywords."""
 _NEW_NAME: Final = frozenset({"def", "agent", "for", "as"})
 _VALUE_WORDS: Final = ("true", "false", "it", "not")
@@ -74,11 +74,11 @@ def offers(before: str, inside: str, known: Known | None, values: Mapping[str, A
         if found is None:
             return []
         path = found[1].split(".")[:-1]
-        return _members(path, values) if path else _Text(before[: found.start()]).variables(known)
+        return _members(path, values) if path else _TokenizedText(before[: found.start()]).variables(known)
     if inside == "string":
         opened = _OPEN_STRING.search(before)
-        return _Text(before[: opened.start()]).in_string(known) if opened else []
-    return [] if inside == "triple" else _Text(before).in_code(known, values)
+        return _TokenizedText(before[: opened.start()]).in_string(known) if opened else []
+    return [] if inside == "triple" else _TokenizedText(before).in_code(known, values)
 
 
 def _members(path: list[str], values: Mapping[str, Any]) -> list[Offer]:
@@ -110,7 +110,7 @@ def _keywords(words: Iterable[str]) -> list[Offer]:
     return [Offer(word, "keyword", _words().keywords[word].summary) for word in words]
 
 
-class _Text:
+class _TokenizedText:
     """The tokens before a cursor without comments, the open brackets among them, and the logical lines."""
 
     def __init__(self, before: str) -> None:
@@ -118,23 +118,23 @@ class _Text:
         self.tokens: list[str] = []
         self.open: list[int] = []  # indexes of the open brackets
         self.lines: list[tuple[int, int]] = []  # column and index of the first token of each logical line
-        fresh = True
+        at_line_start = True
         for start, text in zip(tokens.starts, tokens.texts, strict=True):
             if start >= len(before) or not text.strip() or text == END or (text[0] == "#" and not self.tokens):
-                fresh = fresh or (text[:1] == "\n" and start < len(before) and not self.open)
+                at_line_start = at_line_start or (text[:1] == "\n" and start < len(before) and not self.open)
                 continue
             if text[0] in LINE_STARTS:
-                fresh = fresh or not self.open
+                at_line_start = at_line_start or not self.open
                 continue
-            if fresh and not self.open:
+            if at_line_start and not self.open:
                 self.lines.append((start - before.rfind("\n", 0, start) - 1, len(self.tokens)))
-            fresh = False
+            at_line_start = False
             if text in _BRACKETS:
                 self.open.append(len(self.tokens))
             elif text in ")]}" and self.open:
                 self.open.pop()
             self.tokens.append(text)
-        self.fresh = fresh and not self.open
+        self.at_line_start = at_line_start and not self.open
         line = before.rpartition("\n")[2]
         self.column = len(line) - len(line.lstrip(" "))
 
@@ -156,7 +156,7 @@ class _Text:
         own = [name for name, kind in self._declared() if kind == "agent"]
         return [Offer(name, "agent") for name in dict.fromkeys([*own, *known.agents])]
 
-    def _may_be_agents(self, known: Known, values: Mapping[str, Any]) -> list[Offer]:
+    def _possible_agents(self, known: Known, values: Mapping[str, Any]) -> list[Offer]:
         """Return the variables that hold an agent, or whose value is unknown because this text binds them."""
         own = {name for name, _ in self._declared()}
         found = [offer for offer in self.variables(known) if offer.kind == "variable"]
@@ -214,11 +214,11 @@ class _Text:
 
     def in_code(self, known: Known, values: Mapping[str, Any]) -> list[Offer]:
         before = self._at(-1)
-        if self.fresh:
+        if self.at_line_start:
             return self._statements(known)
         if before == "@":
             exported = self._at(-2) == "export"
-            held = [] if exported else self._may_be_agents(known, values)
+            held = [] if exported else self._possible_agents(known, values)
             return [*self.agents(known), *held]
         if before == ".":
             return self._after_dot(known, values)
@@ -241,8 +241,8 @@ class _Text:
                 blocks.append((column, self.tokens[first]))
         around = [word for _, word in blocks]
         clauses = _CLAUSES.get(aligned, ())
-        if around and around[-1] in PARTS:
-            return _keywords([PARTS[around[-1]]])
+        if around and around[-1] in PART_WORDS:
+            return _keywords([PART_WORDS[around[-1]]])
         words = [*clauses, *_STATEMENT_WORDS, *(_MODULE_WORDS if not around else ())]
         words += ["return"] if "def" in around else []
         words += ["break", "continue"] if {"while", "for"} & set(around) else []
@@ -270,15 +270,15 @@ class _Text:
             found = [Offer(value, "value") for value in entry.values] if entry else []
             return [*found, *_keywords(_VALUE_WORDS), *names]
         if before in ("(", "{", "["):
-            return self._first(opened, owner, known, names)
+            return self._after_bracket(opened, owner, known, names)
         if before == ",":
-            keys = [] if self.tokens[opened] == "[" else self._owned(opened, owner, known)
-            return keys if owner in _KEYS_ALONE else [*keys, *_keywords(_VALUE_WORDS), *names]
+            keys = [] if self.tokens[opened] == "[" else self._keys_of(opened, owner, known)
+            return keys if owner in _ONLY_KEYS else [*keys, *_keywords(_VALUE_WORDS), *names]
         return self._after_value(names)
 
-    def _first(self, opened: int, owner: str, known: Known, names: list[Offer]) -> list[Offer]:
-        keys = self._owned(opened, owner, known)
-        if owner in _KEYS_ALONE:
+    def _after_bracket(self, opened: int, owner: str, known: Known, names: list[Offer]) -> list[Offer]:
+        keys = self._keys_of(opened, owner, known)
+        if owner in _ONLY_KEYS:
             return keys
         if self.tokens[opened] == "{":
             return []  # a new key
@@ -286,7 +286,7 @@ class _Text:
 
     def _owner(self, opened: int) -> str:
         """Return the name under which words.toml lists the keys of a bracket; "" if they are not listed."""
-        sign, before, further = self.tokens[opened], self._at_or(opened - 1), self._at_or(opened - 2)
+        sign, before, further = self.tokens[opened], self._token(opened - 1), self._token(opened - 2)
         if sign == "{":
             if before == "@":
                 return "agent"
@@ -303,17 +303,17 @@ class _Text:
             return "permissions"
         return "agent call" if before[:1] == "`" and further != "?" else ""
 
-    def _at_or(self, index: int) -> str:
+    def _token(self, index: int) -> str:
         return self.tokens[index] if index >= 0 else ""
 
-    def _owned(self, opened: int, owner: str, known: Known) -> list[Offer]:
+    def _keys_of(self, opened: int, owner: str, known: Known) -> list[Offer]:
         """Offer the keys of a bracket."""
         if owner == "error":
             return [Offer("kind=", "property", "Error values of one kind."), Offer("_", "keyword", "Any error value.")]
         if owner:
-            colon = self.tokens[opened] == "{" and self._at_or(opened - 1) != "@"
+            colon = self.tokens[opened] == "{" and self._token(opened - 1) != "@"
             return [offer._replace(text=f"{offer.text[:-1]}: ") if colon else offer for offer in _keys(owner)]
-        name = self._at_or(opened - 1)
+        name = self._token(opened - 1)
         parameters = known.functions.get(name) or LIBRARY.get(name, ())
         return [Offer(f"{one}=", "property", f"of {name}") for one in parameters]
 
@@ -327,7 +327,7 @@ class _Text:
             exported = [Offer("pack", "function", _words().functions["pack"].summary)]
             return [*(offer for offer in self.variables(known) if offer.text not in LIBRARY), *exported]
         if first[0] in ("import", "from"):
-            after = _IMPORTS.get((first[0], len(first)))
+            after = _NEXT_IMPORT_WORD.get((first[0], len(first)))
             return _keywords([after] if after and self._at(-1) != "@" else [])
         if first == ["except"]:
             return _keywords(["as"])

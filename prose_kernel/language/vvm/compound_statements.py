@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from prose_kernel.language.vvm import tree, word_hints
-from prose_kernel.language.vvm.blocks import PARTS as PART_OF
-from prose_kernel.language.vvm.blocks import Block, ClausedCompound, Compound, If, Try
+from prose_kernel.language.vvm.blocks import PART_WORDS, Block, ClausedCompound, Compound, If, Try
 from prose_kernel.language.vvm.brackets import CALL, Bracket, Trouble
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import STRING, WORD
@@ -47,7 +46,7 @@ class StatementParser(SimpleStatementParser):
         elif text == ":":
             raise self.trouble(self.at, "a parameter has no type", "leave `:` and the type out")
         elif text != ")":
-            raise self.wrong(self.at, "`,` or `)`")
+            raise self.unexpected(self.at, "`,` or `)`")
         return name
 
     def read_if(self, start: int) -> None:
@@ -61,10 +60,10 @@ class StatementParser(SimpleStatementParser):
         if block.open is not None and word in block.open.clauses:
             return block.open
         if word not in block.lost:
-            self._without_owner(block, word)
+            self._report_stray_clause(block, word)
         return If(self.starts[self.at], None) if word in ("elif", "else") else Try(self.starts[self.at])
 
-    def _without_owner(self, block: Block, word: str) -> None:
+    def _report_stray_clause(self, block: Block, word: str) -> None:
         """Report that no open statement can continue with `word`."""
         last = block.open.node() if block.open is not None else block.items[-1] if block.items else None
         hint: str | None = (
@@ -82,13 +81,13 @@ class StatementParser(SimpleStatementParser):
             message, hint = "loops have no `else`", "write these statements after the loop"
         elif isinstance(last, tree.Match | tree.Choose) and word in ("else", "elif"):
             message, hint = f"`{word}` without `if`", "the last case is written `case _:`"
-        self.say(self.at, message, hint)
+        self.report_at(self.at, message, hint)
 
     def read_elif(self, start: int) -> None:
         owner = self.clause("elif")
         self.at += 1
         condition = self.expression()
-        self.go_on(owner, "elif", start, condition)
+        self.begin_clause(owner, "elif", start, condition)
 
     def read_else(self, start: int) -> None:
         is_elif = self.texts[self.at + 1] == "if"
@@ -98,11 +97,11 @@ class StatementParser(SimpleStatementParser):
             if owner is self.blocks[-1].open:
                 self.report("V001", start, self.tokens.end(self.at), "there is no `else if`", "write `elif`")
             self.at += 1
-            self.go_on(owner, "elif", start, self.expression())
+            self.begin_clause(owner, "elif", start, self.expression())
         else:
-            self.go_on(owner, "else", start, None)
+            self.begin_clause(owner, "else", start, None)
 
-    def go_on(self, owner: ClausedCompound, word: str, start: int, head: Any) -> None:
+    def begin_clause(self, owner: ClausedCompound, word: str, start: int, head: Any) -> None:
         """Begin another clause of `owner`, whose body comes after the next token, `:`."""
         block = self.blocks[-1]
         self.body(owner, word)
@@ -131,15 +130,15 @@ class StatementParser(SimpleStatementParser):
         self.at += 1
         if self.texts[self.at] != "as" and self.kind(self.at) == WORD:
             hint = "write `except as err:`; it catches every error: distinguish them with `match err:`"
-            raise self.wrong(self.at, "`as`", hint)
+            raise self.unexpected(self.at, "`as`", hint)
         self.word("as", "write `except as err:`")
         target = self.name(self.at)
-        self.go_on(owner, "except", start, target)
+        self.begin_clause(owner, "except", start, target)
 
     def read_finally(self, start: int) -> None:
         owner = self.clause("finally")
         self.at += 1
-        self.go_on(owner, "finally", start, None)
+        self.begin_clause(owner, "finally", start, None)
 
     def read_with(self, start: int) -> None:
         self.at += 1
@@ -156,7 +155,7 @@ class StatementParser(SimpleStatementParser):
         self.at += 1
         pattern = self.pattern()
         if self.texts[self.at] != ":" and not self.is_end(self.at):
-            raise self.no_pattern(self.at)
+            raise self.bad_pattern(self.at)
         self.body(Compound("case", start, tree.Case.at, pattern))
 
     def pattern(self) -> Any:
@@ -172,14 +171,14 @@ class StatementParser(SimpleStatementParser):
             template, self.end = self.criterion_text(self.at)
             return tree.CriterionPattern.at(start, self.end, template)
         if text != "error" or self.texts[at + 1] != "(":
-            raise self.no_pattern(at)
+            raise self.bad_pattern(at)
         self.stack = [(0, Bracket(CALL, at + 1, self.starts[at + 1]))]  # for errors
         at = self.after_line_ends(at + 2)
         name = kind = None
         if self.texts[at] == "kind" and self.texts[equals := self.after_line_ends(at + 1)] == "=":
             at = self.after_line_ends(equals + 1)
             if self.kind(at) != STRING:
-                raise self.no_pattern(at)
+                raise self.bad_pattern(at)
             kind = self.string(at)
             self.at = at + 1
         elif self.texts[at] == "_":
@@ -187,17 +186,17 @@ class StatementParser(SimpleStatementParser):
         elif self.kind(at) == WORD:
             name = self.name(at)
         else:
-            raise self.no_pattern(at)
+            raise self.bad_pattern(at)
         self.at = self.after_line_ends(self.at)
         if self.texts[self.at] != ")":
-            raise self.no_pattern(self.at)
+            raise self.bad_pattern(self.at)
         self.stack = []
         self.at += 1
         return tree.ErrorPattern.at(start, self.tokens.end(self.at - 1), name, kind)
 
-    def no_pattern(self, at: int) -> Trouble:
+    def bad_pattern(self, at: int) -> Trouble:
         """Report the token at `at`, which cannot be in a pattern."""
-        return self.trouble(at, f"not a pattern: found {self.shown(at)}", word_hints.PATTERNS, "V050")
+        return self.trouble(at, f"not a pattern: found {self.described(at)}", word_hints.PATTERNS, "V050")
 
     def read_choose(self, start: int) -> None:
         self.at += 1
@@ -224,7 +223,7 @@ class StatementParser(SimpleStatementParser):
         bounds = self.keywords(f"constrain {target.id}():")
         self.body(Compound("constrain", start, tree.Constrain.at, target, bounds))
 
-    def misplaced(self, start: int) -> None:
+    def report_misplaced(self, start: int) -> None:
         """Report a `case`, `option` or `require` outside of its statement."""
         word = self.texts[self.at]
         owner = {"case": "match", "option": "choose", "require": "constrain"}[word]
@@ -238,6 +237,6 @@ HANDLERS: Final[dict[str, Callable[[StatementParser, int], Any]]] = {
     word: getattr(StatementParser, f"read_{word}") for word in RESERVED if hasattr(StatementParser, f"read_{word}")
 }
 """The parser method for a statement, a clause or a part, by its first word."""
-PARTS: Final = {word: HANDLERS.pop(word) for word in PART_OF.values()}
+PART_HANDLERS: Final = {word: HANDLERS.pop(word) for word in PART_WORDS.values()}
 """The parts of the bodies of `match`, `choose` and `constrain`."""
-HANDLERS.update(dict.fromkeys(PARTS, StatementParser.misplaced))
+HANDLERS.update(dict.fromkeys(PART_HANDLERS, StatementParser.report_misplaced))

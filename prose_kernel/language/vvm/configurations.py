@@ -32,7 +32,7 @@ MEMORY_SCOPES: Final = ("project", "user", "path")
 MEMORY_MODES: Final = ("continue", "dry_run", "fresh")
 BACKOFFS: Final = ("fixed", "exponential")
 
-_LONGEST_KEY: Final = 240  # bytes of the directory's name (M2)
+_MAX_KEY_BYTES: Final = 240  # bytes of the directory's name (M2)
 _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
 
 
@@ -54,7 +54,7 @@ def duration(value: Any) -> float | None:
     return parse_duration(value, zero=True) if isinstance(value, str) else None
 
 
-class _Shape(NamedTuple):
+class _Rule(NamedTuple):
     """A test for a value, with the message and the accepted values if it fails."""
 
     holds: Callable[[Any], bool]
@@ -62,46 +62,46 @@ class _Shape(NamedTuple):
     accepted: str
 
 
-def _fault(shapes: Mapping[str, _Shape], name: str, value: Any) -> Fault | None:
+def _fault(shapes: Mapping[str, _Rule], name: str, value: Any) -> Fault | None:
     shape = shapes.get(name)
     if shape is None or value is UNKNOWN or shape.holds(value):
         return None
     return Fault((name,), shape.message, shape.accepted)
 
 
-def _one_of(*words: str) -> _Shape:
+def _one_of(*words: str) -> _Rule:
     shown = ", ".join(f'"{word}"' for word in words[:-1]) + f' or "{words[-1]}"'
-    return _Shape(lambda value: isinstance(value, str) and value in words, f"must be {shown}", f"write {shown}")
+    return _Rule(lambda value: isinstance(value, str) and value in words, f"must be {shown}", f"write {shown}")
 
 
-_COUNT: Final = _Shape(
+_COUNT: Final = _Rule(
     lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
     "must be a whole number from 0 upwards",
     "for example 2",
 )
-_NUMBER: Final = _Shape(
+_NUMBER: Final = _Rule(
     lambda value: isinstance(value, int | float) and not isinstance(value, bool), "must be a number", "for example 0.5"
 )
-_DURATION: Final = _Shape(
+_DURATION: Final = _Rule(
     lambda value: duration(value) is not None,
     "must be a duration in quotes",
     'for example "500ms", "30s", "5m" or "1.5h"',
 )
-_TEXT: Final = _Shape(lambda value: isinstance(value, str), "must be a string", 'write it in quotes: "..."')
-_GLOBS: Final = _Shape(
+_TEXT: Final = _Rule(lambda value: isinstance(value, str), "must be a string", 'write it in quotes: "..."')
+_GLOBS: Final = _Rule(
     lambda value: isinstance(value, list) and all(item is UNKNOWN or isinstance(item, str) for item in value),
     "must be a list of strings",
     'for example ["docs/**"]; `[]` means none',
 )
 
-_OPTIONS: Final[Mapping[str, _Shape]] = {
+_OPTIONS: Final[Mapping[str, _Rule]] = {
     "retry": _COUNT,
     "timeout": _DURATION,
     "backoff": _one_of(*BACKOFFS),
     "name": _TEXT,
     "memory_mode": _one_of(*MEMORY_MODES),
 }
-_BOUNDS: Final[Mapping[str, _Shape]] = {"attempts": _COUNT, "time": _DURATION, "budget": _NUMBER}
+_BOUNDS: Final[Mapping[str, _Rule]] = {"attempts": _COUNT, "time": _DURATION, "budget": _NUMBER}
 
 CALL_OPTIONS: Final = tuple(_OPTIONS)
 BOUNDS: Final = tuple(_BOUNDS)
@@ -161,7 +161,7 @@ def _text_faults(name: str) -> Callable[[Any, bool], Iterator[Fault]]:
     return faults
 
 
-def _skills(value: Any, whole: bool) -> Iterator[Fault]:
+def _skill_faults(value: Any, whole: bool) -> Iterator[Fault]:
     accepted = 'for example ["web-search"], each imported with `import "web-search" from "..."`'
     if not isinstance(value, list):
         yield Fault(("skills",), "must be a list of strings", accepted)
@@ -171,7 +171,7 @@ def _skills(value: Any, whole: bool) -> Iterator[Fault]:
             yield Fault(("skills", at), "must be a string", accepted)
 
 
-def _permissions(value: Any, whole: bool) -> Iterator[Fault]:
+def _permissions_faults(value: Any, whole: bool) -> Iterator[Fault]:
     if not isinstance(value, dict):
         accepted = 'for example perm(read=["docs/**"]) or {network: "allow"}'
         yield Fault(("permissions",), "must be a permission object", accepted)
@@ -180,7 +180,7 @@ def _permissions(value: Any, whole: bool) -> Iterator[Fault]:
         yield fault._replace(path=("permissions", *fault.path))
 
 
-def _memory(value: Any, whole: bool) -> Iterator[Fault]:
+def _memory_faults(value: Any, whole: bool) -> Iterator[Fault]:
     if not isinstance(value, dict):
         yield Fault(("memory",), "must be an object", 'for example {scope: "project", key: "notes"}')
         return
@@ -192,10 +192,10 @@ def _memory(value: Any, whole: bool) -> Iterator[Fault]:
     for name in _MEMORY:
         if name in value and (fault := _fault(_MEMORY, name, value[name])):
             yield fault._replace(path=("memory", *fault.path))
-    yield from _memory_path(value, whole)
+    yield from _memory_path_faults(value, whole)
 
 
-def _memory_path(value: Mapping[str, Any], whole: bool) -> Iterator[Fault]:
+def _memory_path_faults(value: Mapping[str, Any], whole: bool) -> Iterator[Fault]:
     """Yield a fault if `path` is missing for the scope "path", or given for another scope."""
     scope = value.get("scope")
     if scope == "path" and "path" not in value and whole:
@@ -206,7 +206,7 @@ def _memory_path(value: Mapping[str, Any], whole: bool) -> Iterator[Fault]:
         yield Fault(("memory", "path"), 'is only for the scope "path"', accepted)
 
 
-def _output(value: Any, whole: bool) -> Iterator[Fault]:
+def _output_faults(value: Any, whole: bool) -> Iterator[Fault]:
     try:
         output_types.schema_of(value)
     except output_types.NotAType as problem:
@@ -214,23 +214,23 @@ def _output(value: Any, whole: bool) -> Iterator[Fault]:
 
 
 def _is_memory_key(value: Any) -> bool:
-    return isinstance(value, str) and value != "" and len(escaped(value)) <= _LONGEST_KEY
+    return isinstance(value, str) and value != "" and len(escaped(value)) <= _MAX_KEY_BYTES
 
 
 _CONFIGURATION: Final[Mapping[str, Callable[[Any, bool], Iterator[Fault]]]] = {
     "model": _text_faults("model"),
     "prompt": _text_faults("prompt"),
-    "skills": _skills,
-    "permissions": _permissions,
-    "memory": _memory,
-    OUTPUT: _output,
+    "skills": _skill_faults,
+    "permissions": _permissions_faults,
+    "memory": _memory_faults,
+    OUTPUT: _output_faults,
 }
-_PERMISSIONS: Final[Mapping[str, _Shape]] = {
+_PERMISSIONS: Final[Mapping[str, _Rule]] = {
     **dict.fromkeys(PERMISSION_LISTS, _GLOBS),
     **dict.fromkeys(PERMISSION_MODES, _one_of(*PERMISSION_WORDS)),
 }
-_MEMORY: Final[Mapping[str, _Shape]] = {
+_MEMORY: Final[Mapping[str, _Rule]] = {
     "scope": _one_of(*MEMORY_SCOPES),
-    "key": _Shape(_is_memory_key, "must be a string of 1 to 240 bytes when escaped", 'for example "notes"'),
+    "key": _Rule(_is_memory_key, "must be a string of 1 to 240 bytes when escaped", 'for example "notes"'),
     "path": _TEXT,
 }

@@ -21,13 +21,13 @@ from prose_kernel.language.vvm.certain_errors import CertainError
 from prose_kernel.language.vvm.names import LIBRARY, Known
 from prose_kernel.language.vvm.scopes import Scopes
 from prose_kernel.language.vvm.tree import AgentName, Expression, Name, Template
-from prose_kernel.language.vvm.word_hints import COMPLETE
+from prose_kernel.language.vvm.word_hints import WHOLE_LINE
 
 _LEAVES: Final = frozenset(
     (tree.Unit, tree.It, tree.Boolean, tree.Number, tree.String, tree.Placeholder, str, type(None))
 )
 
-_ELSEWHERE: Final = {
+_FOREIGN_NAMES: Final = {
     "True": "`true`",
     "False": "`false`",
     "None": "`()`",
@@ -82,11 +82,11 @@ class ExpressionChecker:
         self._text = findings.source.text
         self._functions = names.functions
         self._reached = reached
-        self._right: list[Span] = []  # operands in the current walk that may not be evaluated
+        self._optional_operands: list[Span] = []  # operands in the current walk that may not be evaluated
 
     def walk(self, *roots: Expression | Template) -> None:
         """Check expressions and everything inside them."""
-        self._right = []
+        self._optional_operands = []
         agenda: list[Any] = list(roots)
         pop, extend, visit = agenda.pop, agenda.extend, self._visit
         while agenda:
@@ -104,14 +104,14 @@ class ExpressionChecker:
     def condition(self, node: Expression) -> None:
         """Check an expression that must be a boolean."""
         self.walk(node)
-        self.raises(certain_errors.condition(node))
+        self.report_error(certain_errors.condition(node))
 
-    def raises(self, error: CertainError | None) -> None:
+    def report_error(self, error: CertainError | None) -> None:
         """Report an expression that raises whenever it is evaluated: V211 if it certainly is, else V711."""
         if error is None:
             return
         span = error.node.span
-        reached = self._reached() and not any(one.start <= span.start < one.end for one in self._right)
+        reached = self._reached() and not any(one.start <= span.start < one.end for one in self._optional_operands)
         self.report("V211" if reached else "V711", span, error.message, error.hint)
 
     # ------------------------------------------------------------ names
@@ -128,7 +128,7 @@ class ExpressionChecker:
         """Return whether a name means a function of the standard library here."""
         return name in LIBRARY and self._scopes.holder(name) is None and not self._known.binds(name)
 
-    def early(self, name: str, span: Span) -> None:
+    def report_early_read(self, name: str, span: Span) -> None:
         """Report a read before the first assignment of its scope. In a module the name may mean something else."""
         is_module = self._scopes.current.is_module
         if is_module and (self._known.binds(name) or name in LIBRARY or self.is_agent(name)):
@@ -144,12 +144,12 @@ class ExpressionChecker:
         if self._scopes.read(name, node.span) or name in LIBRARY or self._known.binds(name) or self.is_agent(name):
             return
         hint: str | None
-        if name in _ELSEWHERE:
-            hint = f"write {_ELSEWHERE[name]}"
+        if name in _FOREIGN_NAMES:
+            hint = f"write {_FOREIGN_NAMES[name]}"
         elif hidden := next((one for one in sorted(self._known.hidden) if name in one.split("-")), None):
             hint = f"VVM cannot spell `{hidden}`: bind it to a name without `-` where it comes from"
         else:
-            hint = self._nearest(name, chain(LIBRARY, self._agents, COMPLETE))
+            hint = self._nearest(name, chain(LIBRARY, self._agents, WHOLE_LINE))
         self.report("V701", node.span, f"`{name}` is not defined; this raises if it is reached", hint)
 
     def _nearest(self, name: str, further: Any = ()) -> str | None:
@@ -159,9 +159,9 @@ class ExpressionChecker:
     def visit_template(self, node: Template) -> None:
         for part in node.parts:
             if isinstance(part, tree.Placeholder) and part.path:
-                self._head(part.path[0], part.span)
+                self._check_placeholder(part.path[0], part.span)
 
-    def _head(self, name: str, span: Span) -> None:
+    def _check_placeholder(self, name: str, span: Span) -> None:
         if self._scopes.read(name, span) or name in LIBRARY or self._known.binds(name):
             return
         message = f"`{name}` in this template is not defined"
@@ -174,25 +174,25 @@ class ExpressionChecker:
     def visit_agent_name(self, node: AgentName) -> None:
         name = node.id
         if self.is_agent(name):
-            self._both(node)
+            self._check_local_name(node)
         elif not self._scopes.read(name, node.span) and not self._known.binds(name):
-            self.no_agent(name, node.span)
+            self.report_missing_agent(name, node.span)
 
-    def _both(self, node: AgentName) -> None:
+    def _check_local_name(self, node: AgentName) -> None:
         holder = self._scopes.holder(node.id)
         if holder is not None and not holder.is_module:
             holder.reads.add(node.id)
             message = f"`@{node.id}` is the agent that this module declares, not the local name `{node.id}`"
             self.report("V707", node.span, message, "give one of the two another name")
 
-    def no_agent(self, name: str, span: Span, *, variables: bool = True) -> None:
+    def report_missing_agent(self, name: str, span: Span, *, variables: bool = True) -> None:
         """Report an agent that does not exist (V040)."""
         names = chain(self._agents, self._known.agents)
         near = self._near(name, chain(names, self._scopes.visible()) if variables else names)
         hint = f"did you mean `@{near}`?" if near else f'declare it: `agent {name}(prompt="...")`'
         self.report("V040", span, f"there is no agent `{name}`", hint)
 
-    def never_bound(self, name: Name) -> None:
+    def report_unbound_export(self, name: Name) -> None:
         """Report an export of a name that nothing binds (V531)."""
         if self.is_agent(name.id):
             hint: str | None = f"to export the agent, write `export @{name.id}`"
@@ -209,8 +209,8 @@ class ExpressionChecker:
             self.pack(node.arguments, node.keywords)
         else:
             if node.keywords:
-                self._checks.repeated(node.keywords, "in this call")
-            self.raises(certain_errors.call(node, self._parameters(callee)))
+                self._checks.check_repeated(node.keywords, "in this call")
+            self.report_error(certain_errors.call(node, self._parameters(callee)))
             if isinstance(callee, Name) and self._is_only_agent(callee.id):
                 message = f"`{callee.id}` is an agent, not a function; this raises if it is reached"
                 self.report("V711", callee.span, message, f"call the agent: ``@{callee.id} `the task`(input)``")
@@ -245,13 +245,13 @@ class ExpressionChecker:
 
     def visit_agent_call(self, node: tree.AgentCall) -> None:
         if node.options:
-            self._checks.options(node.options)
+            self._checks.check_options(node.options)
 
     def visit_inline_agent(self, node: tree.InlineAgent) -> None:
-        self._checks.configuration(node.keywords, whole=True, perm=self.is_library("perm"))
+        self._checks.check_configuration(node.keywords, whole=True, perm=self.is_library("perm"))
 
     def visit_with(self, node: tree.With) -> None:
-        self._checks.configuration(node.keywords, whole=False, perm=self.is_library("perm"))
+        self._checks.check_configuration(node.keywords, whole=False, perm=self.is_library("perm"))
 
     # ------------------------------------------------------------ objects and operators
 
@@ -269,26 +269,26 @@ class ExpressionChecker:
                 seen.add(pair.key)
 
     def visit_not(self, node: tree.Not) -> None:
-        self.raises(certain_errors.condition(node.value))
+        self.report_error(certain_errors.condition(node.value))
 
     def visit_logical(self, node: tree.Logical) -> None:
-        self._right.append(node.right.span)
-        self.raises(certain_errors.condition(node.left))
-        self.raises(certain_errors.condition(node.right))
+        self._optional_operands.append(node.right.span)
+        self.report_error(certain_errors.condition(node.left))
+        self.report_error(certain_errors.condition(node.right))
 
     def visit_sum(self, node: tree.Sum) -> None:
-        self.raises(certain_errors.operation(node))
+        self.report_error(certain_errors.operation(node))
 
     def visit_compare(self, node: tree.Compare) -> None:
         left = node.left
-        if isinstance(left, tree.Compare) and not self._in_parentheses(left, node.right):
+        if isinstance(left, tree.Compare) and not self._is_parenthesized(left, node.right):
             message = f"`{left.operator}` and `{node.operator}` in a row: the second compares `true` or `false`"
             hint = "join two comparisons with `and`, or put the first in parentheses"
             self.report("V708", node.span, message, hint)
         else:
-            self.raises(certain_errors.operation(node))
+            self.report_error(certain_errors.operation(node))
 
-    def _in_parentheses(self, left: tree.Compare, right: Expression) -> bool:
+    def _is_parenthesized(self, left: tree.Compare, right: Expression) -> bool:
         """Return whether more parentheses end after `left` than begin inside it before its last operand."""
         opened = self._text.count("(", left.left.span.end, left.right.span.start)
         return self._text.count(")", left.right.span.end, right.span.start) > opened

@@ -19,7 +19,7 @@ from prose_kernel.language.vvm.brackets import (
     INLINE,
     LIST,
     OBJECT,
-    SINGLE,
+    ONE_VALUE,
     WITH,
     WITH_KEYWORDS,
     Bracket,
@@ -28,13 +28,13 @@ from prose_kernel.language.vvm.brackets import (
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, NUMBER, STRING, WORD
 from prose_kernel.language.vvm.strings import BadEscape, is_closed, number, unescape
-from prose_kernel.language.vvm.syntax_errors import SKIP, Mistakes
+from prose_kernel.language.vvm.syntax_errors import SKIP, SyntaxErrors
 from prose_kernel.language.vvm.templates import template
 from prose_kernel.language.vvm.tree import Expression, Keyword, Name, Template
 
 _FOLLOWING: Final = frozenset("(.[")
 _EQUALS: Final = frozenset("=:")  # `:` is a mistake
-_SHORT: Final = 20  # digits of a number that is read without any checks
+_MAX_PLAIN_DIGITS: Final = 20  # digits of a number that is read without any checks
 _EMPTY_OR_LONG: Final = ("", '"')  # the second character of empty and triple-quoted strings
 _NOT: Final = 3
 _OPERATORS: Final = {
@@ -43,7 +43,7 @@ _OPERATORS: Final = {
 _CONSTANTS: Final = {"true": True, "false": False}
 
 
-class ExpressionParser(Mistakes):
+class ExpressionParser(SyntaxErrors):
     """Parses expressions; `end` is the offset after the last one."""
 
     def expression(self, opened: Bracket | None = None) -> Any:
@@ -63,14 +63,14 @@ class ExpressionParser(Mistakes):
         self.stack = stack
         depth = 0  # of open brackets
         entered = closed = None  # the bracket whose next item, or whose closing token, comes next
-        room = self.room()
+        limit = self.bracket_limit()
         if opened is not None:
             stack.append((0, opened))
             depth = 1
             entered = opened
         while True:
             # ---- an operand
-            if depth > room:
+            if depth > limit:
                 raise self.too_deep(stack[-1][1].at)
             if entered is not None:
                 at = self._item(entered, at)
@@ -91,7 +91,7 @@ class ExpressionParser(Mistakes):
                     odd = text[-1] != '"' or text[1:2] in _EMPTY_OR_LONG or "\\" in text
                     value = make_string(self.string(at) if odd else text[1:-1], span=(start, end))
                     at += 1
-                elif kind == NUMBER and text.isdigit() and len(text) < _SHORT:
+                elif kind == NUMBER and text.isdigit() and len(text) < _MAX_PLAIN_DIGITS:
                     start = starts[at]
                     end = start + len(text)
                     value = make_number(int(text), span=(start, end))
@@ -127,7 +127,7 @@ class ExpressionParser(Mistakes):
                         self.at = at
                         self.end = end
                         return tuple(closed.keywords)
-                    value = _made(closed, end)
+                    value = _bracket_node(closed, end)
                     if closed.is_agent:
                         self.at = at
                         value, end, entered = self._agent_tail(value, end, depth)
@@ -141,7 +141,7 @@ class ExpressionParser(Mistakes):
                 precedence = precedence_of(text)
                 if precedence is not None:
                     while stack and stack[-1][0] >= precedence:
-                        value, start = _joined(stack.pop(), value, end)
+                        value, start = _operation(stack.pop(), value, end)
                     stack.append((precedence, text, value, start))
                     at += 1
                     if depth and texts[at][0] in LINE_STARTS:
@@ -165,7 +165,7 @@ class ExpressionParser(Mistakes):
                     continue
                 # ---- the token after it
                 while stack and stack[-1][0]:
-                    value, start = _joined(stack.pop(), value, end)
+                    value, start = _operation(stack.pop(), value, end)
                 if not stack:
                     self.at = at
                     self.end = end
@@ -174,7 +174,7 @@ class ExpressionParser(Mistakes):
                 self._add(bracket, value, end)
                 if text == bracket.closer:
                     closed = bracket
-                elif text == "," and bracket.tag not in SINGLE:
+                elif text == "," and bracket.tag not in ONE_VALUE:
                     at += 1
                     entered = bracket
                     break
@@ -216,7 +216,7 @@ class ExpressionParser(Mistakes):
             return self._agent(start, depth)
         if depth and text[0] in LINE_STARTS:
             return self._operand(at + 1, depth)
-        return (*self.odd_operand(at), None)
+        return (*self.bad_operand(at), None)
 
     def after_line_ends(self, at: int) -> int:
         """Return `at`, or the next index if the token at `at` is a line end (which brackets may contain)."""
@@ -239,7 +239,7 @@ class ExpressionParser(Mistakes):
         if text == "{":
             return None, start, start, Bracket(INLINE, at, start)
         if KINDS.get(text[0]) != WORD:
-            raise self.wrong(at, "the name of an agent after `@`")
+            raise self.unexpected(at, "the name of an agent after `@`")
         end = self.starts[at] + len(text)
         value, end, bracket = self._agent_tail(tree.AgentName.at(start, end, text), end, depth)
         return value, start, end, bracket
@@ -265,7 +265,7 @@ class ExpressionParser(Mistakes):
             self.at = opening + 1
             return agent, end, Bracket(AGENT_CALL, opening, start, agent, task)
         if text == "(":
-            raise self.wrong(at, "the task of the agent in backticks", "write ``@name `task`(input)``")
+            raise self.unexpected(at, "the task of the agent in backticks", "write ``@name `task`(input)``")
         return agent, end, None
 
     def _with_bracket(self, at: int, depth: int) -> int:
@@ -284,7 +284,7 @@ class ExpressionParser(Mistakes):
         at = self.after_line_ends(self.at + 1) if depth else self.at + 1
         name = self.texts[at]
         if KINDS.get(name[0]) != WORD:
-            raise self.no_member(at)
+            raise self.bad_member(at)
         self.at = at + 1
         end = self.starts[at] + len(name)
         return tree.Member.at(start, end, value, name), end, None
@@ -299,8 +299,8 @@ class ExpressionParser(Mistakes):
         text = texts[at]
         tag = bracket.tag
         if text == bracket.closer:
-            if tag in SINGLE and tag != ARGUMENT:
-                raise self.wrong(at, "a value")
+            if tag in ONE_VALUE and tag != ARGUMENT:
+                raise self.unexpected(at, "a value")
             return at
         if tag in WITH_KEYWORDS:
             if KINDS.get(text[0]) == WORD and texts[equals := self.after_line_ends(at + 1)] in _EQUALS:
@@ -322,7 +322,7 @@ class ExpressionParser(Mistakes):
         elif kind == STRING:
             key = self.string(at)
         else:
-            key = self.odd_key(bracket, at)
+            key = self.bad_key(bracket, at)
         bracket.key = key, self.starts[at]
         colon = self.after_line_ends(at + 1)
         if self.texts[colon] != ":":
@@ -346,7 +346,7 @@ class ExpressionParser(Mistakes):
         """Return the text of the string at `at`."""
         text = self.texts[at]
         if text.startswith('"""'):
-            if self.tokens.is_cut(at):
+            if self.tokens.is_unclosed(at):
                 raise self.unterminated(at, "V003")
             quotes = 3
         elif is_closed(text):
@@ -364,23 +364,23 @@ class ExpressionParser(Mistakes):
     def number(self, at: int) -> int | float:
         """Return the value of the number at `at`."""
         value = number(self.texts[at])
-        return self.odd_number(at) if value is None else value
+        return self.bad_number(at) if value is None else value
 
     def template(self, at: int) -> Template:
         """Return the template at `at`."""
-        if self.tokens.is_cut(at):
+        if self.tokens.is_unclosed(at):
             raise self.unterminated(at, "V004")
         return template(self.texts[at], self.starts[at], self.report)
 
     def criterion_text(self, at: int) -> tuple[Template, int]:
         """Return the template after `?`, and its end."""
         if self.texts[at][0] != "`":
-            raise self.wrong(at, "a criterion in backticks", "write ``?`criterion` ``")
+            raise self.unexpected(at, "a criterion in backticks", "write ``?`criterion` ``")
         self.at = at + 1
         return self.template(at), self.starts[at] + len(self.texts[at])
 
 
-def _joined(entry: Entry, right: Expression, end: int) -> tuple[Expression, int]:
+def _operation(entry: Entry, right: Expression, end: int) -> tuple[Expression, int]:
     """Return the node of an operator that got its right operand, and the start of the node."""
     precedence, operator, left, start = entry
     if precedence == 5:
@@ -392,7 +392,7 @@ def _joined(entry: Entry, right: Expression, end: int) -> tuple[Expression, int]
     return tree.Logical.at(start, end, operator, left, right), start
 
 
-def _made(bracket: Bracket, end: int) -> Any:
+def _bracket_node(bracket: Bracket, end: int) -> Any:
     """Return the expression of a complete bracket."""
     tag, start, values = bracket.tag, bracket.start, bracket.values
     if tag == CALL:

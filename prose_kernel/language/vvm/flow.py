@@ -32,8 +32,8 @@ class _Flow(FlowOf[tree.Statement]):
             case tree.Assign(target=target, value=value):
                 return self.expression(value, (target.id,), node)
             case tree.Return(value=value) if value is not None:
-                text = "return" if _is_active(value) else self.text(node)  # the returned value is the step before
-                return [*self.inner(value), Step("leave", text, node.span, _reads(value))]
+                text = "return" if _is_step(value) else self.text(node)  # the returned value is the step before
+                return [*self.inner_steps(value), Step("leave", text, node.span, _reads(value))]
             case tree.Return() | tree.Raise() | tree.Break() | tree.Continue():
                 return [Step("leave", self.text(node), node.span)]
             case tree.Pass():
@@ -44,7 +44,7 @@ class _Flow(FlowOf[tree.Statement]):
                 return [self._definition(node, depth)]
             case _:
                 head = _head(node)
-                before = [] if isinstance(head, tree.Predicate) else self.inner(head)  # a criterion is the step itself
+                before = [] if isinstance(head, tree.Predicate) else self.inner_steps(head)  # a criterion is the step
                 return [*before, self._compound(node, depth)]
 
     def _definition(self, node: Any, depth: int) -> Step:
@@ -98,15 +98,15 @@ class _Flow(FlowOf[tree.Statement]):
 
     def expression(self, node: Any, binds: tuple[str, ...], whole: tree.Node) -> list[Step]:
         """Return the steps of an expression in the statement `whole`, which assigns its value to the names `binds`."""
-        if _is_active(node):
-            return [*self.inner(tuple(_parts(node))), self._active(node, binds)]
-        return [*self.inner(node), Step("value", self.text(whole), whole.span, _reads(node), binds)]
+        if _is_step(node):
+            return [*self.inner_steps(tuple(_parts(node))), self._step(node, binds)]
+        return [*self.inner_steps(node), Step("value", self.text(whole), whole.span, _reads(node), binds)]
 
-    def inner(self, node: Any) -> list[Step]:
+    def inner_steps(self, node: Any) -> list[Step]:
         """Return the steps that run before an expression can be computed, inner ones first."""
-        return [self._active(part, ()) for part in _active_in(node)]
+        return [self._step(part, ()) for part in _steps_in(node)]
 
-    def _active(self, node: Any, binds: tuple[str, ...]) -> Step:
+    def _step(self, node: Any, binds: tuple[str, ...]) -> Step:
         reads = _reads(tuple(_parts(node)))
         match node:
             case tree.AgentCall(agent=agent, template=template):
@@ -131,7 +131,7 @@ def _head(node: Any) -> Any:
 # ---------------------------------------------------------------- parts of expressions
 
 
-def _is_active(node: Any) -> bool:
+def _is_step(node: Any) -> bool:
     if isinstance(node, tree.Call):
         return isinstance(node.callee, tree.Name) and node.callee.id not in _PURE
     return isinstance(node, tree.AgentCall | tree.Predicate)
@@ -146,12 +146,12 @@ def _parts(node: Any) -> Iterator[Any]:
         yield from (getattr(node, name) for name in node.__struct_fields__ if name not in ("span", "agent"))
 
 
-def _active_in(root: Any) -> list[Any]:
+def _steps_in(root: Any) -> list[Any]:
     """Return the nodes in an expression that are steps, at any depth, in the order in which they run."""
     found, agenda = [], [root]
     while agenda:
         node = agenda.pop()
-        if _is_active(node):
+        if _is_step(node):
             found.append(node)
         agenda.extend(_parts(node))
     return sorted(found, key=lambda node: (node.span.end, -node.span.start))
@@ -166,7 +166,7 @@ def _reads(root: Any) -> tuple[str, ...]:
             found.append((node.span, node.id))
         elif isinstance(node, tree.Placeholder) and node.path:
             found.append((node.span, node.path[0]))
-        elif not _is_active(node):
+        elif not _is_step(node):
             agenda.extend(_parts(node))
     return tuple(dict.fromkeys(name for _, name in sorted(found)))
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from prose_kernel.language.vvm import tree
-from prose_kernel.language.vvm.layout import STEP, Layout, shown
+from prose_kernel.language.vvm.layout import STEP, Layout, comment_text
 from prose_kernel.language.vvm.line_pieces import NEVER, Header, quoted, template
 from prose_kernel.language.vvm.tree import Body, Comment, Expression, Statement
 
@@ -28,7 +28,7 @@ def format_program(program: tree.Program) -> str:
 # ---------------------------------------------------------------- logical lines
 
 
-_Write = Callable[[Header], None]
+_LineWriter = Callable[[Header], None]
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _Line:
 
     level: int
     start: int
-    write: _Write
+    write: _LineWriter
     node: object
     opens: bool = False
     clause: bool = False
@@ -63,7 +63,7 @@ def _parts(node: Statement, level: int) -> list[_Line | tuple[Iterator[Statement
     """Return the logical lines of a statement, with the bodies between them."""
     start, inner = node.span.start, level + 1
 
-    def opening(write: _Write, at: int, deep: int = level, clause: bool = False, word: str = "") -> _Line:
+    def opening(write: _LineWriter, at: int, deep: int = level, clause: bool = False, word: str = "") -> _Line:
         return _Line(deep, at, write, node, opens=True, clause=clause, word=word)
 
     found: list[_Line | tuple[Iterator[Statement], int]] = []
@@ -72,40 +72,40 @@ def _parts(node: Statement, level: int) -> list[_Line | tuple[Iterator[Statement
             end = start
             for index, arm in enumerate(node.arms):
                 begins = arm.span.start if index else start
-                found += [opening(_valued("elif " if index else "if ", arm.condition), begins, clause=index > 0),
+                found += [opening(_with_value("elif " if index else "if ", arm.condition), begins, clause=index > 0),
                           (iter(arm.body), inner)]  # fmt: skip
                 end = _end(arm.body, arm.condition.span.end)
             if node.otherwise is not None:
-                found += [opening(fixed("else:"), end, clause=True, word="else"), (iter(node.otherwise), inner)]
+                found += [opening(_fixed("else:"), end, clause=True, word="else"), (iter(node.otherwise), inner)]
         case tree.Try():
-            found += [opening(fixed("try:"), start), (iter(node.body), inner)]
+            found += [opening(_fixed("try:"), start), (iter(node.body), inner)]
             end = _end(node.body, start + len("try"))
             if node.handler is not None:
                 handler = node.handler
-                write = fixed(f"except as {handler.target.id}:")
+                write = _fixed(f"except as {handler.target.id}:")
                 found += [opening(write, handler.span.start, clause=True), (iter(handler.body), inner)]
                 end = _end(handler.body, handler.target.span.end)
             if node.final is not None:
-                found += [opening(fixed("finally:"), end, clause=True, word="finally"), (iter(node.final), inner)]
+                found += [opening(_fixed("finally:"), end, clause=True, word="finally"), (iter(node.final), inner)]
         case tree.Match():
-            found.append(opening(_valued("match ", node.value), start))
+            found.append(opening(_with_value("match ", node.value), start))
             for case in node.cases:
                 found += [opening(_case(case.pattern), case.span.start, inner), (iter(case.body), inner + 1)]
         case tree.Choose():
             after = f" by ?{template(node.criterion)} as {node.target.id}:"
-            found.append(opening(_valued("choose ", node.value, after), start))
+            found.append(opening(_with_value("choose ", node.value, after), start))
             for option in node.options:
                 found += [opening(_option(option), option.span.start, inner), (iter(option.body), inner + 1)]
         case tree.Constrain():
             found.append(opening(_constrain(node), start))
             for one in node.requirements:
-                found.append(_Line(inner, one.span.start, fixed(f"require ?{template(one.criterion)}"), one))
+                found.append(_Line(inner, one.span.start, _fixed(f"require ?{template(one.criterion)}"), one))
         case tree.While():
-            found += [opening(_valued("while ", node.condition), start), (iter(node.body), inner)]
+            found += [opening(_with_value("while ", node.condition), start), (iter(node.body), inner)]
         case tree.For():
-            found += [opening(_valued(f"for {node.target.id} in ", node.items), start), (iter(node.body), inner)]
+            found += [opening(_with_value(f"for {node.target.id} in ", node.items), start), (iter(node.body), inner)]
         case tree.WithInput():
-            found += [opening(_valued("with input ", node.value), start), (iter(node.body), inner)]
+            found += [opening(_with_value("with input ", node.value), start), (iter(node.body), inner)]
         case tree.Def():
             found += [opening(_def(node), start), (iter(node.body), inner)]
         case _:
@@ -117,11 +117,11 @@ def _end(body: Body, otherwise: int) -> int:
     return body[-1].span.end if body else otherwise
 
 
-def fixed(text: str) -> _Write:
+def _fixed(text: str) -> _LineWriter:
     return lambda header: header.put([text])
 
 
-def _valued(before: str, value: Expression, after: str = ":") -> _Write:
+def _with_value(before: str, value: Expression, after: str = ":") -> _LineWriter:
     def write(header: Header) -> None:
         header.put([before])
         header.value(value)
@@ -130,11 +130,11 @@ def _valued(before: str, value: Expression, after: str = ":") -> _Write:
     return write
 
 
-def _option(node: tree.Option) -> _Write:
+def _option(node: tree.Option) -> _LineWriter:
     return lambda header: header.put(["option ", header.string(node.label), ":"])
 
 
-def _constrain(node: tree.Constrain) -> _Write:
+def _constrain(node: tree.Constrain) -> _LineWriter:
     def write(header: Header) -> None:
         bounds = header.bracketed("(", header.keywords(node.bounds), ")")
         header.put([f"constrain {node.target.id}", *bounds, ":"])
@@ -142,7 +142,7 @@ def _constrain(node: tree.Constrain) -> _Write:
     return write
 
 
-def _def(node: tree.Def) -> _Write:
+def _def(node: tree.Def) -> _LineWriter:
     def write(header: Header) -> None:
         names = [(name.span.start, (name.id,)) for name in node.parameters]
         header.put([f"def {node.name.id}", *header.bracketed("(", names, ")"), ":"])
@@ -150,11 +150,11 @@ def _def(node: tree.Def) -> _Write:
     return write
 
 
-def _case(pattern: tree.Pattern) -> _Write:
+def _case(pattern: tree.Pattern) -> _LineWriter:
     if isinstance(pattern, tree.AnyPattern):
-        return fixed("case _:")
+        return _fixed("case _:")
     if isinstance(pattern, tree.CriterionPattern):
-        return fixed(f"case ?{template(pattern.template)}:")
+        return _fixed(f"case ?{template(pattern.template)}:")
     assert isinstance(pattern, tree.ErrorPattern)
     shown = pattern.name.id if pattern.name else "_" if pattern.kind is None else f"kind={quoted(pattern.kind)}"
 
@@ -165,14 +165,14 @@ def _case(pattern: tree.Pattern) -> _Write:
     return write
 
 
-def _simple(node: Statement) -> _Write:
+def _simple(node: Statement) -> _LineWriter:
     match node:
         case tree.Assign():
-            return _valued(f"{node.target.id} = ", node.value, "")
+            return _with_value(f"{node.target.id} = ", node.value, "")
         case tree.ExpressionStatement():
-            return _valued("", node.value, "")
+            return _with_value("", node.value, "")
         case tree.Return(value=value) if value is not None:
-            return _valued("return ", value, "")
+            return _with_value("return ", value, "")
         case tree.Raise(message=message) if message is not None:
             return lambda header: header.put([f"raise {header.string(message)}"])
         case tree.SkillImport():
@@ -181,7 +181,7 @@ def _simple(node: Statement) -> _Write:
             name = f"{'@' * node.agent}{node.name.id}" + (f" as {node.alias.id}" if node.alias else "")
             return lambda header: header.put([f"from {header.string(node.path)} import {name}"])
         case tree.Export():
-            return fixed(f"export {'@' * node.agent}{node.name.id}")
+            return _fixed(f"export {'@' * node.agent}{node.name.id}")
         case tree.ExportPack():
             return lambda header: header.put(
                 ["export pack", *header.called(node.arguments, node.keywords, node.span.end)]
@@ -190,7 +190,7 @@ def _simple(node: Statement) -> _Write:
             return lambda header: header.put(
                 [f"agent {node.name.id}", *header.bracketed("(", header.keywords(node.keywords), ")", node.span.end)]
             )
-    return fixed(type(node).__name__.lower())  # pass, break, continue; return and raise without a value
+    return _fixed(type(node).__name__.lower())  # pass, break, continue; return and raise without a value
 
 
 # ---------------------------------------------------------------- the text
@@ -206,11 +206,11 @@ class _Writer:
         self._starts = [comment.span.start for comment in program.comments]
         self._lines = list(_lines(program.items))
         self._out: list[str] = []
-        self._opened = True  # the block is still empty
+        self._skip_blank = True  # at the start of a block, or after a blank line
         self._columns = [0]  # of the statements of each open block
-        self._functions: list[int] = []  # the levels of the functions that are open
-        self._agent = False  # whether the previous line declares an agent
-        self._tall = False  # whether the previous line has several rows
+        self._function_levels: list[int] = []  # the levels of the functions that are open
+        self._after_agent = False  # whether the previous line declares an agent
+        self._after_tall = False  # whether the previous line has several rows
         for index, line in enumerate(self._lines):
             if line.word:
                 line.start = self._find(line.word, line.start)
@@ -220,17 +220,17 @@ class _Writer:
     def text(self) -> str:
         previous: _Line | None = None
         for index, line in enumerate(self._lines):
-            above = self._above(line.start)
+            above = self._take_comments(line.start)
             after = self._lines[index + 1].start if index + 1 < len(self._lines) else NEVER
             text = self._line(line, bisect_right(self._starts, after - 1))
-            self._gap(above, previous, line, "\n" in text)
+            self._write_gap(above, previous, line, "\n" in text)
             self._put(line.level, text, opens=line.opens)
-            self._enter(line, "\n" in text)
+            self._remember(line, "\n" in text)
             previous = line
-        self._gap(self._above(NEVER), previous, None, tall=False)
+        self._write_gap(self._take_comments(NEVER), previous, None, tall=False)
         return "".join(f"{line}\n" for line in self._out)
 
-    def _above(self, offset: int) -> Sequence[Comment]:
+    def _take_comments(self, offset: int) -> Sequence[Comment]:
         """Return the comments before an offset that have not been written yet."""
         begin, self.next = self.next, max(self.next, bisect_right(self._starts, offset - 1))
         return self.comments[begin : self.next]
@@ -258,39 +258,39 @@ class _Writer:
         self.next = header.next
         text = Layout(header.pieces, line.level).text()
         if self.next < limit and not self.comments[self.next].alone:
-            text += f"  {shown(self.comments[self.next])}"
+            text += f"  {comment_text(self.comments[self.next])}"
             self.next += 1
         return text
 
-    def _enter(self, line: _Line, tall: bool) -> None:
+    def _remember(self, line: _Line, tall: bool) -> None:
         """Record the facts about a written line that the next line needs."""
-        self._agent = isinstance(line.node, tree.AgentDeclaration)
-        self._tall = tall
+        self._after_agent = isinstance(line.node, tree.AgentDeclaration)
+        self._after_tall = tall
         if isinstance(line.node, tree.Def):
-            self._functions.append(line.level)
+            self._function_levels.append(line.level)
         column = self._column(line.start)
         self._columns[line.level :] = [column, column + 1] if line.opens else [column]
 
     def _put(self, level: int, text: str, *, opens: bool = False) -> None:
         self._out.append(" " * (level * STEP) + text)
-        self._opened = opens
+        self._skip_blank = opens
 
     def _blank(self) -> None:
         """Write a blank line, except at the beginning of a block or after another blank line."""
-        if not self._opened:
+        if not self._skip_blank:
             self._out.append("")
-            self._opened = True
+            self._skip_blank = True
 
     # ---- between two lines
 
-    def _gap(self, above: Sequence[Comment], before: _Line | None, after: _Line | None, tall: bool) -> None:
+    def _write_gap(self, above: Sequence[Comment], before: _Line | None, after: _Line | None, tall: bool) -> None:
         """Write the comments and blank lines between two lines; `tall`: the second one has several rows."""
         rows = self._levels(above, before, after)
         if before and before.opens and not (after and after.level > before.level) and not (
             rows and rows[0][0] > before.level
         ):  # fmt: skip
             self._put(before.level + 1, "pass")  # only for a tree without a text: a body that was read has a comment
-        separate = self._separate(after, tall)
+        separate = self._needs_blank(after, tall)
         blank = after is not None and not after.clause and self._blank_before(after.start)
         leading = len(rows)  # the first of the comments that belong to the line: a blank line precedes them
         apart = blank
@@ -300,7 +300,7 @@ class _Writer:
         for index, (level, comment, spaced) in enumerate(rows):
             if spaced or (separate and index == leading):
                 self._blank()
-            self._put(level, shown(comment))
+            self._put(level, comment_text(comment))
         if blank or (separate and leading == len(rows)):
             self._blank()
 
@@ -319,17 +319,17 @@ class _Writer:
             rows.append((level, comment, self._blank_before(comment.span.start)))
         return rows
 
-    def _separate(self, after: _Line | None, tall: bool) -> bool:
+    def _needs_blank(self, after: _Line | None, tall: bool) -> bool:
         """Return whether a blank line belongs before a line: around functions, and around agents of several rows."""
         closed = False
-        while self._functions and (after is None or self._functions[-1] >= after.level):
-            self._functions.pop()
+        while self._function_levels and (after is None or self._function_levels[-1] >= after.level):
+            self._function_levels.pop()
             closed = True
         if after is None or after.clause:
             return False
         if isinstance(after.node, tree.AgentDeclaration):
-            return closed or not self._agent or self._tall or tall
-        return closed or self._agent or isinstance(after.node, tree.Def)
+            return closed or not self._after_agent or self._after_tall or tall
+        return closed or self._after_agent or isinstance(after.node, tree.Def)
 
     # ---- the original text
 

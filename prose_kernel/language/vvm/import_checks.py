@@ -60,7 +60,7 @@ class ImportChecker:
                 case _:
                     pass
 
-    def _at(self, span: Span) -> str:
+    def _position(self, span: Span) -> str:
         line, column = self._findings.source.line_column(span.start)
         return f"line {line}, column {column}"
 
@@ -91,12 +91,12 @@ class ImportChecker:
             name = item.local
             first = self._imports.get(name.id) or self._functions.get(name.id)
             if first is not None:
-                message = f"`{name.id}` is taken already ({self._at(first)})"
+                message = f"`{name.id}` is taken already ({self._position(first)})"
                 self._report("V207", name.span, message, f"import it under another name: `as {name.id}2`")
             self._imports.setdefault(name.id, name.span)
         module = self._module(item.path)
         if module is not None:
-            self._exported(item, module)
+            self._check_exported(item, module)
 
     def _module(self, path: tree.String) -> Module | None:
         """Return the module at a path; a failed import is reported where the path first occurs."""
@@ -118,7 +118,7 @@ class ImportChecker:
         self.resolved[path.value] = found
         return found
 
-    def _exported(self, item: tree.ModuleImport, module: Module) -> None:
+    def _check_exported(self, item: tree.ModuleImport, module: Module) -> None:
         contract, name = module.contract, item.name
         here, there = contract.exports, contract.exported_agents
         if item.agent:
@@ -137,24 +137,24 @@ class ImportChecker:
 
     def _agent(self, name: Name) -> None:
         self.agents.add(name.id)
-        self._once("V020", "an agent", name, self._agents)
+        self._check_unique("V020", "an agent", name, self._agents)
 
     def _function(self, name: Name) -> None:
         imported = self._imports.get(name.id)
         if imported is not None and name.id not in self._functions:
-            message = f"`{name.id}` is imported already ({self._at(imported)})"
+            message = f"`{name.id}` is imported already ({self._position(imported)})"
             self._report("V207", name.span, message, "choose another name, or import it under another one")
-        self.define(name, self._functions)
+        self.check_function(name, self._functions)
 
-    def define(self, name: Name, functions: dict[str, Span]) -> None:
+    def check_function(self, name: Name, functions: dict[str, Span]) -> None:
         """Report a function whose name is in `functions`, the functions above it in the same scope (V021)."""
-        self._once("V021", "a function", name, functions)
+        self._check_unique("V021", "a function", name, functions)
 
-    def _once(self, code: str, what: str, name: Name, above: dict[str, Span]) -> None:
+    def _check_unique(self, code: str, kind: str, name: Name, above: dict[str, Span]) -> None:
         first = above.get(name.id)
         above.setdefault(name.id, name.span)
         if first is not None:
-            message = f"there is {what} `{name.id}` already ({self._at(first)})"
+            message = f"there is {kind} `{name.id}` already ({self._position(first)})"
             self._report(code, name.span, message, "choose another name")
 
     # ------------------------------------------------------------ exports
@@ -170,7 +170,7 @@ class ImportChecker:
             if first is None:
                 self._exports[name.id] = is_pack, name.span
             elif is_pack or first[0]:
-                message = f"`{name.id}` is exported already ({self._at(first[1])})"
+                message = f"`{name.id}` is exported already ({self._position(first[1])})"
                 self._report("V207", name.span, message, "export each name in one place")
 
 
@@ -183,7 +183,7 @@ def _file_hint(path: str) -> str:
     return f'a module is a file, with a path that begins with `./`, `../` or `/`: "./{path.lstrip("./~")}"'
 
 
-def disagreements(modules: Iterable[Module], program: Program, source: Source) -> list[Diagnostic]:
+def skill_conflicts(modules: Iterable[Module], program: Program, source: Source) -> list[Diagnostic]:
     """Return V032 for skills whose source differs from the source in a module that is loaded earlier (9.1)."""
     sources: dict[str, tuple[str, str]] = {}
     found: list[Diagnostic] = []

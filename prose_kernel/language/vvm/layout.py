@@ -10,7 +10,7 @@ from prose_kernel.language.vvm.tree import Comment
 STEP: Final = 2
 """The indentation of a block or a broken bracket, in columns."""
 _WIDTH: Final = 100
-_DEEPEST: Final = 60
+_MAX_INDENT: Final = 60
 """The maximum indentation inside brackets: otherwise deep nesting would cost the square of its depth."""
 
 
@@ -28,11 +28,11 @@ ELEMENTS: Final = Mark()  # a group that is broken if one of its parts has sever
 END: Final = Mark()
 SOFT: Final = Mark()
 SPACE: Final = Mark(" ")
-OUT: Final = Mark()  # before a closing bracket
+DEDENT: Final = Mark()  # before a closing bracket
 COMMA: Final = Mark("", ",")
 OPENING: Final = Mark("", "(")
 CLOSING: Final = Mark("", ")")
-_BREAKS: Final = frozenset({SOFT, SPACE, OUT})
+_BREAKS: Final = frozenset({SOFT, SPACE, DEDENT})
 
 
 Piece = str | Mark | Comment
@@ -57,7 +57,7 @@ class Layout:
         size = len(pieces)
         self._width = width = [0] * (size + 1)  # total of all flat texts before a piece
         self._comments = comments = [0] * (size + 1)  # number of comments before a piece
-        self._tall = tall = [-1] * (size + 1)  # the last text of several lines before a piece
+        self._last_multiline = tall = [-1] * (size + 1)  # the last text of several lines before a piece
         self._ends = ends = [0] * size
         opened: list[int] = []
         for index, piece in enumerate(pieces):
@@ -69,8 +69,8 @@ class Layout:
                 opened.append(index)
             elif piece is END:
                 ends[opened.pop()] = index
-        self._break = after = [size] * (size + 1)  # the first possible break from a piece on
-        self._next_tall = next_tall = [size] * (size + 1)
+        self._next_break = after = [size] * (size + 1)  # the first possible break from a piece on
+        self._next_multiline = next_tall = [size] * (size + 1)
         for index in range(size - 1, -1, -1):
             piece = pieces[index]
             breaks = isinstance(piece, Comment) or piece in _BREAKS
@@ -85,10 +85,10 @@ class Layout:
         piece = self._pieces[index]
         return len(piece) - piece.rindex("\n") - 1 if isinstance(piece, str) else 0
 
-    def _reach(self, begin: int, end: int) -> int:
+    def _width_to_break(self, begin: int, end: int) -> int:
         """Return the width from piece `begin` to the next line break, or to the first possible break from `end` on."""
-        tall = self._next_tall[begin]
-        stop = self._break[end]
+        tall = self._next_multiline[begin]
+        stop = self._next_break[end]
         if tall < stop:
             return self._width[tall] - self._width[begin] + self._first_line(tall)
         return self._width[stop] - self._width[begin]
@@ -97,17 +97,17 @@ class Layout:
         end = self._ends[begin]
         if self._comments[end] > self._comments[begin]:
             return False
-        last = self._tall[end]
+        last = self._last_multiline[end]
         if last < begin:
-            return column + self._reach(begin, end) <= _WIDTH
+            return column + self._width_to_break(begin, end) <= _WIDTH
         if self._pieces[begin] is ELEMENTS:
             return False
-        rest = self._last_line(last) + self._reach(last + 1, max(last + 1, end))
-        return column + self._reach(begin, end) <= _WIDTH and rest <= _WIDTH
+        rest = self._last_line(last) + self._width_to_break(last + 1, max(last + 1, end))
+        return column + self._width_to_break(begin, end) <= _WIDTH and rest <= _WIDTH
 
     def text(self) -> str:
         out = self._out
-        base = min(self._indent, _DEEPEST - STEP)
+        base = min(self._indent, _MAX_INDENT - STEP)
         groups: list[tuple[bool, int, int]] = [(False, base, base)]  # broken?, indentation of its content, of its end
         broken, inner, outer = groups[0]
         column, fresh = self._indent, -1  # `fresh`: the indentation of a line with nothing in it, or -1
@@ -115,22 +115,22 @@ class Layout:
             if isinstance(piece, Comment):
                 if fresh >= 0 or piece.alone:
                     self._break_line(fresh >= 0)
-                    out.append(f"{' ' * inner}{shown(piece)}")
+                    out.append(f"{' ' * inner}{comment_text(piece)}")
                 else:
-                    self._strip()
-                    out.append(f"  {shown(piece)}")
+                    self._strip_blanks()
+                    out.append(f"  {comment_text(piece)}")
                 out.append("\n")
                 fresh = inner
             elif piece is GROUP or piece is ELEMENTS:
                 breaks = not self._fits(index, fresh if fresh >= 0 else column)
-                groups.append((breaks, min(inner + STEP, _DEEPEST) if breaks else inner, inner))
+                groups.append((breaks, min(inner + STEP, _MAX_INDENT) if breaks else inner, inner))
                 broken, inner, outer = groups[-1]
             elif piece is END:
                 groups.pop()
                 broken, inner, outer = groups[-1]
             elif broken and piece in _BREAKS:
                 self._break_line(fresh >= 0)
-                fresh = outer if piece is OUT else inner
+                fresh = outer if piece is DEDENT else inner
             else:
                 text = piece if isinstance(piece, str) else (piece.broken if broken else piece.flat)
                 if not text or (fresh >= 0 and text == " "):
@@ -148,15 +148,15 @@ class Layout:
 
     def _break_line(self, fresh: bool) -> None:
         if not fresh:
-            self._strip()
+            self._strip_blanks()
             self._out.append("\n")
 
-    def _strip(self) -> None:
+    def _strip_blanks(self) -> None:
         if self._out:
             self._out[-1] = self._out[-1].rstrip(" ")
 
 
-def shown(comment: Comment) -> str:
+def comment_text(comment: Comment) -> str:
     is_tight = comment.span.end - comment.span.start == 1 + len(comment.text)
     if comment.span.start == 0 and comment.text.startswith("!") and is_tight:
         return f"#{comment.text}"  # the first line of a script (shebang)

@@ -50,13 +50,13 @@ _PIECE: Final = re.compile(
 )
 _FIRST: Final = re.compile(r"(?>(?:[ \t]*+(?:#[^\n]*+)?+\n)*)[ \t]*+")
 _COMMENT: Final = re.compile(r"#([^\n]*+)")
-_LONG: Final = ("`", '"""')
+_MULTILINE: Final = ("`", '"""')
 _OPENS_TEMPLATE: Final = re.compile(
     r"(?:\A[ \t]*+|[=(,][ \t]*+|return[ \t]++)@\w++(?:\.with\(.*\))?[ \t]*+\Z"
     r"|\A[ \t]*+(?:(?:el)?if|while|case|require|choose)\b.*\?[ \t]*+\Z"
 )
 _OPENS_STRING: Final = re.compile(r"(?:\A|[(,])[ \t]*+\w++[ \t]*+=[ \t]*+\Z")
-_MOST_CUTS: Final = 10
+_MAX_REPAIRS: Final = 10
 
 
 class Tokens:
@@ -71,17 +71,17 @@ class Tokens:
         self.texts = list(map(str.rstrip, pieces, repeat(" \t")))
         self.texts.append(END)
         self.last = len(pieces)
-        self.cuts: set[int] = set()
-        if pieces[-1].startswith(_LONG):
-            self._cut()
+        self.unclosed: set[int] = set()
+        if pieces[-1].startswith(_MULTILINE):
+            self._close_earlier()
 
-    def _cut(self) -> None:
+    def _close_earlier(self) -> None:
         """Handle a template or string without an end. An earlier one may be the cause: if the quote that closes it
         looks like one that opens the next, then it was left open, and it is cut after its first line."""
         text, begin = self.text, 1
-        for _ in range(_MOST_CUTS):
+        for _ in range(_MAX_REPAIRS):
             opens = _OPENS_TEMPLATE if self.texts[self.last - 1][0] == "`" else _OPENS_STRING
-            at = next((at for at in range(begin, self.last - 1) if _is_flipped(self.texts[at], opens)), None)
+            at = next((at for at in range(begin, self.last - 1) if _ends_like_a_start(self.texts[at], opens)), None)
             if at is None:
                 break
             start = self.starts[at]
@@ -90,15 +90,15 @@ class Tokens:
             self.texts[at:] = [text[start:end].rstrip(" \t"), *map(str.rstrip, pieces, repeat(" \t")), END]
             self.starts[at:] = [start, *accumulate(map(len, pieces), initial=end)]
             self.last = len(self.texts) - 1
-            self.cuts.add(at)
+            self.unclosed.add(at)
             begin = at + 1
-            if not pieces[-1].startswith(_LONG):
+            if not pieces[-1].startswith(_MULTILINE):
                 return
-        self.cuts.add(self.last - 1)
+        self.unclosed.add(self.last - 1)
 
-    def is_cut(self, at: int) -> bool:
+    def is_unclosed(self, at: int) -> bool:
         """Return whether the template or triple-quoted string at `at` has no end."""
-        return at in self.cuts
+        return at in self.unclosed
 
     def is_last(self, at: int) -> bool:
         """Return whether the token at `at` is the last one."""
@@ -121,9 +121,9 @@ class Tokens:
         return tuple(found)
 
 
-def _is_flipped(token: str, opens: re.Pattern[str]) -> bool:
+def _ends_like_a_start(token: str, opens: re.Pattern[str]) -> bool:
     """Return whether the end of a template or string looks like the beginning of the next one."""
-    if not token.startswith(_LONG):
+    if not token.startswith(_MULTILINE):
         return False
     line = token.rpartition("\n")
     return bool(line[1]) and opens.search(line[2].rstrip('`"')) is not None

@@ -13,11 +13,11 @@ from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.layout import (
     CLOSING,
     COMMA,
+    DEDENT,
     ELEMENTS,
     END,
     GROUP,
     OPENING,
-    OUT,
     SOFT,
     SPACE,
     Mark,
@@ -27,8 +27,8 @@ from prose_kernel.language.vvm.tree import Comment, Expression, Keyword
 
 NEVER: Final = 1 << 62
 """An offset after the end of any text."""
-_DEEPER: Final = Mark()
-_HIGHER: Final = Mark()
+_ENTER: Final = Mark()
+_LEAVE: Final = Mark()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ _Operation = tree.Logical | tree.Compare | tree.Sum
 _OPERATIONS: Final = (tree.Logical, tree.Compare, tree.Sum)
 
 
-def _binds(node: Expression) -> int:
+def _precedence(node: Expression) -> int:
     if isinstance(node, tree.Logical):
         return _OR if node.operator == "or" else _AND
     if isinstance(node, tree.Not):
@@ -125,21 +125,21 @@ class Header:
             part = agenda.pop()
             if isinstance(part, tuple):
                 node, at_least = part
-                if _binds(node) < at_least:
-                    agenda += [")", _HIGHER, (node, _OR), _DEEPER, "("]
+                if _precedence(node) < at_least:
+                    agenda += [")", _LEAVE, (node, _OR), _ENTER, "("]
                 else:
-                    self._flush(_start(node))
+                    self._add_comments(_start(node))
                     agenda.extend(reversed(_EXPANSIONS[type(node)](self, node)))
             elif isinstance(part, _Comments):
-                self._flush(part.before)
-            elif part is _DEEPER:
+                self._add_comments(part.before)
+            elif part is _ENTER:
                 self._depth += 1
-            elif part is _HIGHER:
+            elif part is _LEAVE:
                 self._depth -= 1
             else:
                 self.pieces.append(part)
 
-    def _flush(self, before: int) -> None:
+    def _add_comments(self, before: int) -> None:
         last = self._inside if before == NEVER else self._limit
         while self.next < last and self._comments[self.next].span.start < before:
             if not self._depth:
@@ -153,8 +153,8 @@ class Header:
         parts: list[_Part]
         if self._wrap or (isinstance(node, (*_OPERATIONS, tree.Not)) and not _ends_bracketed(node)):
             inner = self._chain(node) if isinstance(node, _OPERATIONS) else [(node, _OR)]
-            parts = [GROUP, OPENING, _DEEPER, _Comments(_start(node)), SOFT, *inner, _Comments(NEVER), OUT,
-                     _HIGHER, CLOSING, END]  # fmt: skip
+            parts = [GROUP, OPENING, _ENTER, _Comments(_start(node)), SOFT, *inner, _Comments(NEVER), DEDENT,
+                     _LEAVE, CLOSING, END]  # fmt: skip
         elif isinstance(node, tree.Sum):
             parts = [(node.left, _SUM), f" {node.operator} ", (node.right, _POSTFIX)]
         else:
@@ -166,10 +166,10 @@ class Header:
 
     def _chain(self, node: _Operation) -> list[_Part]:
         """Return a chain of left-associative operations with the same precedence as one row of operands."""
-        binds = _binds(node)
+        binds = _precedence(node)
         rights: list[tuple[str, Expression]] = []
         first: Expression = node
-        while isinstance(first, _OPERATIONS) and _binds(first) == binds:
+        while isinstance(first, _OPERATIONS) and _precedence(first) == binds:
             rights.append((first.operator, first.right))
             first = first.left
         parts: list[_Part] = [(first, binds + 1)]
@@ -198,14 +198,14 @@ class Header:
         hug: bool = False,
     ) -> list[_Part]:
         """Return the parts of a bracket; each element has its start offset, `end` is the bracket's end offset."""
-        parts: list[_Part] = [opening, _DEEPER]
+        parts: list[_Part] = [opening, _ENTER]
         if hug:
             (start, element), = elements  # fmt: skip
-            return [*parts, _Comments(start), *element, _Comments(end), _HIGHER, closing]
+            return [*parts, _Comments(start), *element, _Comments(end), _LEAVE, closing]
         parts = [ELEMENTS if len(elements) > 1 else GROUP, *parts]
         for index, (start, element) in enumerate(elements):
             parts += [*([","] if index else []), _Comments(start), SPACE if index else SOFT, *element]
-        parts += [*([COMMA] if elements and comma else []), _Comments(end), OUT, _HIGHER, closing, END]
+        parts += [*([COMMA] if elements and comma else []), _Comments(end), DEDENT, _LEAVE, closing, END]
         return parts
 
     def keywords(self, keywords: Iterable[Keyword]) -> list[tuple[int, Sequence[_Part]]]:
@@ -230,7 +230,7 @@ class Header:
         if isinstance(callee, tree.AgentName | tree.InlineAgent) or (
             isinstance(callee, tree.Predicate) and callee.argument is None
         ) or (isinstance(callee, tree.Member) and callee.name == "with") or _is_reference(callee):  # fmt: skip
-            base = ["(", _DEEPER, *base, _HIGHER, ")"]
+            base = ["(", _ENTER, *base, _LEAVE, ")"]
         return [*base, *self.called(node.arguments, node.keywords, node.span.end)]
 
     def called(self, arguments: Sequence[Expression], keywords: Sequence[Keyword], end: int) -> list[_Part]:
@@ -239,11 +239,11 @@ class Header:
 
     # ---- other expressions
 
-    def _base(self, node: Expression) -> list[_Part]:
-        return ["(", _DEEPER, (node, _OR), _HIGHER, ")"] if isinstance(node, tree.Number) else [(node, _POSTFIX)]
+    def _receiver(self, node: Expression) -> list[_Part]:
+        return ["(", _ENTER, (node, _OR), _LEAVE, ")"] if isinstance(node, tree.Number) else [(node, _POSTFIX)]
 
     def visit_member(self, node: tree.Member) -> list[_Part]:
-        return [*self._base(node.value), _Comments(node.span.end - len(node.name)), f".{node.name}"]
+        return [*self._receiver(node.value), _Comments(node.span.end - len(node.name)), f".{node.name}"]
 
     def visit_index(self, node: tree.Index) -> list[_Part]:
         elements = self.arguments([node.index])
@@ -251,7 +251,7 @@ class Header:
 
     def visit_with(self, node: tree.With) -> list[_Part]:
         elements = self.keywords(node.keywords)
-        return [*self._base(node.agent), *self.bracketed(".with(", elements, ")", node.span.end)]
+        return [*self._receiver(node.agent), *self.bracketed(".with(", elements, ")", node.span.end)]
 
     def visit_inline_agent(self, node: tree.InlineAgent) -> list[_Part]:
         return self.bracketed("@{", self.keywords(node.keywords), "}", node.span.end)

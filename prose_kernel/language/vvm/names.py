@@ -26,11 +26,11 @@ LIBRARY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 """The functions of the standard library with their parameters (docs/reference/vvm.md 5). `pack` takes any keywords."""
 
-OPTIONAL: Final[Mapping[str, int]] = MappingProxyType({"perm": 5, "reduce": 1})
+OPTIONAL_COUNTS: Final[Mapping[str, int]] = MappingProxyType({"perm": 5, "reduce": 1})
 """The number of optional parameters of a library function; they are the last ones."""
 
 
-def misfit(parameters: Sequence[str], count: int, keywords: Iterable[str], optional: int = 0) -> str | None:
+def argument_mismatch(parameters: Sequence[str], count: int, keywords: Iterable[str], optional: int = 0) -> str | None:
     """Return why a call with `count` positional arguments and these keywords does not fit; None if it does."""
     if count > len(parameters):
         return f"{count} given, {len(parameters)} wanted"

@@ -34,12 +34,12 @@ def schema_of(value: Any) -> dict[str, Any] | None:
         raise NotAType((), "must be an object of fields and their types, or the path of a JSON Schema")
     written = value.get("type") == "object" and isinstance(value.get("properties"), dict)
     try:
-        return typed_answers.usable(value if written else _object(value, (), 1))
+        return typed_answers.usable(value if written else _object_type(value, (), 1))
     except ValueError as problem:
         raise NotAType((), f"cannot be used: {problem}") from None
 
 
-def _object(value: Mapping[str, Any], path: Path, depth: int) -> dict[str, Any]:
+def _object_type(value: Mapping[str, Any], path: Path, depth: int) -> dict[str, Any]:
     if depth > typed_answers.DEEPEST:
         raise NotAType(path, f"is nested more than {typed_answers.DEEPEST} deep")
     return typed_answers.object_of({name: _type(part, (*path, name), depth) for name, part in value.items()})
@@ -49,17 +49,17 @@ def _type(value: Any, path: Path, depth: int) -> dict[str, Any]:
     if value is UNKNOWN:
         return {}
     if isinstance(value, str):
-        return _word(value, path)
+        return _named_type(value, path)
     if isinstance(value, dict) and value:
-        return _object(value, path, depth + 1)
+        return _object_type(value, path, depth + 1)
     if isinstance(value, list) and len(value) == 1:
         return {"type": "array", "items": _type(value[0], (*path, 0), depth + 1)}
     if isinstance(value, list) and value:
-        return _options(value, path)
+        return _enumeration(value, path)
     raise NotAType(path, "is not a type")
 
 
-def _word(value: str, path: Path) -> dict[str, Any]:
+def _named_type(value: str, path: Path) -> dict[str, Any]:
     name = value.removesuffix(_OR_NULL)
     if name not in typed_answers.WORDS:
         raise NotAType(path, f'is not a type: "{name}" is none of {", ".join(typed_answers.WORDS)}')
@@ -67,7 +67,7 @@ def _word(value: str, path: Path) -> dict[str, Any]:
     return schema if name == value else typed_answers.optional(schema)
 
 
-def _options(value: Sequence[Any], path: Path) -> dict[str, Any]:
+def _enumeration(value: Sequence[Any], path: Path) -> dict[str, Any]:
     """Return the schema of one of several texts; `()` among them makes the field optional."""
     texts = [one for one in value if one is not None]
     for at, one in enumerate(value):

@@ -14,19 +14,18 @@ from prose_kernel.language.diagnostics import Diagnostic, ParsedText, in_order
 from prose_kernel.language.nodes import uncollected
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree, word_hints
-from prose_kernel.language.vvm.blocks import PARTS as PART_OF
-from prose_kernel.language.vvm.blocks import Block, Compound, Try
+from prose_kernel.language.vvm.blocks import PART_WORDS, Block, Compound, Try
 from prose_kernel.language.vvm.brackets import Trouble
-from prose_kernel.language.vvm.compound_statements import HANDLERS, PARTS, StatementParser
+from prose_kernel.language.vvm.compound_statements import HANDLERS, PART_HANDLERS, StatementParser
 from prose_kernel.language.vvm.keywords import CLAUSES, RESERVED
 from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, WORD
 from prose_kernel.language.vvm.tree import Assign, Body, ExpressionStatement, Name, Program
 from prose_kernel.language.vvm.word_hints import printable
 
 _COMMENT: Final = re.compile(r"^([ \t]*+)#", re.MULTILINE)
-_NEVER: Final = re.compile("[\ud800-\udfff]")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _FIRST_SPACES: Final = re.compile(r"^( ++)[^\s#]", re.MULTILINE)
-_MOST: Final = 100  # characters of this kind that are reported
+_MAX_SURROGATES: Final = 100  # characters of this kind that are reported
 _PART_CLASSES: Final = {"case": tree.Case, "option": tree.Option, "require": tree.Require}
 
 
@@ -60,7 +59,7 @@ class Parser(StatementParser):
         before = len(self.findings.found)
         self._close_all()
         awaited = tuple(self.findings.found[before:])
-        if _NEVER.search(self.text):
+        if _SURROGATE.search(self.text):
             self._report_unprintable()
         last = self.tokens.last
         make: Any = Program
@@ -103,7 +102,7 @@ class Parser(StatementParser):
                 self.finish(block)
             made: Any = None
             try:
-                if texts[first + 1] == "=" and kind_of(word[0]) == WORD and block.only is None:
+                if texts[first + 1] == "=" and kind_of(word[0]) == WORD and block.part is None:
                     if word in RESERVED:
                         made = self._assign_reserved()
                     else:
@@ -112,7 +111,7 @@ class Parser(StatementParser):
                         self.at = first + 2
                         value = expression()
                         made = make_assign(name, value, span=(start, self.end))
-                elif block.only is not None:
+                elif block.part is not None:
                     made = self._part(block, word)
                 elif (handler := handler_of(word)) is not None:
                     made = handler(self, starts[first])
@@ -148,20 +147,20 @@ class Parser(StatementParser):
 
     def _part(self, block: Block, word: str) -> Any:
         """Read a line that must begin with `case`, `option` or `require`."""
-        assert block.only is not None
+        assert block.part is not None
         at = self.at
-        if word == block.only and self.texts[at + 1] != "=":
-            return PARTS[word](self, self.starts[at])
+        if word == block.part and self.texts[at + 1] != "=":
+            return PART_HANDLERS[word](self, self.starts[at])
         if block.is_reported:
             raise Trouble(at)
         block.is_reported = True
-        owner = next(owner for owner, part in PART_OF.items() if part == block.only)
+        owner = next(owner for owner, part in PART_WORDS.items() if part == block.part)
         hint = None
         if owner == "match" and word in ("else", "default", "_"):
             hint = "the last case is written `case _:`"
         elif owner == "constrain" and word in ("?", "`"):
             hint = "write ``require ?`criterion` ``"
-        raise self.trouble(at, f"only `{block.only}` belongs in the body of `{owner}`", hint)
+        raise self.trouble(at, f"only `{block.part}` belongs in the body of `{owner}`", hint)
 
     # ---- blocks
 
@@ -171,14 +170,14 @@ class Parser(StatementParser):
         header = self.header
         plain = column
         if self.tabs:
-            column = self._tabbed(line, column)
+            column = self._column_with_tabs(line, column)
         is_reported = column != plain
         if header is not None:
             self.header = None
             if column > blocks[-1].column:
                 blocks.append(Block(column, header))
                 return blocks[-1]
-            self._without_body(header, line)
+            self._close_header(header, line)
         elif column > blocks[-1].column:
             if blocks[-1].is_inline:
                 blocks[-1].is_inline = False
@@ -193,7 +192,7 @@ class Parser(StatementParser):
             self._close_block(end)
         return blocks[-1]
 
-    def _tabbed(self, line: int, column: int) -> int:
+    def _column_with_tabs(self, line: int, column: int) -> int:
         """Return the column of a line that may be indented with tabs, which are reported."""
         begin = self.starts[line] + len(self.texts[line])
         indent = self.text[begin : begin + column]
@@ -214,7 +213,7 @@ class Parser(StatementParser):
             hint = f"begin it {_spaces(above)}, as the line above" if above else "begin it at the start of the line"
             self.report("V002", *self.span(line + 1), "unexpected indentation", hint)
         deeper = Block(column, None, block.items)
-        deeper.only = block.only
+        deeper.part = block.part
         deeper.is_reported = True
         deeper.open, block.open = block.open, None
         self.blocks.append(deeper)
@@ -228,12 +227,12 @@ class Parser(StatementParser):
             self.report("V002", *self.span(line + 1), message, hint)
         block.column = column
 
-    def _without_body(self, header: Compound, line: int) -> None:
+    def _close_header(self, header: Compound, line: int) -> None:
         """Complete a header without a deeper line below it: comments are an empty body, otherwise report an error."""
         block = self.blocks[-1]
         comments = _COMMENT.finditer(self.text, self.starts[line], self.tokens.end(line))
         if any(len(comment[1]) > block.column for comment in comments if comment.start() > self.starts[line]):
-            if part := PART_OF.get(header.word):
+            if part := PART_WORDS.get(header.word):
                 self._report_parts(header, part)
         elif line + 1 == self.tokens.last:
             message = f"the body of `{header.word}` is missing"
@@ -262,10 +261,10 @@ class Parser(StatementParser):
         if block.owner is None:
             return
         items = block.items
-        if block.only is not None:
-            items = [item for item in items if isinstance(item, _PART_CLASSES[block.only])]
+        if block.part is not None:
+            items = [item for item in items if isinstance(item, _PART_CLASSES[block.part])]
             if not items and not block.is_reported and not block.is_lossy:
-                self._report_parts(block.owner, block.only)
+                self._report_parts(block.owner, block.part)
         self.attach(block.owner, tuple(items), end)
 
     def attach(self, compound: Compound, body: Body, end: int) -> None:
@@ -292,7 +291,7 @@ class Parser(StatementParser):
         end = self.span(self.tokens.last)[0]
         if self.header is not None:
             header, self.header = self.header, None
-            self._without_body(header, self.tokens.last - 1)
+            self._close_header(header, self.tokens.last - 1)
         while len(self.blocks) > 1:
             self._close_block(end)
         if self.blocks[0].open is not None:
@@ -309,18 +308,18 @@ class Parser(StatementParser):
         if is_first and (hint := word_hints.word(word)):
             return self.trouble(first, f"`{word}` does not begin a statement", hint)
         if text == "=":
-            return self._no_target(at)
+            return self._bad_target(at)
         if len(text) == 2 and text[1] == "=" and text[0] in "+-" and at == first + 1:
             return self.trouble(at, f"there is no `{text}`", f"write `{word} = {word} {text[0]} …`")
         if text == "," and word not in RESERVED and "=" in self.texts[at : at + 20]:
             return self.trouble(at, "an assignment has one name", "assign each name on a line of its own")
         if text == ",":
-            return self.wrong(at, "the end of the line", "a list is written `[a, b]`")
+            return self.unexpected(at, "the end of the line", "a list is written `[a, b]`")
         if text == ":" and is_word and at == first + 1 and not self.is_end(at + 1):
-            return self.wrong(at, "the end of the line", f"write `{word} = …` to assign")
+            return self.unexpected(at, "the end of the line", f"write `{word} = …` to assign")
         return self.after_value(at, "the end of the line")
 
-    def _no_target(self, at: int) -> Trouble:
+    def _bad_target(self, at: int) -> Trouble:
         """Report `=` after something that cannot be assigned to."""
         first = self.first
         before = self.texts[first:at]
@@ -347,11 +346,11 @@ class Parser(StatementParser):
     def _report_unprintable(self) -> None:
         """Report halves of surrogate pairs, also in strings: a file cannot contain them."""
         reported = {d.span.start for d in self.findings.found}
-        for count, match in enumerate(_NEVER.finditer(self.text)):
-            if count == _MOST:
+        for count, match in enumerate(_SURROGATE.finditer(self.text)):
+            if count == _MAX_SURROGATES:
                 break
             if match.start() not in reported:
-                message = f"{word_hints.named(match[0])} is not allowed in a program"
+                message = f"{word_hints.code_point(match[0])} is not allowed in a program"
                 self.report("V001", match.start(), match.end(), message)
 
 

@@ -47,7 +47,7 @@ def recover(parser: Parser, trouble: Trouble) -> int:
         word = _HEADS.get(parser.texts[first])
         if word is None and is_deeper and parser.texts[stop - 1] == ":" and parser.texts[first] not in RESERVED:
             word = "if"
-        if word in ("case", "option") and word != block.only:
+        if word in ("case", "option") and word != block.part:
             word = "if"  # the tree has no other place for them
         if word is not None and (is_deeper or parser.texts[stop - 1] == ":"):
             _head(parser, word, first, stop, is_deeper)
@@ -107,8 +107,8 @@ def _head(parser: Parser, word: str, first: int, stop: int, is_deeper: bool) -> 
     if word in ("elif", "else", "except", "finally"):
         owner = block.open
         if owner is None or word not in owner.clauses:
-            owner = If(start, _hole(start)) if word in ("elif", "else") else Try(start)
-        argument: Any = _names(parser, first, stop)[-1] if word == "except" else _hole(start)
+            owner = If(start, _missing_value(start)) if word in ("elif", "else") else Try(start)
+        argument: Any = _names(parser, first, stop)[-1] if word == "except" else _missing_value(start)
         owner.begin(word, start, argument)
         block.open = None
         compound = owner
@@ -125,7 +125,7 @@ def _head(parser: Parser, word: str, first: int, stop: int, is_deeper: bool) -> 
 
 def _compound(parser: Parser, word: str, first: int, stop: int) -> Compound:
     start = parser.starts[first]
-    hole = _hole(start)
+    hole = _missing_value(start)
     text = Template(("…",))
     names = _names(parser, first, stop)
     if word == "try":
@@ -146,7 +146,7 @@ def _compound(parser: Parser, word: str, first: int, stop: int) -> Compound:
     return Compound(word, start, *heads[word])
 
 
-def _hole(start: int) -> tree.Unit:
+def _missing_value(start: int) -> tree.Unit:
     made: tree.Unit = tree.Unit.at(start, start)
     return made
 

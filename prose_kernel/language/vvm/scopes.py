@@ -15,7 +15,7 @@ from prose_kernel.language.source import Span
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.tree import Name
 
-Early = Callable[[str, Span], None]
+OnEarlyRead = Callable[[str, Span], None]
 """Called for the read of a name before all its assignments in the same scope."""
 
 
@@ -23,10 +23,10 @@ class Scope:
     """The names of the module or of one function.
 
     `names` holds all of them, `bound` the names bound in the text so far. `reads` holds the names read from anywhere
-    inside, `assigned` the first `name = ...` of each name, `kept` the names that other statements bind, too.
+    inside, `assigned` the first `name = ...` of each name, `exempt` the names that other statements bind, too.
     """
 
-    __slots__ = ("assigned", "bound", "functions", "is_module", "kept", "loops", "names", "reads", "shadows", "waiting")
+    __slots__ = ("assigned", "bound", "early", "exempt", "functions", "is_module", "loops", "names", "reads", "shadows")
 
     def __init__(self, *, is_module: bool) -> None:
         self.is_module = is_module
@@ -34,29 +34,29 @@ class Scope:
         self.bound: set[str] = set()
         self.reads: set[str] = set()
         self.assigned: dict[str, Name] = {}
-        self.kept: set[str] = set()
+        self.exempt: set[str] = set()
         self.functions: dict[str, Span] = {}
         self.shadows: set[str] = set()
         self.loops = 0
-        self.waiting: list[tuple[str, Span]] = []
+        self.early: list[tuple[str, Span]] = []
 
     def unread(self) -> Iterator[Name]:
         """Yield the first assignments of names that nothing reads."""
         for name, target in self.assigned.items():
-            if name not in self.reads and name not in self.kept and not name.startswith("_"):
+            if name not in self.reads and name not in self.exempt and not name.startswith("_"):
                 yield target
 
 
 class Scopes:
-    """The scopes around the current place. `early` is called for reads that certainly find no value. `times` counts how
-    often the module binds each of its names."""
+    """The scopes around the current place. `early` is called for reads that certainly find no value. `binding_counts`
+    counts the bindings of each of the module's names."""
 
-    def __init__(self, items: tree.Body, early: Early) -> None:
+    def __init__(self, items: tree.Body, early: OnEarlyRead) -> None:
         self._early = early
         self._holders: dict[str, list[Scope]] = {}
         self.module = self.current = Scope(is_module=True)
-        self.times = Counter(bound_names(items))
-        self._fill(self.module, self.times)
+        self.binding_counts = Counter(bound_names(items))
+        self._add_names(self.module, self.binding_counts)
         for item in items:  # hoisted (9.2)
             if isinstance(item, tree.Def):
                 self.module.bound.add(item.name.id)
@@ -70,7 +70,7 @@ class Scopes:
         outer = self.current
         self.current = Scope(is_module=False)
         parameters = [parameter.id for parameter in function.parameters]
-        self._fill(self.current, [*parameters, *bound_names(function.body)])
+        self._add_names(self.current, [*parameters, *bound_names(function.body)])
         self.current.bound.update(parameters)
         return outer
 
@@ -87,13 +87,13 @@ class Scopes:
         """Leave a loop. Names read before their assignment in it may have a value from an earlier pass."""
         scope = self.current
         scope.loops -= 1
-        if not scope.loops and scope.waiting:
-            for name, span in scope.waiting:
+        if not scope.loops and scope.early:
+            for name, span in scope.early:
                 if name not in scope.bound:
                     self._early(name, span)
-            scope.waiting = []
+            scope.early = []
 
-    def _fill(self, scope: Scope, names: Iterable[str]) -> None:
+    def _add_names(self, scope: Scope, names: Iterable[str]) -> None:
         for name in names:
             if name not in scope.names:
                 scope.names.add(name)
@@ -118,7 +118,7 @@ class Scopes:
         holder.reads.add(name)
         if holder is self.current and name not in holder.bound:
             if holder.loops:
-                holder.waiting.append((name, span))
+                holder.early.append((name, span))
             else:
                 self._early(name, span)
         return True
@@ -129,8 +129,8 @@ class Scopes:
 
 def bound_names(body: tree.Body) -> Iterator[str]:
     """Yield the names that the statements of one scope bind, without nested functions."""
-    for node in inside(body, functions=False):
-        field = _BINDS.get(type(node))
+    for node in nested_statements(body, functions=False):
+        field = _NAME_FIELD.get(type(node))
         if field is None or (isinstance(node, tree.ModuleImport) and node.agent):
             continue
         name: Name | None = getattr(node, field)
@@ -138,16 +138,16 @@ def bound_names(body: tree.Body) -> Iterator[str]:
             yield name.id
 
 
-def inside(body: tree.Body, *, functions: bool = True) -> Iterator[tree.Node]:
+def nested_statements(body: tree.Body, *, functions: bool = True) -> Iterator[tree.Node]:
     """Yield the statements of a body, their clauses and patterns, at any depth; in a `def` only with `functions`."""
-    return below(body, _INSIDE, () if functions else (tree.Def,))
+    return below(body, _NESTED_FIELDS, () if functions else (tree.Def,))
 
 
 _CLAUSES: Final = (tree.Arm, tree.Case, tree.Option, tree.Handler)
 _KINDS: Final[list[type[tree.Node]]] = [*tree.Statement.__subclasses__(), *tree.Pattern.__subclasses__(), *_CLAUSES]
-_INSIDE: Final = fields_with("Body|Arm|Case|Option|Handler|Pattern", _KINDS)
+_NESTED_FIELDS: Final = fields_with("Body|Arm|Case|Option|Handler|Pattern", _KINDS)
 """The fields of each kind that contain statements, clauses or patterns."""
-_BINDS: Final[dict[type, str]] = {
+_NAME_FIELD: Final[dict[type, str]] = {
     **{kind: "target" for kind in _KINDS if "target" in kind.__struct_fields__},
     tree.Def: "name",
     tree.ModuleImport: "local",

@@ -14,7 +14,7 @@ from prose_kernel.language.vvm.lexer import LINE_STARTS, STRING, WORD
 from prose_kernel.language.vvm.tree import Name, Template
 
 _ONE_NAME: Final = "write a separate `import` for each name"
-_ALONE: Final[dict[str, type[tree.Node]]] = {"pass": tree.Pass, "break": tree.Break, "continue": tree.Continue}
+_ONE_WORD: Final[dict[str, type[tree.Node]]] = {"pass": tree.Pass, "break": tree.Break, "continue": tree.Continue}
 
 
 class SimpleStatementParser(ExpressionParser):
@@ -31,7 +31,7 @@ class SimpleStatementParser(ExpressionParser):
         """Return the name at `at`; errors call it `what`."""
         word = self.texts[at]
         if self.kind(at) != WORD:
-            raise self.no_name(at, what)
+            raise self.bad_name(at, what)
         start, end = self.starts[at], self.tokens.end(at)
         if word in RESERVED:
             self.reserved_name(at)
@@ -42,11 +42,11 @@ class SimpleStatementParser(ExpressionParser):
             raise self.trouble(self.at, f"`{hyphenated}` is not a name", hint)
         return Name.at(start, end, word)
 
-    def no_name(self, at: int, what: str) -> Trouble:
+    def bad_name(self, at: int, what: str) -> Trouble:
         hint = None
         if self.kind(at) == STRING:
             hint = "a name is written without quotes"
-        return self.wrong(at, what, hint)
+        return self.unexpected(at, what, hint)
 
     def reserved_name(self, at: int) -> None:
         """Report a reserved word at `at`, in place of a name."""
@@ -59,10 +59,10 @@ class SimpleStatementParser(ExpressionParser):
         if self.kind(at) != STRING:
             text = self.texts[at]
             if text[0] == "'" and len(text) > 1 and text[-1] == "'":
-                value, start, end = self.odd_operand(at)
+                value, start, end = self.bad_operand(at)
                 self.end = end
                 return tree.String.at(start, end, value.value)
-            raise self.wrong(at, what, hint)
+            raise self.unexpected(at, what, hint)
         content = self.string(at)
         self.at = at + 1
         self.end = self.tokens.end(at)
@@ -71,7 +71,8 @@ class SimpleStatementParser(ExpressionParser):
     def word(self, word: str, hint: str | None = None) -> None:
         """Read the next token, which must be `word`."""
         if self.texts[self.at] != word:
-            raise self.after_value(self.at, f"`{word}`") if hint is None else self.wrong(self.at, f"`{word}`", hint)
+            at, expected = self.at, f"`{word}`"
+            raise self.after_value(at, expected) if hint is None else self.unexpected(at, expected, hint)
         self.at += 1
 
     def keywords(self, example: str) -> tuple[tree.Keyword, ...]:
@@ -85,7 +86,7 @@ class SimpleStatementParser(ExpressionParser):
         """Read ``?`text` ``."""
         at = self.at
         if self.texts[at][0] == "`":
-            self.say(at, "a criterion begins with `?`", "write `?` before the backtick")
+            self.report_at(at, "a criterion begins with `?`", "write `?` before the backtick")
         else:
             self.word("?", "a criterion is written ``?`text` ``")
         task, self.end = self.criterion_text(self.at)
@@ -98,9 +99,9 @@ class SimpleStatementParser(ExpressionParser):
         at = self.at
         word = word or compound.word
         if self.texts[at] != ":":
-            if self.texts[at][0] not in LINE_STARTS or at <= self.quiet:
+            if self.texts[at][0] not in LINE_STARTS or at <= self.quiet_until:
                 raise self.after_head(at, word)
-            self.say(at, "expected `:`, found the end of the line", "write `:` at the end of the line")
+            self.report_at(at, "expected `:`, found the end of the line", "write `:` at the end of the line")
         else:
             self.at = at + 1
         self.header = compound
@@ -114,15 +115,15 @@ class SimpleStatementParser(ExpressionParser):
         """Read a body on the line of its header."""
         at = self.at
         if self.texts[at] == "{" and self.is_end(at + 1):
-            self.say(at, "a body has no braces", "write `:` and indent the body")
+            self.report_at(at, "a body has no braces", "write `:` and indent the body")
             self.at = at + 1
             return
         message = f"the body of `{word}` is on the same line"
-        if at > self.quiet:
-            self.say(at, message, "begin it on the next line, indented")
-            self.quiet = at
-            while not self.is_end(self.quiet):
-                self.quiet += 1
+        if at > self.quiet_until:
+            self.report_at(at, message, "begin it on the next line, indented")
+            self.quiet_until = at
+            while not self.is_end(self.quiet_until):
+                self.quiet_until += 1
         block = Block(self.blocks[-1].column + 1, compound)
         block.is_inline = True
         self.blocks.append(block)
@@ -133,15 +134,15 @@ class SimpleStatementParser(ExpressionParser):
         """Report that no `:` follows the head of a statement."""
         text = self.texts[at]
         if text == "=":
-            return self.wrong(at, "`:`", "write `==` to compare")
+            return self.unexpected(at, "`:`", "write `==` to compare")
         if text == "->":
             return self.trouble(at, "a function declares no type", "write `:` after the parentheses")
         if text == "as" and word == "with":
-            return self.wrong(at, "`:`", "the value is `it` in the body")
+            return self.unexpected(at, "`:`", "the value is `it` in the body")
         if text == "{":
-            return self.wrong(at, "`:`", "write `:` and indent the body; there are no braces around it")
+            return self.unexpected(at, "`:`", "write `:` and indent the body; there are no braces around it")
         if text == "then":
-            return self.wrong(at, "`:`", word_hints.word("then"))
+            return self.unexpected(at, "`:`", word_hints.word("then"))
         return self.after_value(at, "`:`")
 
     # ---- simple statements
@@ -164,7 +165,7 @@ class SimpleStatementParser(ExpressionParser):
         if self.texts[self.at] == "as":
             at = self.at + 1
             if self.texts[at] == "@":
-                self.say(at, "expected a name, found `@`", "leave the `@` out after `as`")
+                self.report_at(at, "expected a name, found `@`", "leave the `@` out after `as`")
                 at += 1
             alias = self.name(at)
         if self.texts[self.at] == ",":
@@ -178,28 +179,28 @@ class SimpleStatementParser(ExpressionParser):
             value = self.expression()
             if isinstance(value, tree.Call) and value.callee.span.end == self.tokens.end(at + 1):
                 return tree.ExportPack.at(start, self.end, value.arguments, value.keywords)
-            raise self.no_export(at + 1)
+            raise self.bad_export(at + 1)
         agent = self.texts[at + 1] == "@"
         if self.kind(at + 1 + agent) != WORD:
-            raise self.no_export(at + 1)
+            raise self.bad_export(at + 1)
         name = self.name(at + 1 + agent)
         if not self.is_end(self.at):
-            raise self.no_export(self.at)
+            raise self.bad_export(self.at)
         return tree.Export.at(start, self.tokens.end(self.at - 1), name, agent)
 
-    def no_export(self, at: int) -> Trouble:
+    def bad_export(self, at: int) -> Trouble:
         text = self.texts[at]
         if text == ",":
             return self.trouble(at, "one `export` takes one name", "write `export pack(a, b)`, or a line for each name")
         if text == "=":
             return self.trouble(at, "an `export` assigns nothing", "assign before: `name = value`, then `export name`")
         if self.is_end(at):
-            return self.wrong(at, "a name")
+            return self.unexpected(at, "a name")
         return self.trouble(at, "only names can be exported", "assign before: `name = value`, then `export name`")
 
     def read_agent(self, start: int) -> Any:
         if self.texts[self.at + 1] == "@":
-            raise self.wrong(self.at + 1, "a name", "leave the `@` out where an agent is declared")
+            raise self.unexpected(self.at + 1, "a name", "leave the `@` out where an agent is declared")
         name = self.name(self.at + 1)
         keywords = self.keywords(f'agent {name.id}(model="…", prompt="…")')
         if self.texts[self.at] == ":":
@@ -223,13 +224,13 @@ class SimpleStatementParser(ExpressionParser):
             hint = f"there are no types of errors; write `raise {word_hints.printable(called[2])}`"
         message = self.string_node(self.at, "a string after `raise`", hint)
         if not self.is_end(self.at):
-            raise self.wrong(self.at, "the end of the line", hint)
+            raise self.unexpected(self.at, "the end of the line", hint)
         return tree.Raise.at(start, self.end, message)
 
     def read_pass(self, start: int) -> Any:
         word = self.texts[self.at]
         self.at += 1
-        return _ALONE[word].at(start, start + len(word))
+        return _ONE_WORD[word].at(start, start + len(word))
 
     read_break = read_continue = read_pass
 

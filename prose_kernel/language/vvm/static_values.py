@@ -22,7 +22,7 @@ def static_value(expression: Expression, *, perm: bool = True) -> Any:
     agenda: list[Any] = [expression]
     while agenda:
         node = agenda.pop()
-        if isinstance(node, _Build):
+        if isinstance(node, _Container):
             parts = done[len(done) - node.count :]
             del done[len(done) - node.count :]
             done.append(node.made_of(parts))
@@ -31,7 +31,7 @@ def static_value(expression: Expression, *, perm: bool = True) -> Any:
         if inside is None:
             done.append(_leaf(node))
         else:
-            agenda.append(_Build(node, len(inside)))
+            agenda.append(_Container(node, len(inside)))
             agenda.extend(reversed(inside))
     return done[0]
 
@@ -57,7 +57,7 @@ def is_perm(node: Expression) -> TypeGuard[tree.Call]:
     )
 
 
-def computed(expression: Expression) -> Iterator[Expression]:
+def computed_parts(expression: Expression) -> Iterator[Expression]:
     """Yield the parts of an expression that are not static (V041), in source order."""
     agenda = [expression]
     while agenda:
@@ -69,18 +69,18 @@ def computed(expression: Expression) -> Iterator[Expression]:
             yield node
 
 
-def located(keyword: Keyword, path: tuple[str | int, ...]) -> tree.Node:
+def node_at(keyword: Keyword, path: tuple[str | int, ...]) -> tree.Node:
     """Return the node at the path of a fault in `name=value` (without the name), or the last node on that path."""
     node: Expression = keyword.value
     for part in path:
-        found = _part(node, part)
+        found = _child(node, part)
         if found is None:
             return node
         node = found
     return node
 
 
-def _part(node: Expression, part: str | int) -> Expression | None:
+def _child(node: Expression, part: str | int) -> Expression | None:
     if isinstance(part, int):
         return node.elements[part] if isinstance(node, tree.List) and part < len(node.elements) else None
     if isinstance(node, tree.Object):
@@ -96,7 +96,7 @@ def _leaf(node: Expression) -> Any:
     return None if isinstance(node, tree.Unit) else UNKNOWN
 
 
-class _Build:
+class _Container:
     """Builds the value of a container from the values of its parts."""
 
     __slots__ = ("count", "node")

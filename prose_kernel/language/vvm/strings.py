@@ -9,7 +9,7 @@ _ESCAPE: Final = re.compile(r"\\(?:u([0-9A-Fa-f]{4})(?:\\u([0-9A-Fa-f]{4}))?|(.)
 _SIMPLE: Final = {"\\": "\\", '"': '"', "/": "/", "n": "\n", "t": "\t", "b": "\b", "f": "\f", "r": "\r"}
 _CLOSED: Final = re.compile(r'"(?:[^"\\\n]++|\\[^\n])*+"')
 _NUMBER: Final = re.compile(r"[0-9]++(?>(?:\.[0-9]++)?)")
-_MOST_DIGITS: Final = 4_000  # CPython cannot read or write longer integers
+_MAX_DIGITS: Final = 4_000  # CPython cannot read or write longer integers
 
 
 class BadEscape(NamedTuple):
@@ -60,7 +60,7 @@ def _meaning(match: re.Match[str]) -> tuple[str | None, int]:
 
 def number(token: str) -> int | float | None:
     """Return the value of a number; None if the token isn't a number, or if it is too large."""
-    if len(token) > _MOST_DIGITS or _NUMBER.fullmatch(token) is None:
+    if len(token) > _MAX_DIGITS or _NUMBER.fullmatch(token) is None:
         return None
     if "." not in token:
         return int(token)

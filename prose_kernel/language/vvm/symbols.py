@@ -104,8 +104,8 @@ class _Indexer(Indexer):
             self.links.append((node.path.span, path))
         if not local.id:
             return
-        what = "agent" if node.agent else "value"
-        target = Target(path, f"{what} {name.id}")
+        kind = "agent" if node.agent else "value"
+        target = Target(path, f"{kind} {name.id}")
         if node.agent:
             symbol = self._agents.get(local.id)
             if symbol is not None:

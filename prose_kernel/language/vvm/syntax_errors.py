@@ -18,9 +18,9 @@ from prose_kernel.language.vvm.brackets import (
     AGENT_CALL,
     GROUP,
     INDEX,
-    KEYWORDS_ALONE,
     LIST,
     NESTING_LIMIT,
+    ONLY_KEYWORDS,
     WITH_KEYWORDS,
     Bracket,
     Entry,
@@ -40,7 +40,7 @@ _SENTENCE: Final = re.compile(r"[\w ,.?!-]+")
 _ANY_SIGN: Final = frozenset({*"()[]{},:.=<>+-@?", "==", "!=", "<=", ">="})
 
 
-class Mistakes:
+class SyntaxErrors:
     """The tokens of a source, with `at` as the index of the next one; reports tokens that do not fit.
 
     Methods that return a `Trouble` have reported the error; the caller raises it.
@@ -61,11 +61,11 @@ class Mistakes:
         self.unclosed: str | None = None
         self.is_deep = False  # a block that is too deep has been reported
         self.blocks: list[Block] = [Block(0, None)]
-        self.quiet = -1  # index up to which no more errors are reported, because the line has one already
+        self.quiet_until = -1  # index up to which no more errors are reported, because the line has one already
 
     # ---- naming tokens
 
-    def shown(self, at: int) -> str:
+    def described(self, at: int) -> str:
         """Return the token at `at` for a message."""
         text = self.texts[at]
         if at == self.tokens.last:
@@ -100,9 +100,9 @@ class Mistakes:
 
     # ---- reporting
 
-    def wrong(self, at: int, expected: str, hint: str | None = None) -> Trouble:
+    def unexpected(self, at: int, expected: str, hint: str | None = None) -> Trouble:
         """Report that another token is expected in place of the one at `at`."""
-        message = f"expected {expected}, found {self.shown(at)}"
+        message = f"expected {expected}, found {self.described(at)}"
         if self.is_foreign(at):
             adjacent = self.starts[at + 1] == self.tokens.end(at)
             own, own_hint = word_hints.sign(self.texts[at], self.texts[at + 1][:1] if adjacent else "")
@@ -122,7 +122,7 @@ class Mistakes:
             at += 1
         return self.kind(at) == STRING
 
-    def say(self, at: int, message: str, hint: str | None = None) -> None:
+    def report_at(self, at: int, message: str, hint: str | None = None) -> None:
         """Report a syntax error (V001) at the token at `at`, after which reading continues."""
         self.report("V001", *self.span(at), message, hint)
 
@@ -131,18 +131,18 @@ class Mistakes:
         bracket = self._open_bracket()
         if bracket is not None and (line := self._next_statement(at)):
             return self._never_closed(bracket, line)
-        if at > self.quiet:
+        if at > self.quiet_until:
             self.report(code, *self.span(at), message, hint)
         return Trouble(at)
 
-    def room(self) -> int:
+    def bracket_limit(self) -> int:
         """Return how many brackets may be open in a statement here; any number in a block reported as too deep."""
         return 10**9 if self.is_deep else NESTING_LIMIT + 1 - len(self.blocks)
 
     def too_deep(self, at: int) -> Trouble:
         """Report the token at `at`, which opens a bracket or a block one level too deep."""
         hint = f"at most {NESTING_LIMIT} levels; bind a part of it, or write a function"
-        self.say(at, "nested too deeply", hint)
+        self.report_at(at, "nested too deeply", hint)
         return Trouble(at)
 
     def is_foreign(self, at: int) -> bool:
@@ -174,20 +174,20 @@ class Mistakes:
         text = self.texts[bracket.at]
         if line == self.tokens.last:
             self.unclosed = self.unclosed or "bracket"
-        if bracket.at > self.quiet:
+        if bracket.at > self.quiet_until:
             hint = f"write `{bracket.closer}` after the last item"
             self.report("V001", opening, opening + 1, f"`{text}` is never closed", hint)
         return Trouble(line, ends=True)
 
     # ---- operands
 
-    def hole(self, at: int) -> tuple[Any, int, int]:
+    def missing_value(self, at: int) -> tuple[Any, int, int]:
         """Return an empty value in place of one that is missing before the token at `at`."""
         start = self.span(at)[0]
         self.at = at
         return tree.Unit.at(start, start), start, start
 
-    def odd_operand(self, at: int) -> tuple[Any, int, int]:
+    def bad_operand(self, at: int) -> tuple[Any, int, int]:
         """Report the token at `at`, which does not begin a value; return a substitute, its start and its end."""
         text = self.texts[at]
         kind = KINDS.get(text[0])
@@ -200,7 +200,7 @@ class Mistakes:
             hint = f"write `0 - {printable(following)}`" if self.kind(at + 1) in (WORD, NUMBER) else "write `0 - …`"
             message = "there is no unary minus" if text == "-" else "there is no unary plus"
             if self.is_end(at + 1):
-                raise self.wrong(at + 1, f"a value after `{text}`")
+                raise self.unexpected(at + 1, f"a value after `{text}`")
             if self.texts[at - 1] not in ("-", "+"):
                 self.report("V001", start, end, message, hint if text == "-" else "leave it out")
             return SKIP, start, end
@@ -216,17 +216,17 @@ class Mistakes:
             self.report("V001", start, end, "a number begins with a digit", f"write `0.{digits}`")
             self.at = at + 2
             return tree.Number.at(start, start, 0), start, self.tokens.end(at + 1)
-        return self._missing(at, text)
+        return self._missing_operand(at, text)
 
-    def _missing(self, at: int, text: str) -> tuple[Any, int, int]:
+    def _missing_operand(self, at: int, text: str) -> tuple[Any, int, int]:
         """Report a missing value, with nothing similar in its place."""
         before = self.texts[at - 1] if at else ""
         bracket = self._open_bracket()
         if bracket is not None and (text == bracket.closer or (text == "," and bracket.tag not in (GROUP, INDEX))):
             hint = "write one comma between two items" if text == "," else None
-            if at > self.quiet:
-                self.say(at, f"expected a value, found `{text}`", hint)
-            return self.hole(at)
+            if at > self.quiet_until:
+                self.report_at(at, f"expected a value, found `{text}`", hint)
+            return self.missing_value(at)
         if text in _CLOSING:
             raise self.closes_nothing(at)
         hint = None
@@ -241,7 +241,7 @@ class Mistakes:
         after = f" after `{printable(before)}`" if self.is_end(at) and before and before[0] not in '"`\n#' else ""
         if after and before == "=":
             hint = "write `()` for nothing"
-        raise self.wrong(at, f"a value{after}", hint)
+        raise self.unexpected(at, f"a value{after}", hint)
 
     def closes_nothing(self, at: int) -> Trouble:
         text = self.texts[at]
@@ -291,7 +291,7 @@ class Mistakes:
         return tree.String.at(start, end, content), start, end
 
     def _loose_template(self, at: int) -> tuple[Any, int, int]:
-        if self.tokens.is_cut(at):
+        if self.tokens.is_unclosed(at):
             raise self.unterminated(at, "V004")
         before = self.texts[at - 1] if at else ""
         if before == "by":
@@ -345,14 +345,14 @@ class Mistakes:
             hint = "write the value after the criterion: ``?`criterion`(value)``"
         elif text == "?":
             hint = "there is no `a ? b : c`; write an `if` statement that assigns in both branches"
-        return self.wrong(at, expected, hint)
+        return self.unexpected(at, expected, hint)
 
     def _misspelt(self, at: int, follows: str) -> str | None:
         """Return the keyword that the misspelt first word of a statement resembles; `follows` is the next token."""
         word = self.texts[at]
         if at != self.first or KINDS.get(word[0]) != WORD or word in RESERVED:
             return None
-        return self.near(word, word_hints.ALONE if follows == ":" else word_hints.STATEMENTS)
+        return self.near(word, word_hints.WITH_COLON if follows == ":" else word_hints.STATEMENTS)
 
     def _misspelt_value(self, at: int, follows: str) -> str | None:
         """Return the keyword that a name resembles if another value follows it, as in `x = retrun 1`."""
@@ -391,93 +391,93 @@ class Mistakes:
         if text == "," and bracket.tag == GROUP:
             return self.trouble(at, "there are no tuples", "write a list: `[a, b]`")
         if text == "=" and bracket.tag in (GROUP, LIST, INDEX):
-            return self.wrong(at, f"`{closer}`", "write `==` to compare")
+            return self.unexpected(at, f"`{closer}`", "write `==` to compare")
         if text == "=" and bracket.tag in WITH_KEYWORDS:
-            return self.wrong(at, f"`,` or `{closer}`", "a keyword is one name: `name=value`")
+            return self.unexpected(at, f"`,` or `{closer}`", "a keyword is one name: `name=value`")
         if text == ":" and bracket.tag in WITH_KEYWORDS:
-            return self.wrong(at, f"`,` or `{closer}`", "write `name=value`, with `=`")
+            return self.unexpected(at, f"`,` or `{closer}`", "write `name=value`, with `=`")
         if text == ":" and bracket.tag == INDEX:
-            return self.wrong(at, "`]`", "there are no slices")
+            return self.unexpected(at, "`]`", "there are no slices")
         return self.after_value(at, f"`{closer}`" if bracket.tag in (GROUP, INDEX) else f"`,` or `{closer}`")
 
-    def no_member(self, at: int) -> Trouble:
+    def bad_member(self, at: int) -> Trouble:
         """Report that no name follows a `.`."""
         if self.kind(at - 2) == NUMBER:
-            return self.wrong(at, "digits or a name after `.`", f"write `{self.texts[at - 2]}.0`")
+            return self.unexpected(at, "digits or a name after `.`", f"write `{self.texts[at - 2]}.0`")
         if self.kind(at) == NUMBER:
-            return self.wrong(at, "a name after `.`", f"write `[{self.texts[at]}]` for an element of a list")
-        return self.wrong(at, "a name after `.`")
+            return self.unexpected(at, "a name after `.`", f"write `[{self.texts[at]}]` for an element of a list")
+        return self.unexpected(at, "a name after `.`")
 
     # ---- items of brackets
 
     def colon_for_equals(self, at: int) -> None:
         """Report `name: value` in place of `name=value`; the `:` is at `at`."""
-        self.say(at, "expected `=`, found `:`", f"write `{self.texts[at - 1]}=…`")
+        self.report_at(at, "expected `=`, found `:`", f"write `{self.texts[at - 1]}=…`")
 
     def check_positional(self, bracket: Bracket, at: int) -> None:
         """Check an argument without a name, which begins at `at`."""
-        if bracket.tag in KEYWORDS_ALONE:
+        if bracket.tag in ONLY_KEYWORDS:
             hint = "write one comma between two items" if self.texts[at] == "," else None
-            raise self.wrong(at, f"`name=value` or `{bracket.closer}`", hint)
+            raise self.unexpected(at, f"`name=value` or `{bracket.closer}`", hint)
         if self.texts[at] in _CLOSING or self.texts[at] == "," or self.is_end(at):
             return
         if bracket.keywords:
             message = "a value without a name follows one with a name"
-            self.say(at, message, "write the values without names first")
+            self.report_at(at, message, "write the values without names first")
         elif bracket.tag == AGENT_CALL and len(bracket.values) == 1:
-            self.say(at, "an agent takes one input", "pass a list, or an object: `pack(a, b)`")
+            self.report_at(at, "an agent takes one input", "pass a list, or an object: `pack(a, b)`")
 
-    def odd_key(self, bracket: Bracket, at: int) -> str:
+    def bad_key(self, bracket: Bracket, at: int) -> str:
         """Report the token at `at`, which cannot be the key of an object; return a key in its place."""
         text = self.texts[at]
         if text[0] == "'" and len(text) > 1 and text[-1] == "'":
-            self.say(at, "strings are written in double quotes", f'write `"{printable(text[1:-1])}"`')
+            self.report_at(at, "strings are written in double quotes", f'write `"{printable(text[1:-1])}"`')
             return text[1:-1]
         if self.kind(at) == NUMBER:
             if self.texts[at + 1] in (",", "}"):
                 raise (
-                    self.wrong(at + 1, "`:`", "an object is written `{key: value}`")
+                    self.unexpected(at + 1, "`:`", "an object is written `{key: value}`")
                     if bracket.values
-                    else self.no_set(at)
+                    else self.set_literal(at)
                 )
-            self.say(at, "a key is a name or a string", f'write `"{printable(text)}"`')
+            self.report_at(at, "a key is a name or a string", f'write `"{printable(text)}"`')
             return text
         if text == "**":
             raise self.trouble(at, "there is no `**` before a value", "write the fields out: `{key: value}`")
         if text == ",":
-            raise self.wrong(at, "a key", "write one comma between two items")
-        raise self.wrong(at, "a key", "an object is written `{key: value}`")
+            raise self.unexpected(at, "a key", "write one comma between two items")
+        raise self.unexpected(at, "a key", "an object is written `{key: value}`")
 
     def missing_colon(self, bracket: Bracket, at: int) -> int:
         """Report that no `:` follows the key of an object; return the index where its value is read."""
         text = self.texts[at]
         if text in (",", "}") and self.kind(at - 1) == STRING and not bracket.values:
-            raise self.no_set(at - 1)
+            raise self.set_literal(at - 1)
         key = bracket.key[0] if bracket.key else ""
         if text == "=":
-            self.say(at, "expected `:`, found `=`", "write `key: value` in an object")
+            self.report_at(at, "expected `:`, found `=`", "write `key: value` in an object")
             return at + 1
         if text in (",", "}"):
             hint = f"write `{key}: {key}`" if key.isidentifier() else "an object is written `{key: value}`"
-            self.say(at, f"expected `:`, found `{text}`", hint)
-            self.quiet = at
+            self.report_at(at, f"expected `:`, found `{text}`", hint)
+            self.quiet_until = at
             return at
-        raise self.wrong(at, "`:`", "an object is written `{key: value}`")
+        raise self.unexpected(at, "`:`", "an object is written `{key: value}`")
 
-    def no_set(self, at: int) -> Trouble:
+    def set_literal(self, at: int) -> Trouble:
         """Report the number or string at `at`: it is the first key of an object, and has no value."""
         return self.trouble(at, "there are no sets", "write a list: `[a, b]`; an object is written `{key: value}`")
 
     def missing_parentheses(self, end: int, following: int) -> None:
         """Report a task without `(`. A value at `following` was meant as its input, and is not reported again."""
         if self.kind(following) in (WORD, STRING, NUMBER, TEMPLATE) and self.texts[following] not in RESERVED:
-            self.quiet = following
+            self.quiet_until = following
         hint = "write `()` after the task, or `(input)`"
         self.report("V001", end, end, "the call of an agent needs parentheses", hint)
 
     # ---- strings, numbers, templates
 
-    def odd_number(self, at: int) -> int:
+    def bad_number(self, at: int) -> int:
         """Report the number at `at`, which cannot be read; return 0."""
         text = self.texts[at]
         digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")
@@ -498,7 +498,7 @@ class Mistakes:
         else:
             message = f"`{shown}` is neither a number nor a name"
             hint = "a number is made of digits, with at most one point among them"
-        self.say(at, message, hint)
+        self.report_at(at, message, hint)
         return 0
 
     def unterminated(self, at: int, code: str) -> Trouble:

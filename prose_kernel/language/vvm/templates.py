@@ -16,7 +16,7 @@ _MARK: Final = re.compile(r"\\`|\{\{|\}\}|\{\}|\{([A-Za-z_][A-Za-z0-9_]*+(?:\.[A
 _SPACED: Final = re.compile(r"\{\s*+([A-Za-z_][A-Za-z0-9_]*+(?:\.[A-Za-z_][A-Za-z0-9_]*+)*+)\s*+\}")
 _INDEXED: Final = re.compile(r"\{[A-Za-z_][A-Za-z0-9_.]*+\[")
 _CALLED: Final = re.compile(r"\{[A-Za-z_][A-Za-z0-9_.]*+\(")
-_MOST: Final = 50  # findings reported for one template
+_MAX_FINDINGS: Final = 50  # findings reported for one template
 
 
 def template(token: str, start: int, report: Report) -> Template:
@@ -34,8 +34,8 @@ class _Reader:
         self.report = report
         self.parts: list[str | Placeholder] = []
         self.text: list[str] = []
-        self.open = 0  # reported braces; the braces that close them are part of the same mistake
-        self.left = _MOST
+        self.open_braces = 0  # reported braces; the braces that close them are part of the same mistake
+        self.findings_left = _MAX_FINDINGS
 
     def read(self) -> Template:
         token, end, at = self.token, len(self.token) - 1, 1
@@ -43,40 +43,40 @@ class _Reader:
             if match.start() > at:
                 self.text.append(token[at : match.start()])
             at = match.end()
-            self._mark(match)
+            self._read_mark(match)
         if at < end:
             self.text.append(token[at:end])
-        self._flush()
+        self._end_text()
         return Template.at(self.start, self.start + len(token), tuple(self.parts))
 
-    def _mark(self, match: re.Match[str]) -> None:
+    def _read_mark(self, match: re.Match[str]) -> None:
         mark = match[0]
         if mark == "\\`":
             self.text.append("`")
         elif mark in ("{{", "}}"):
-            if self.open:
-                self.open = self.open + 2 if mark == "{{" else max(0, self.open - 2)
+            if self.open_braces:
+                self.open_braces = self.open_braces + 2 if mark == "{{" else max(0, self.open_braces - 2)
             self.text.append(mark[0])
         elif mark == "{}":
-            self._place(match, ())
+            self._add_placeholder(match, ())
         elif match[1]:
-            self._named(match, match[1])
+            self._read_name(match, match[1])
         else:
-            self._stray(match.start(), mark)
+            self._read_brace(match.start(), mark)
 
-    def _flush(self) -> None:
+    def _end_text(self) -> None:
         if self.text:
             self.parts.append("".join(self.text))
             self.text = []
 
-    def _place(self, match: re.Match[str], path: tuple[str, ...]) -> None:
-        self._flush()
+    def _add_placeholder(self, match: re.Match[str], path: tuple[str, ...]) -> None:
+        self._end_text()
         self.parts.append(Placeholder.at(self.start + match.start(), self.start + match.end(), path))
 
-    def _named(self, match: re.Match[str], name: str) -> None:
+    def _read_name(self, match: re.Match[str], name: str) -> None:
         path = tuple(name.split("."))
         if path[0] not in RESERVED:
-            self._place(match, path)
+            self._add_placeholder(match, path)
             return
         start = self.start + match.start() + 1
         self.text.append(match[0])
@@ -86,21 +86,21 @@ class _Reader:
             hint = f"bind it to a name first: `x = it.{'.'.join(path[1:])}`, then `{{x}}`"
         else:
             hint = f"give the variable another name, such as `{path[0]}_`"
-        self._add("V010", start, len(path[0]), f"`{path[0]}` is a reserved word, not a name", hint)
+        self._add_finding("V010", start, len(path[0]), f"`{path[0]}` is a reserved word, not a name", hint)
 
-    def _stray(self, at: int, brace: str) -> None:
+    def _read_brace(self, at: int, brace: str) -> None:
         if brace == "{":
             self.text.append("{")
-            self.open += 1
-            if self.open == 1:
-                self._add("V052", self.start + at, 1, "a `{` that does not begin a placeholder", self._hint(at))
+            self.open_braces += 1
+            if self.open_braces == 1:
+                self._add_finding("V052", self.start + at, 1, "a `{` that does not begin a placeholder", self._hint(at))
         else:
             self.text.append("}")
-            if self.open:
-                self.open -= 1
+            if self.open_braces:
+                self.open_braces -= 1
             else:
                 hint = "write `}}` for a brace as text"
-                self._add("V052", self.start + at, 1, "a `}` that ends no placeholder", hint)
+                self._add_finding("V052", self.start + at, 1, "a `}` that ends no placeholder", hint)
 
     def _hint(self, at: int) -> str:
         token = self.token
@@ -112,7 +112,7 @@ class _Reader:
             return "a placeholder calls nothing: assign the result to a name first, and write `{name}`"
         return "write `{{` and `}}` for braces as text; placeholders are `{}`, `{name}` and `{name.field}`"
 
-    def _add(self, code: str, start: int, length: int, message: str, hint: str) -> None:
-        if self.left:
-            self.left -= 1
+    def _add_finding(self, code: str, start: int, length: int, message: str, hint: str) -> None:
+        if self.findings_left:
+            self.findings_left -= 1
             self.report(code, start, start + length, message, hint)

@@ -14,9 +14,9 @@ STATEMENTS: Final = (
     "raise", "require", "return", "while", "with",
 )  # fmt: skip
 """Words that begin a statement and need more words after them."""
-ALONE: Final = ("else", "finally", "try")
+WITH_COLON: Final = ("else", "finally", "try")
 """Words that need a `:` after them."""
-COMPLETE: Final = ("break", "continue", "pass", "return", "true", "false")
+WHOLE_LINE: Final = ("break", "continue", "pass", "return", "true", "false")
 """Words that can be a whole line, or a value."""
 
 QUOTES: Final = frozenset("\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb")
@@ -49,7 +49,7 @@ def sign(text: str, following: str = "") -> tuple[str, str | None]:
     if first in QUOTES:
         return f"`{first}` does not begin a string", 'write straight quotes: `"text"`'
     if first in BLANKS:
-        return f"{named(first)} is not a blank here", unseen_hint(first)
+        return f"{code_point(first)} is not a blank here", unseen_hint(first)
     if first.isalpha() and ord(first) > 127:
         message = f"`{printable(text)}` cannot be part of a name"
         return message, "names are made of `A` to `Z`, `a` to `z`, digits and `_`"
@@ -73,8 +73,8 @@ def printable(text: str) -> str:
 
 
 def shown_character(text: str) -> str:
-    return f"`{printable(text)}`" if text[0].isprintable() else named(text[0])
+    return f"`{printable(text)}`" if text[0].isprintable() else code_point(text[0])
 
 
-def named(character: str) -> str:
+def code_point(character: str) -> str:
     return f"the character U+{ord(character):04X}"

@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 from prose_kernel.errors import RunError, VvmRaise
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree
-from prose_kernel.language.vvm.names import misfit
+from prose_kernel.language.vvm.names import argument_mismatch
 from prose_kernel.machine.vvm.code import (
     Body,
     Leave,
@@ -164,7 +164,7 @@ def bound_arguments(
     optional: int = 0,
 ) -> dict[str, Value]:
     """Return the parameters in order with their values; the last `optional` ones may be missing. Raises R208."""
-    problem = misfit(parameters, len(arguments), keywords, optional)
+    problem = argument_mismatch(parameters, len(arguments), keywords, optional)
     if problem is not None:
         hint = f"{name}({', '.join(parameters)})"
         raise raised(s, node, "R208", f"bad arguments to {name}: {problem}", hint=hint)

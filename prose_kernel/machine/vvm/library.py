@@ -15,7 +15,7 @@ from prose_kernel.language.vvm.configurations import (
     PERMISSION_WORDS,
     permissions,
 )
-from prose_kernel.language.vvm.names import OPTIONAL
+from prose_kernel.language.vvm.names import OPTIONAL_COUNTS
 from prose_kernel.machine.vvm.context import LIBRARY, Context
 from prose_kernel.machine.vvm.functions import Bound, LibraryFunction, apply
 from prose_kernel.machine.vvm.values import a_type_of, is_error, is_ref, raised
@@ -255,12 +255,12 @@ LIBRARY.update(
         for function in (
             LibraryFunction("len", ("value",), at_once=_length),
             LibraryFunction("range", ("n",), at_once=_range),
-            _Perm("perm", PERMISSION_KEYS, optional=OPTIONAL["perm"], at_once=_perm),
+            _Perm("perm", PERMISSION_KEYS, optional=OPTIONAL_COUNTS["perm"], at_once=_perm),
             _Pack("pack", (), at_once=require_shallow),
             LibraryFunction("map", ("items", "f"), work=partial(_each, "map", "f")),
             LibraryFunction("pmap", ("items", "f"), work=_pmap),
             LibraryFunction("filter", ("items", "pred"), work=partial(_each, "filter", "pred")),
-            LibraryFunction("reduce", ("items", "f", "init"), optional=OPTIONAL["reduce"], work=_reduce),
+            LibraryFunction("reduce", ("items", "f", "init"), optional=OPTIONAL_COUNTS["reduce"], work=_reduce),
             LibraryFunction("refine", ("seed", "max", "done", "step"), work=_refine),
         )
     }

@@ -10,7 +10,7 @@ from math import isinf
 from typing import Any, Final
 
 from prose_kernel.errors import VvmRaise
-from prose_kernel.language.vvm.certain_errors import JOINED
+from prose_kernel.language.vvm.certain_errors import ADD_HINT
 from prose_kernel.machine.vvm.values import a_type_of
 from prose_kernel.runtime.data_size import joined
 from prose_kernel.runtime.values import LONGEST_TEXT, LanguageValue, Value
@@ -55,7 +55,7 @@ def _equal(a: Any, b: Any, met: set[tuple[int, int]]) -> bool:
 
 def _unsupported(operator: str, left: Value, right: Value, reason: str | None = None) -> VvmRaise:
     """Return R205. `reason` replaces the types of the values. `except` shows a program only the message."""
-    hint = JOINED if operator == "+" and not reason and str in (type(left), type(right)) else None
+    hint = ADD_HINT if operator == "+" and not reason and str in (type(left), type(right)) else None
     reason = reason or f"{a_type_of(left)} and {a_type_of(right)}"
     return VvmRaise(f"unsupported operand types for {operator}: {reason}", code="R205", hint=hint)
 

@@ -195,7 +195,7 @@ def test_the_cost_is_linear(shape):
     def work(size: int):
         source = Source(GROWING[shape](size))
         parsed = parse(source)
-        return lambda: check(parsed.program, source, read=parsed.diagnostics)
+        return lambda: check(parsed.program, source, syntax_findings=parsed.diagnostics)
 
     assert_linear(work, 1500)
 

@@ -12,7 +12,7 @@ from machine.vvm_world import raised_by, value_of
 from prose_kernel.errors import VvmRaise
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import compile_source
-from prose_kernel.language.vvm.certain_errors import JOINED
+from prose_kernel.language.vvm.certain_errors import ADD_HINT
 from prose_kernel.machine.vvm import operators
 from prose_kernel.machine.vvm.operators import OPERATORS, equal
 from prose_kernel.machine.vvm.rendering import canonical, inserted, text_of
@@ -46,8 +46,8 @@ async def test_a_text_that_would_be_too_long_is_refused_as_such(monkeypatch: pyt
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ('"a" + n', JOINED),
-        ('n + "a"', JOINED),
+        ('"a" + n', ADD_HINT),
+        ('n + "a"', ADD_HINT),
         ("n + []", None),
         ('"a" - n', None),
         ('"abc".upper()', "members can be read of a text that is a JSON object or list; there are no methods"),
@@ -60,7 +60,7 @@ async def test_what_a_text_cannot_do_has_a_hint(text: str, hint: str | None) -> 
 
 
 async def test_what_the_hint_for_a_sum_of_a_text_and_a_number_says_can_be_typed() -> None:
-    _, text, template = re.findall(r"`([^`]+)`", JOINED)
+    _, text, template = re.findall(r"`([^`]+)`", ADD_HINT)
     assert await value_of(f'"tickets: " + {text}') == "tickets: 4"
     program = f'agent w(model="m")\na = "n: "\nb = 4\nx = @w `{template}`()\nexport x\n'
     assert not compile_source(Source(program)).diagnostics
