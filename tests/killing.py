@@ -20,6 +20,7 @@ from typing import Any
 
 from prose_kernel.runs.resumption import resumption
 from prose_kernel.runtime.journal_records import Answered, Record
+from prose_kernel.runtime.journal_replay import UnderWay
 from prose_kernel.storage import journal_reading
 from prose_kernel.storage.journal_file import JournalFile
 
@@ -106,10 +107,10 @@ def journal_in(directory: Path) -> Path | None:
     return found[0] if found else None
 
 
-def how_to_resume(directory: Path) -> Any:
+def how_to_resume(directory: Path, under_way: UnderWay = "rerun") -> Any:
     """None for a run that was killed before anything was asked: it begins again."""
     journal = journal_in(directory)
-    return resumption(journal) if journal is not None else None
+    return resumption(journal, under_way) if journal is not None else None
 
 
 def answer(key: str) -> Callable[[Record], bool]:

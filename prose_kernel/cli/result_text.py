@@ -295,7 +295,6 @@ def under_way(lost: Sequence[Asked], how: Resumption) -> list[str]:
     """Return the notes about requests that were running when the run ended, for the end of its replay."""
     from prose_kernel.storage.run_history import made_under_way
 
-    lost = [asked for asked in lost if asked.key not in how.again]
     made = made_under_way(how.journal) if any(asked.kind == "session" for asked in lost) else {}
     called = {key for key, steps in made.items() if steps.calls}
 

@@ -113,7 +113,6 @@ class RunJournal(Journal):
             records=found.records(1),
             keeps_texts=how.keeps_texts,
             under_way=how.under_way,
-            again=how.again,
             complete=how.over,
             moved=how.moved,
         )

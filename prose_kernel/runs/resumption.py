@@ -218,13 +218,13 @@ def _has_failed(asked: Asked, done: Completed) -> bool:
 
 
 def repetitions(how: Resumption, now: int) -> Iterator[Repeated]:
-    """Yield a record for each failed request that is made again."""
+    """Yield a record for each failed request that is due to be made again."""
     steps: dict[str, list[Step | StepEnded]] = {key: [] for key in sorted(how.again)}
     for _, one in how.journal.records(1, how.rewind, [b'{"k":"step']) if steps else ():
         if isinstance(one, (Step, StepEnded)) and one.key in steps:
             steps[one.key].append(one)
     for key, made in steps.items():
-        yield Repeated(key, now, afresh=begin_again(made))
+        yield Repeated(key, now, afresh=begin_again(made), due=True)
 
 
 def _signs(last: Ended | None) -> list[bytes]:

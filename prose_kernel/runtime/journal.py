@@ -129,7 +129,7 @@ class Journal:
         known = parked is not None and parked.known
         if parked is not None:
             answered = await replay.answer(described, parked) or self._live.completed(described.key)
-            if answered is None and known and replay.how.under_way == "fail" and described.key not in replay.how.again:
+            if answered is None and known and replay.how.under_way == "fail" and described.key not in replay.due:
                 answered = self._live.give_up(described.key, kind)
             if answered is not None:
                 return self._replayed(s, request, described, asked, answered, kind)

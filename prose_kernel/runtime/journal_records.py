@@ -126,12 +126,16 @@ class Completed(Struct, frozen=True, tag="completed", tag_field="k", omit_defaul
 
 class Repeated(Struct, frozen=True, tag="repeated", tag_field="k", omit_defaults=True):
     """A resumed run makes a request again: it had no answer when the run was killed, or its failure had ended the run.
-    A replay skips it. An earlier `Completed` for the request no longer counts, and with `afresh` neither do the answers
-    of its steps."""
+    A replay skips it.
+
+    A failed request is first `due`: an earlier `Completed` for it no longer counts, and with `afresh` neither do the
+    answers of its steps. A second record follows when it is made.
+    """
 
     key: str
     t: int = 0
     afresh: bool = False
+    due: bool = False
 
 
 class Step(Struct, frozen=True, tag="step", tag_field="k", omit_defaults=True):

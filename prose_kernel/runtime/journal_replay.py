@@ -90,9 +90,8 @@ class KnownRecords:
     """The records of an earlier process, and how a journal replays them.
 
     With `keeps_texts`, a text that differs from its record is an error; otherwise the new text is recorded instead.
-    `under_way` applies to requests without an answer. The requests with the keys `again` had failed and are repeated in
-    any case, which is recorded. A `complete` run has ended: if one of its approvals isn't confirmed, no live request is
-    made. `moved` is set for a run that continues in another directory.
+    `under_way` applies to requests without an answer. A `complete` run has ended: if one of its approvals isn't
+    confirmed, no live request is made. `moved` is set for a run that continues in another directory.
 
     `on_live` is called when all records are replayed, with the requests without an answer; `on_replayed` is called for
     each replayed answer that has notes (`runtime/open_request.py`).
@@ -101,7 +100,6 @@ class KnownRecords:
     records: Iterator[tuple[int, Record]]
     keeps_texts: bool = False
     under_way: UnderWay = "rerun"
-    again: frozenset[str] = frozenset()
     on_live: Callable[[Sequence[Asked]], None] | None = None
     on_replayed: OnReplayed | None = None
     complete: bool = False
@@ -142,6 +140,8 @@ class Replay:
         self.parked: dict[str, Parked] = {}
         self.repeated: Counter[str] = Counter()
         """How often each request was made again."""
+        self.due: set[str] = set()
+        """The keys of failed requests that are still to be made again."""
         self._known = known.records if known is not None else iter(())
         self._recorder = recorder
         self._turns = turns
@@ -176,7 +176,8 @@ class Replay:
 
     def _collect(self, record: Repeated | Completed | Step | StepEnded) -> None:
         if isinstance(record, Repeated):
-            self.repeated[record.key] += 1
+            (self.due.add if record.due else self.due.discard)(record.key)
+            self.repeated[record.key] += not record.due
             self._completed.pop(record.key, None)  # its failure
             if record.afresh:
                 self._steps[record.key] = unusable(self._steps.get(record.key, ()))
@@ -216,7 +217,7 @@ class Replay:
         self.active, self._turns.stop_at = False, 0
         self._recorder.require_flush()
         waiting = [one.asked for one in self.parked.values() if one.asked.kind != "wait"]
-        under_way = [asked for asked in waiting if asked.key not in self._completed]
+        under_way = [asked for asked in waiting if asked.key not in self._completed and asked.key not in self.due]
         self._is_drained()
         if self.how.on_live is not None:
             self.how.on_live(under_way)

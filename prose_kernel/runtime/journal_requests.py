@@ -69,9 +69,8 @@ class LiveRequests:
         known: Sequence[Recorded] = ()
         if request.repeated:
             known = folded(self._replay.steps(key))
-            if key not in self._replay.how.again:  # otherwise it is recorded already
-                self._repeated[key] += 1
-                self._recorder.write_passed_over(Repeated(key, self._recorder.now()))
+            self._repeated[key] += 1
+            self._recorder.write_passed_over(Repeated(key, self._recorder.now()))
         opened = self._opened(request.asked, known, delayed=request.delayed)
         self._open += 1
         try:

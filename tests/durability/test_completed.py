@@ -45,6 +45,7 @@ from prose_kernel.runtime.journal_records import (
     StepEnded,
     answers_of,
 )
+from prose_kernel.runtime.journal_replay import UnderWay
 from prose_kernel.runtime.journal_requests import LiveRequests
 from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.scheduler import Scheduler
@@ -80,13 +81,13 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def work(text: str, **settings: Any) -> Callable[[], Awaitable[None]]:
+def work(text: str, *, under_way: UnderWay = "rerun", **settings: Any) -> Callable[[], Awaitable[None]]:
     async def go() -> None:
         here = Workspace(
             Settings().changed(autodetect=False, **settings),
             Start(Path.cwd(), "p.prose", notebook=False),
             asker=ScriptedPerson(available=False),
-            resumption=how_to_resume(Path.cwd()),
+            resumption=how_to_resume(Path.cwd(), under_way),
         )
         try:
             await here.execute(text, "p.prose")
@@ -171,6 +172,24 @@ async def test_requests_that_failed_together_are_all_made_again(
     await work(FAIL_TOGETHER)()
     ran = (tmp_path / "ran").read_text().split()
     assert ran.count("x") > 1 and ran.count("y") > 1 and "z" in ran
+
+
+async def test_a_failed_request_is_under_way_only_once_it_is_made_again(tmp_path: Path) -> None:
+    """A resumed run that was killed before that has not made it: it is not given up, and no attempt is counted."""
+    text = 'exec "echo $PROSE_ATTEMPT >> ran; test -f mended"'
+    with pytest.raises(RunError, match="exit code 1"):
+        await work(text)()
+    (tmp_path / "mended").touch()
+
+    def made(record: Record) -> bool:
+        return isinstance(record, Repeated) and not record.due
+
+    for _ in range(2):
+        assert in_a_child(tmp_path, work(text), before=made) is None
+    assert [one.due for one in records(tmp_path) if isinstance(one, Repeated)] == [True]
+    await work(text, under_way="fail")()
+    assert (tmp_path / "ran").read_text().split() == ["1", "2"]
+    assert [one.due for one in records(tmp_path) if isinstance(one, Repeated)] == [True, False]
 
 
 async def test_a_single_command_is_recorded_once(tmp_path: Path) -> None:
