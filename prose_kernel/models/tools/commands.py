@@ -45,7 +45,7 @@ class _Guard:
         self._policy = policy
         self._approvals = approvals
         self._network: str | None = None
-        # an agent with memory is one caller in all its sessions
+        # all sessions of an agent with memory are one caller
         session = f"agent {request.agent}" if request.memory is not None and request.agent else request.at
         self.caller = TaskCaller(session=session)
 

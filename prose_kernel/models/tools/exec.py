@@ -1,6 +1,7 @@
 """The `Exec` tool of sessions: it runs programs for agents and must be enabled twice (exec-and-tasks.md section 3).
 
-The operator enables it in the settings; the session's `execute` rule grants it. The `Programs` port decides all else.
+The operator enables it in the settings; the session's `execute` rule grants it. The `Programs` port decides everything
+else.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def exec_tools(
     request: SessionRequest, policy: Policy, approvals: Approvals, programs: Programs | None, workspace: str
 ) -> tuple[Tool, ...]:
     """Return the `Exec` tool of one session. It is offered if it is enabled and the session's rules grant it; a call
-    without an offer is refused and audited."""
+    that was not offered is refused and audited."""
     if programs is None:
         return ()
     return (ExecTool(request, policy, approvals, programs, _caller(request, policy, workspace)),)
@@ -100,7 +101,7 @@ class ExecTool:
         return self._programs.shown(argv) if isinstance(argv, list | tuple) else ""
 
     async def call(self, arguments: Mapping[str, object]) -> str:
-        """Run the program. Raises `ToolRefused`, `ToolFailed`; the answer itself adds nothing that differs between
+        """Run the program. Raises `ToolRefused`, `ToolFailed`. The answer contains nothing else that differs between
         runs."""
         if self.offered and _well_formed(arguments):
             await self._ask(arguments)
@@ -132,6 +133,6 @@ class ExecTool:
 
 
 def _well_formed(arguments: Mapping[str, object]) -> bool:
-    """Return whether the person can be asked about this call; other calls are refused because of their form."""
+    """Return whether the person can be asked about this call; malformed calls are refused without a question."""
     argv = arguments.get("argv")
     return isinstance(argv, list | tuple) and bool(argv) and all(isinstance(item, str) for item in argv)

@@ -29,14 +29,14 @@ SIZE_LIMIT: Final = 4 * 1024 * 1024
 TEXT_LIMIT: Final = 100_000
 HOPS: Final = 5
 CONVERTING: Final = 5
-"""Seconds to convert a page to text."""
+"""The time limit for converting a page to text, in seconds."""
 _ACCEPT: Final = "text/*, application/json, */*;q=0.5"
 _TEXTUAL: Final = ("text/", "application/json", "application/xml", "application/javascript", "application/x-ndjson")
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The server's answer at the last hop."""
+    """The server's response at the last hop."""
 
     url: str
     status: str
@@ -48,7 +48,7 @@ class Page:
 
 
 class FetchTool:
-    """Returns the text of an http(s) URL; HTML as markdown if the package for that is installed."""
+    """Returns the text of an http(s) URL; HTML as markdown if the package for it is installed."""
 
     spec = ToolSpec("fetch", "Get the text of a web page.", schema_of(("url",), url=TEXT))
 
@@ -102,7 +102,7 @@ class FetchTool:
 
 
 def checked(url: Any) -> str:
-    """Return the URL as the rules check it: built from what will really be sent, without query and fragment."""
+    """Return the URL as the rules check it: built from the parts that are really sent, without query and fragment."""
     host = host_of(url)
     host = f"[{host}]" if ":" in host else host
     port = checked_http.port_of(url)
@@ -128,7 +128,7 @@ def _literal(host: str) -> IPAddress | None:
 
 
 async def _hop(url: Any, ruling: Ruling) -> Page | Any:
-    """Make one request; return the page, or the URL that it redirects to."""
+    """Make one request; return the page, or the URL of a redirect."""
     try:
         to = await checked_http.addresses(url, private=ruling.exact)
     except PrivateAddress:

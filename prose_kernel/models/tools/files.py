@@ -40,7 +40,7 @@ Wrote = Callable[[Place, str | None, str], None]
 
 
 class ReadTool:
-    """Returns the text of a file, or some lines of it: at most 256 KiB a call."""
+    """Returns the text of a file, or some lines of it: at most 256 KiB per call."""
 
     spec = ToolSpec(
         "read",
@@ -73,7 +73,7 @@ class ReadTool:
 
 
 def _lines(place: Place, first: int, limit: int, stop: Stop) -> str:
-    """Return the lines from `first` (all without a limit), up to `READ_LIMIT` bytes."""
+    """Return the lines from `first`, up to `limit` lines (0: all) and `READ_LIMIT` bytes."""
     with places.opened(place) as descriptor, open(descriptor, "rb", closefd=False) as file:
         size = os.fstat(descriptor).st_size
         start = file.read(8192)
@@ -108,7 +108,8 @@ def _lines_of(file: BinaryIO, size: int, first: int, limit: int, named: str, che
 
 
 def _taken(readline: Callable[[int], bytes], limit: int) -> tuple[bytes, str, int]:
-    """Return whole lines that fit; where they are cut (`""`, `between` lines, `inside` one); the number of lines."""
+    """Return the whole lines that fit; where they are cut (`""`, `between` lines, `inside` one); the number of
+    lines."""
     pieces: list[bytes] = []
     room = READ_LIMIT
     while not limit or len(pieces) < limit:
@@ -232,7 +233,7 @@ def _edited(place: Place, old: str, new: str, *, everywhere: bool) -> tuple[str,
 
 
 class Writes:
-    """The files that were written, one entry per file: its text before the first write and after the last."""
+    """The written files, one entry per file: its text before the first write and after the last."""
 
     def __init__(self, access: Access) -> None:
         self._shown = access.shown
@@ -251,11 +252,11 @@ class Writes:
 
     @property
     def before(self) -> dict[str, str | None]:
-        """The text of each file before the first write, by its path."""
+        """Return the text of each file before the first write, by its path."""
         return {path: write.before for path, write in self._files.items()}
 
     def restore(self, before: Mapping[str, str | None]) -> None:
-        """Add files that an earlier process of the run wrote: their current text is what it wrote last."""
+        """Add files that an earlier process of the run wrote: their current text is the text after the last write."""
         for path, former in before.items():
             place = Place(path, path)
             try:

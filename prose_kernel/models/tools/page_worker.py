@@ -13,10 +13,10 @@ import signal
 import sys
 
 MEMORY = 1 << 30
-"""Bytes of memory that it may use."""
+"""The memory limit of the process, in bytes."""
 
 LONGEST = 4_000_000
-"""Characters of the result: indentation makes nested lists grow."""
+"""The length limit of the result, in characters: indentation makes nested lists grow."""
 
 
 def main(seconds: int, parent: int) -> int:

@@ -93,7 +93,8 @@ class Access:
         return None if content is None else full_content(content)
 
     def granted(self, kind: Kind, place: Place) -> bool:
-        """Return whether no rule is needed: one of the session's own files, or a file of its context that is read."""
+        """Return whether no rule is needed: the path is one of the session's own files, or a file of its context to
+        read."""
         if kind == "read" and self._readable:
             bindings = os.path.realpath(os.path.join(self.cwd, self._readable))  # noqa: PTH118
             if is_below(place.path, bindings):
@@ -133,7 +134,7 @@ class Access:
 
     @property
     def reads(self) -> tuple[FileRead, ...]:
-        """The workspace files that the session read before it wrote them."""
+        """Return the workspace files that the session read before it wrote them."""
         return tuple(self._seen.values())
 
     async def _ruled(self, kind: Kind, ruling: Ruling, path: str, request: str) -> None:
@@ -151,12 +152,12 @@ class Access:
             self._approvals.audit("tool.call.denied", {**record, "error": error, "message": why})
 
     async def ask(self, kind: Kind, what: str, always: str) -> Ruling:
-        """Return the person's answer to the full request; `always` describes what the answer "always" would cover."""
+        """Return the person's answer to the full request; `always` describes the calls that "always" would cover."""
         return await self._approvals.ask(Ask.of(self._request, kind, what, always))
 
     @property
     def who(self) -> str:
-        """The session's name for messages."""
+        """Return the session's name for messages."""
         return who(self._request)
 
     def shown(self, place: Place) -> str:
@@ -167,8 +168,8 @@ class Access:
         return self.neutral(place.path)
 
     def neutral(self, text: str) -> str:
-        """Remove what differs between runs and machines from a text: the workspace's path, ids of runs and tasks, the
-        times of tasks."""
+        """Return a text without parts that differ between runs and machines: the workspace's path, ids of runs and
+        tasks, the times of tasks."""
         for root in {self.cwd, os.path.realpath(self.cwd)} - {"/"}:
             text = re.sub(rf"(?<![\w./-]){re.escape(root)}(?:/|(?![\w./-]))", _relative, text)
         text = _TASK.sub("{task}", _RUN.sub(r"\1{run}", text))

@@ -18,8 +18,7 @@ MEMORY_LIMIT: Final = 4 * 1024 * 1024
 
 
 class SessionOutputFiles:
-    """The files that the session of a CLI agent writes itself (binding, memory, segment), with their state at its
-    start."""
+    """The files that a CLI agent's session writes itself (binding, memory, segment), with their state at its start."""
 
     def __init__(self, request: SessionRequest, where: Surroundings) -> None:
         self._header = request.target.header if request.target is not None else ""
@@ -30,7 +29,7 @@ class SessionOutputFiles:
         self._segment = _File(where, segment_file(memory) if memory is not None else "")
 
     def added_to(self, result: SessionResult) -> SessionResult:
-        """Return the result with the files written since; `result` is that of `request.answered` for the reply."""
+        """Return the result with the files written since the start; `result` comes from `request.answered`."""
         written = self._binding.since(BINDING_LIMIT)
         text = result.text if written is None else self._value(written)
         memory, segment = self._memory.since(MEMORY_LIMIT), self._segment.since(MEMORY_LIMIT)

@@ -58,8 +58,8 @@ def tool_names(
 ) -> tuple[str, ...]:
     """Return the tools of a session in the order in which they are offered; they are part of a recording's key.
 
-    Tools that the rules never allow are left out, whether or not a person can be asked. `more` are the names of
-    further tools, `default` those that the settings offer (None: all).
+    Tools that the rules never allow are left out, whether or not a person can be asked. `more` are the names of further
+    tools, `default` the tools that the settings offer (None: all).
     """
     ours = [name for name in _OURS if all(policy.could(kind) for kind in TOUCHES[name])]
     names = [] if request.bare else [name for name in (*ours, *more) if _by_default(name, default)]
@@ -78,8 +78,8 @@ def idle_tools(policy: Policy, *, person: bool) -> frozenset[str]:
 
 
 class _Made(Struct, frozen=True):
-    """A call in the journal: the text for the model, its trace, the files that it read, and those that were written for
-    the first time, each with its text before."""
+    """A call in the journal: the text for the model, its trace, the files that it read, and the files that were written
+    for the first time, each with its former text."""
 
     text: str
     use: ToolUse
@@ -95,10 +95,10 @@ def _made(value: Raw) -> _Made | None:
 
 
 class SessionTools:
-    """The tools of one attempt. Calls run one at a time, in order, so that the trace and the results of a session are
+    """The tools of one attempt. Calls run one at a time, in order, so that a session's trace and results are
     deterministic.
 
-    `more` are further tools (`Exec`, `exec_command`, tasks), which come after ours. A tool with a method
+    `more` are further tools (`Exec`, `exec_command`, tasks), which come after the built-in ones. A tool with a method
     `summary(arguments)` defines how its calls are shown in the trace.
     """
 
@@ -125,13 +125,13 @@ class SessionTools:
         self._tools = {
             tool.spec.name: tool for tool in tools if tool.spec.name in names and getattr(tool, "offered", True)
         }
-        # only these refuse a call by themselves
+        # these refuse calls themselves
         self._withheld = {tool.spec.name: tool for tool in tools if not getattr(tool, "offered", True)}
         self._trace: list[ToolUse] = []
         self._turn = asyncio.Lock()
 
     def add(self, tools: Sequence[Tool]) -> None:
-        """Offer further tools. Raises `ProviderError` for a name that is taken."""
+        """Offer further tools. Raises `ProviderError` for a name that is already used."""
         for tool in tools:
             name = tool.spec.name
             if name in self._tools or name in GRANTS:
@@ -144,7 +144,7 @@ class SessionTools:
 
     @property
     def denied(self) -> tuple[str, ...]:
-        """The known tools that this session may not use; they are not offered, and a call gets a refusal."""
+        """Return the known tools that this session may not use; they are not offered, and a call gets a refusal."""
         return tuple(name for name in GRANTS if name not in self._tools)
 
     def referenced(self) -> dict[str, str]:
@@ -176,10 +176,10 @@ class SessionTools:
         return self._writes.all
 
     async def call(self, name: str, arguments: Mapping[str, object], *, offered: bool = True) -> ToolAnswer:
-        """Run a tool and return its answer for the model; only cancellation is raised. A call is traced and reported,
-        also where no tool was `offered`.
+        """Run a tool and return its answer for the model; only cancellation is raised. A call is traced and reported
+        even if no tool was `offered`.
 
-        A call is a step of the run's request: one that an earlier process has answered is not made again.
+        A call is a step of the run's request: a call that an earlier process has answered is not repeated.
         """
         async with self._turn:
             began, steps = time.monotonic(), open_request.steps()
@@ -203,7 +203,7 @@ class SessionTools:
         return answer
 
     async def _made(self, name: str, arguments: Mapping[str, object], offered: bool) -> tuple[ToolAnswer, ToolUse]:
-        """Make a call; return its answer, and the call as the trace shows it."""
+        """Execute a call; return its answer, and the call for the trace."""
         with tracing.tool(name) as watched:
             answer = await self._outcome(name, arguments, offered)
             traced = getattr(self._tools.get(name), "traced", str)(answer.text)
@@ -258,7 +258,7 @@ class SessionTools:
         summarise = getattr(self._tools.get(name), "summary", None)
         try:
             text = str(summarise(arguments)) if summarise is not None else _telling(arguments)
-        except Exception:  # odd arguments; the call has failed already
+        except Exception:  # invalid arguments; the call has failed already
             text = _telling(arguments)
         return one_line(self._access.neutral(text), 200)
 
@@ -284,6 +284,7 @@ _SPECS: Final = {tool.spec.name: tool.spec for tool in (ReadTool, ListTool, Sear
 
 
 def specs_of(names: Sequence[str], more: Sequence[Tool] = ()) -> tuple[ToolSpec, ...]:
-    """Return the descriptions of these tools, ours and `more`; only their servers know those that a program names."""
+    """Return the descriptions of these tools, built-in and `more`; tools that a program names are known only to their
+    servers."""
     known = {**_SPECS, **{tool.spec.name: tool.spec for tool in more}}
     return tuple(known[name] for name in names if name in known)

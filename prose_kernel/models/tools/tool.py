@@ -41,7 +41,7 @@ class Tool(Protocol):
     def spec(self) -> ToolSpec: ...
 
     async def call(self, arguments: Mapping[str, object]) -> str:
-        """Run it. Raises `ToolRefused`, `ToolFailed`; cancelling the call ends what it started."""
+        """Run the tool. Raises `ToolRefused`, `ToolFailed`; cancelling the call ends everything it started."""
 
 
 # ---------------------------------------------------------------- work in a thread
@@ -88,4 +88,4 @@ async def _ended(running: asyncio.Future[T]) -> None:
         except asyncio.CancelledError:
             continue
     if not running.cancelled():
-        running.exception()  # seen
+        running.exception()  # retrieved, so that asyncio does not log it

@@ -1,10 +1,10 @@
-"""The process that runs the functions of a `prose_tools.py`, and those of the entry points `prose_kernel.tools`.
+"""The process that runs the functions of a `prose_tools.py` and of the entry points `prose_kernel.tools`.
 
 Started as a script with the file's path (or `-`), the maximum length of a result, and the digests of the files that may
 be loaded from the file's directory; of this package it imports only `plain_files`. Requests arrive on standard input,
-one JSON object a line; standard output is reserved for the answers, so what functions print goes to standard error.
-Each public function of the file is a tool; its type hints and its docstring describe its arguments. Pydantic handles
-hints with pydantic types, griffe docstrings with sections; neither is imported otherwise.
+one JSON object per line; standard output is reserved for the answers, so text that functions print goes to standard
+error. Each public function of the file is a tool; its type hints and its docstring describe its arguments. Pydantic
+handles hints with pydantic types, griffe docstrings with sections; neither is imported otherwise.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from prose_kernel.access import plain_files
 
 GROUP = "prose_kernel.tools"
 AT_ONCE = 64
-"""Functions that may block at the same time."""
+"""The number of functions that may block at the same time."""
 
 
 # ---------------------------------------------------------------- files
@@ -184,8 +184,8 @@ def _untitled(schema: Any) -> Any:
 
 
 def _needs_pydantic(hint: Any, seen: dict[int, Any]) -> bool:
-    """Return whether a hint contains a model, a field or a type of pydantic at any depth. Its file has imported
-    pydantic then."""
+    """Return whether a hint contains a pydantic model, field or type at any depth; then its file has imported
+    pydantic."""
     if "pydantic" not in sys.modules or id(hint) in seen:
         return False
     seen[id(hint)] = hint
@@ -335,7 +335,7 @@ async def answer(message: dict[str, Any], loaded: Loaded, limit: int) -> Any:
         text = await function.call(message["params"]["arguments"])
     except InvalidArguments as problem:
         return {"failed": f"invalid arguments: {problem}"}
-    except BaseException as problem:  # any exception is the answer: nothing is cancelled in this process
+    except BaseException as problem:  # every exception becomes the answer: nothing is cancelled in this process
         return {"failed": f"{type(problem).__name__}: {problem}"[:2000]}
     return {"text": text[:limit], "length": len(text)}
 
@@ -354,7 +354,7 @@ def main() -> None:
 
     async def serve(message: dict[str, Any]) -> None:
         found = await answer(message, loaded, limit)
-        if os.getpid() != own:  # a function forked and came back here
+        if os.getpid() != own:  # a function has forked, and this is the child
             os._exit(1)
         with lock:
             out.write(json.dumps({"id": message["id"], "result": found}) + "\n")

@@ -25,10 +25,9 @@ class Functions:
     """The functions of one `prose_tools.py` (None: only those of packages). Every method may raise `ToolFailed`.
 
     The file and the modules next to it are loaded only if they match `pins`, digests by file name. `env` are the
-    variables that the process gets in addition to the common ones of our environment.
-
-    A call that takes longer than `timeout` seconds, or is cancelled, ends the process as soon as no other call is
-    waiting for it; later calls get a new one.
+    variables that the process gets in addition to the common ones of our environment. A call that takes longer than
+    `timeout` seconds, or is cancelled, ends the process as soon as no other call is waiting for it; later calls get a
+    new process.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class Functions:
             return self._requests
 
     def _leave(self, requests: Requests) -> None:
-        """Give the process no further calls; a hanging call may stay in it."""
+        """Send the process no further calls; a hanging call may stay in it."""
         self._leaving.add(requests)
         if self._requests is requests:
             self._requests = None

@@ -1,4 +1,4 @@
-"""JSON-RPC over the standard streams of a process that the run owns: one message a line, in both directions."""
+"""JSON-RPC over the standard streams of a process that the run owns: one message per line, in both directions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from prose_kernel.models.tools.tool import ToolFailed
 from prose_kernel.runtime.services import Guard, Helper
 
 LONGEST: Final = 16 * 1024 * 1024
-"""Characters of one message; a longer one ends the server."""
+"""The length limit of a message, in characters; a longer message ends the server."""
 GRACE: Final = 2.0
 
 
 class ServerProcess(MessageReader):
-    """One process. `start` starts it; `on_message` is called in our loop for each message, `on_end` after the last
-    one."""
+    """One process. `on_message` is called in our loop for each message, `on_end` after the last one."""
 
     def __init__(self, name: str, on_message: Callable[[dict[str, Any]], None], on_end: Callable[[], None]) -> None:
         limit = f"{LONGEST // (1024 * 1024)} MiB"
@@ -35,8 +34,8 @@ class ServerProcess(MessageReader):
         self._loop = asyncio.get_running_loop()
 
     async def start(self, guard: Guard, command: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
-        """Start it with the common variables of our environment, and `env` in addition. Raises `ToolFailed` with the
-        reason if it cannot be started."""
+        """Start the process with the common variables of our environment, and `env` in addition. Raises `ToolFailed`
+        with the reason if it cannot be started."""
         try:
             self._helper = await guard.start(command, env, cwd, self._take, trusted=False)
         except OSError as problem:
@@ -47,15 +46,15 @@ class ServerProcess(MessageReader):
         self._helper.write(json.dumps(message, separators=(",", ":")) + "\n")
 
     async def stop(self, grace: float = GRACE) -> None:
-        """Send TERM, wait for `grace` seconds, send KILL, to the process and all that it started. Returns when all have
-        ended; may be called in any loop."""
+        """Send TERM, wait for `grace` seconds, send KILL, to the process and all processes that it started. Return when
+        all have ended; may be called in any loop."""
         await stop(self._helper, grace)
         if asyncio.get_running_loop() is self._loop:
             await self._watching
 
     @property
     def gone(self) -> str:
-        """Why no more messages will come, with the last words of a process that ended by itself."""
+        """Return why no more messages will come, with the last line of errors of a process that ended by itself."""
         if self.broken:
             return f"the tool server {self.name} {self.broken}"
         words = last_words(self._helper)
@@ -80,7 +79,7 @@ class ServerProcess(MessageReader):
 
 
 class Requests:
-    """Requests to a process and their answers, matched by number: enough for our own servers."""
+    """Requests to a process and their answers, matched by number: sufficient for our own servers."""
 
     def __init__(self, name: str) -> None:
         self.process = ServerProcess(name, self._heard, self._ended)

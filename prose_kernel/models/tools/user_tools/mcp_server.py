@@ -169,7 +169,7 @@ class Mcp:
             async with self._streams() as (incoming, outgoing), _Session(incoming, outgoing) as session:
                 try:
                     await session.initialize()
-                except Exception as problem:  # before the streams are closed, which ends the process
+                except Exception as problem:  # raised here, before closing the streams ends the process
                     raise self._unusable(problem) from None
                 if not ready.done():
                     ready.set_result(session)
@@ -264,7 +264,7 @@ class Mcp:
 
 
 class _Session(ClientSession):
-    """Skips the package's check of answers: a third-party pattern can take forever to match. We check them
+    """Skips the package's check of answers, because a third-party pattern can take forever to match. We check them
     ourselves."""
 
     async def validate_tool_result(self, name: str, result: types.CallToolResult) -> None:

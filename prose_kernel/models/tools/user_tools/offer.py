@@ -1,4 +1,4 @@
-"""The tools that a server or a functions file offers: those that a model can use, and the others with the reason."""
+"""The tools that a server or a functions file offers: the usable ones, and the others with the reason."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from prose_kernel.models.tools.tool import ToolSpec
 from prose_kernel.runtime.text import encodable, one_line
 
 MOST_TOOLS: Final = 128
-"""The most tools of one source: vendors accept no more."""
+"""The maximum number of tools of one source: vendors accept no more."""
 DESCRIPTION: Final = 4000
 SCHEMA: Final = 64 * 1024
 ALL: Final = 512 * 1024
-"""Bytes of one schema, and of all schemas of a source."""
+"""Size limits, in bytes, of one schema and of all schemas of a source."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 """Names that every vendor accepts."""
 
@@ -30,7 +30,7 @@ class Offer:
     _size: int = 0
 
     def add(self, name: str, description: str, schema: Mapping[str, Any], prefix: str = "") -> None:
-        """Offer a tool, or record why not. Models see it as `prefix` and its name."""
+        """Offer a tool, or record why it cannot be offered. Its name for models begins with `prefix`."""
         length, why = _measured(schema)
         if why is None and (_NAME.fullmatch(name) is None or len(prefix) + len(name) > 64):
             why = "its name is not one of at most 64 letters, digits, `_`, `-` and `.`"
@@ -47,7 +47,7 @@ class Offer:
 
 
 def _measured(schema: Mapping[str, Any]) -> tuple[int, str | None]:
-    """Return the length of a schema in bytes, and what is wrong with it."""
+    """Return the length of a schema in bytes, and the reason why it is unusable, or None."""
     try:
         length = len(json.dumps(schema, ensure_ascii=False).encode())
         if length > SCHEMA:
@@ -60,8 +60,8 @@ def _measured(schema: Mapping[str, Any]) -> tuple[int, str | None]:
 
 
 def _fault(schema: object) -> str | None:
-    """Return an error that servers make and vendors refuse. A full check by the metaschema takes seconds for a large
-    schema."""
+    """Return an error of the kind that servers make and vendors refuse. A full check by the metaschema takes seconds
+    for a large schema."""
     if isinstance(schema, bool):
         return None
     if not isinstance(schema, Mapping):

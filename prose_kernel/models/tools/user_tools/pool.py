@@ -1,4 +1,4 @@
-"""The tools that sessions name in `tools:`: found among the servers and functions of the run, each call checked by the
+"""The tools that sessions name in `tools:`: found among the run's servers and functions, each call checked by the
 rules."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 from prose_kernel.runtime.text import encodable, one_line
 
 RESULT: Final = 100_000
-"""Characters of a result that a model gets; the rest is cut, with a note."""
+"""The length limit of a result for a model, in characters; a longer result is cut, with a note."""
 
 _INSTALL: Final = "pip install 'prose-kernel[mcp]'"
 
@@ -43,8 +43,8 @@ class ToolHost:
     """The surroundings of user-provided tools.
 
     `guard` starts and ends processes, `note` writes the audit log, `warn` shows a warning. `functions` is the directory
-    of the started program; None if that is not the user's own file: an example of the package, or a fetched program.
-    `pins` are the digests of its files when the run started; None: they are taken now.
+    of the started program; None if the program isn't the user's own file (an example of the package, or a fetched
+    program). `pins` are the digests of its files at the start of the run; None: they are computed now.
     """
 
     guard: Guard | None = None
@@ -78,7 +78,7 @@ class UserTool:
 
     @property
     def spec(self) -> ToolSpec:
-        name = self.name.replace(".", "__")  # models take no dots
+        name = self.name.replace(".", "__")  # models accept no dots
         return ToolSpec(name, self.theirs.description, self.theirs.parameters)
 
     def summary(self, arguments: Mapping[str, object]) -> str:
@@ -129,8 +129,8 @@ class _Listed:
 class UserTools:
     """All servers and functions of one run; each is started by the first session that names one of its tools.
 
-    Sessions of a program from elsewhere never get the functions of `prose_tools.py`. They get other tools with the
-    person's consent: the settings' rules for `tools` apply to them, not those of the program.
+    Sessions of a remote program never get the functions of `prose_tools.py`. They get other tools with the person's
+    consent, and the settings' rules for `tools` apply instead of the program's.
     """
 
     def __init__(self, options: SessionOptions, where: Surroundings, host: ToolHost) -> None:
@@ -177,7 +177,7 @@ class UserTools:
     async def _consent(
         self, name: str, source: str, request: SessionRequest, policy: Policy, approvals: Approvals
     ) -> None:
-        """Ensure that the person agrees before a program from elsewhere starts a server or function of theirs."""
+        """Ask the person before a remote program starts one of the person's servers or functions."""
         known = source in self._options.mcp
         what = f"the tool server {source}" if known else f"the function {name} of an installed package"
         ruling = policy.rule("tools", source if known else name)
@@ -219,7 +219,7 @@ class UserTools:
             self._host.warn(f"the tool server {server} has tools that cannot be offered: {names}{more}")
 
     def _known(self, source: str, listed: _Listed) -> list[str]:
-        """The names of a source's tools, and of the servers if it is the file of functions."""
+        """Return the names of a source's tools; for the file of functions, also the names of the servers."""
         if source in self._options.mcp:
             return [f"{source}.{spec.name}" for spec in listed.offer.tools]
         return [*(spec.name for spec in listed.offer.tools), *self._options.mcp]
