@@ -1,4 +1,4 @@
-"""The memory of persistent agents: its files, and their use by one session at a time (reference 4.4)."""
+"""The memory of persistent agents: its files, used by one session at a time (reference 4.4)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from prose_kernel.runtime.text import one_line
 MEMORY: Final = "memory.md"
 MEMORY_LIMIT: Final = 1024 * 1024
 NOT_RUN: Final = "dry-run"
-"""The origin of an answer that no provider gave: it leaves no memory."""
+"""The origin of an answer without a provider: it leaves no memory."""
 
 _PROMPT_LENGTH: Final = 2000
 _HEADING: Final = "## Sessions"
@@ -104,7 +104,7 @@ class MemoryFiles:
 
 
 def read(path: Path) -> str | None:
-    """Return the text of a memory file; None if there is none. Raises `ValueError` with the reason."""
+    """Return the text of a memory file; None if it does not exist. Raises `ValueError` with the reason."""
     data, _ = memory_directory.contents(path, MEMORY_LIMIT + 1)
     if data is None:
         return None
@@ -134,8 +134,7 @@ def _place(memory: AgentMemory) -> str:
 
 
 def memory_text(memory: AgentMemory, request: SessionRequest, result: SessionResult, former: str | None = None) -> str:
-    """Return a memory for an agent whose session wrote none: on `resume` the former text, and one line for this
-    session.
+    """Return a memory for an agent whose session wrote none: on `resume` the former text, and a line for this session.
 
     The text is a part of later recordings' keys: it must not depend on the date or on the number of runs.
     """
@@ -151,7 +150,7 @@ def memory_text(memory: AgentMemory, request: SessionRequest, result: SessionRes
 
 
 def segment_text(stem: str, request: SessionRequest, result: SessionResult, now: datetime) -> str:
-    """Return the record of one invocation whose session wrote none."""
+    """Return the segment (the record of one invocation) if the session wrote none."""
     prompt = clipped(request.task, _PROMPT_LENGTH, kept=_PROMPT_LENGTH)
     return (
         f"# Segment {stem.rpartition('-')[2]}\n\n"
@@ -180,7 +179,7 @@ def _mark(path: Path) -> tuple[int, int, int] | None:
 # ---------------------------------------------------------------- one session at a time
 
 PATIENCE: Final = 300.0
-"""Seconds to wait for a memory that another process uses."""
+"""The number of seconds to wait for a memory that another process uses."""
 
 LOCK: Final = memory_directory.LOCKS[0]
 
@@ -192,9 +191,9 @@ class RememberingSessions:
 
     The inner port gets `AgentMemory.text` and `.segment` filled in. Afterwards both files are written: with
     `memory_after` and `segment` of the result, as the session left them, or with generated text. A failed attempt
-    leaves the memory unchanged. Sessions that share a memory run one after the other, also those of other processes. If
-    a run is kept in memory only, so is the agent memory that lives with the run: `directory` is then empty, and the
-    session is sent the text.
+    leaves the memory unchanged. Sessions that share a memory run one after the other, across processes, too. If a run
+    is kept in memory only, so is an agent's memory that belongs to the run: `directory` is then empty, and the session
+    is sent the text.
     """
 
     def __init__(
@@ -247,7 +246,8 @@ class RememberingSessions:
             return answer
 
     def _opened(self, directory: str, memory: AgentMemory) -> MemoryFiles:
-        """Return the files, recovered from killed processes and undoable. Raises `ProviderError`."""
+        """Return the files, after undoing changes of killed processes, with their contents saved. Raises
+        `ProviderError`."""
         segment = re.compile(re.escape(memory.agent) + r"-\d{3,}\.md")
         memory_directory.recover(
             directory, lambda name: name == MEMORY or segment.fullmatch(name), self._memories.is_answered
@@ -280,7 +280,7 @@ class RememberingSessions:
     # ------------------------------------------------------------ memory in the run
 
     async def _in_the_run(self, request: SessionRequest, memory: AgentMemory, on_progress: OnProgress) -> SessionResult:
-        """Run a session whose memory is not written to files: its text is kept as long as the run lives."""
+        """Run a session whose memory is not written to files: its text is kept as long as the run exists."""
         name = _name(request, memory)
         texts = self._memories.of_the_run
         async with self._memories.turns[name]:
@@ -321,7 +321,7 @@ def _name(request: SessionRequest, memory: AgentMemory) -> str:
 
 
 def _settle(directory: str, memory: AgentMemory, files: MemoryFiles, held: contextlib.ExitStack) -> None:
-    """Keep the memory, and release its lock, when the journal has the answer."""
+    """Keep the memory and release its lock as soon as the journal has the answer."""
     text, segment = files.texts()
     if memory.scope == "true":
         note = {"text": text, "segment": files.segment_name, "of_segment": segment}
@@ -334,7 +334,7 @@ def _settle(directory: str, memory: AgentMemory, files: MemoryFiles, held: conte
 
 
 def again(memories: memory_directory.Memories, cwd: str, request: object, note: Mapping[str, Any]) -> None:
-    """Restore what the journal noted about a memory together with an answer that has been replayed."""
+    """Restore the memory that the journal noted together with a replayed answer."""
     if "outside" in note:
         memories.known[note["outside"]] = memory_directory.Known(note["digest"])
         return

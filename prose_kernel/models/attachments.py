@@ -1,7 +1,7 @@
 """The images and PDFs sent with a session's message (docs/how-to/data-and-images.md).
 
-An image comes from a context value that is or holds one, or from a file that the program names (`file:` in a context, a
-ref in the input of an agent of VVM) and whose suffix is that of an image. A file is read under the session's rules for
+An image comes from a context value that is or contains one, or from a file that the program names (`file:` in a
+context, a ref in the input of a VVM agent) with the suffix of an image. A file is read under the session's rules for
 `read` and counts as read by the session, so a recording notices when it changes.
 """
 
@@ -22,17 +22,18 @@ if TYPE_CHECKING:
     from prose_kernel.models.tools.permission_check import Access
 
 MOST: Final = 20
-"""Images and PDFs of one message."""
+"""The number of images and PDFs that a message may have."""
 TOGETHER: Final = 20_000_000
-"""Bytes of all attachments of a message: base64 makes them a third longer, and servers accept about 30 MB."""
+"""The total size limit, in bytes, of a message's attachments: base64 makes them a third longer, and servers accept
+about 30 MB."""
 
 _SUFFIXES: Final = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf")
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """One image or PDF. `label` is its name in the message; `path` is the file's path, "" unless the program names a
-    file."""
+    """One image or PDF. `label` is its name in the message; `path` is the path of a file that the program names, else
+    ""."""
 
     label: str
     data: bytes = field(repr=False)
@@ -58,7 +59,7 @@ async def attachments(request: SessionRequest, access: Access) -> tuple[Attachme
 
 
 def _wanted(request: SessionRequest) -> Iterator[tuple[str, bytes | None]]:
-    """Yield the name and bytes of each image and PDF, in order. For a file, the path and None."""
+    """Yield the name and bytes of each image and PDF, in order; for a file, the path and None."""
     for item in request.context or ():
         if item.file and (item.text or "").lower().endswith(_SUFFIXES):
             yield item.text or "", None

@@ -1,4 +1,4 @@
-"""Memory of agents as a digest and a ledger: the files, the lock, the patch of an answer (docs/reference/vvm.md 6.6).
+"""Memory of agents as a digest and a ledger: the files, the lock, the patch in an answer (docs/reference/vvm.md 6.6).
 
 A directory holds `digest.md` (always sent to the model), `ledger.jsonl` (facts, appended), `meta.json` (about the last
 use) and `lock`. The runtime writes them from a patch that the session puts at the end of its reply; an invalid patch is
@@ -33,7 +33,7 @@ LEDGER: Final = "ledger.jsonl"
 META: Final = "meta.json"
 LOCK: Final = memory_directory.LOCKS[1]
 _TAIL: Final = 256 * 1024
-"""Bytes at the end of a ledger that are searched for facts."""
+"""The number of bytes at the end of a ledger that are searched for facts."""
 _META_LIMIT: Final = 64 * 1024
 _PROTOCOL: Final = (
     "You may end your reply with ONE fenced block tagged vvm-memory holding a JSON object:\n"
@@ -43,8 +43,8 @@ _PROTOCOL: Final = (
 
 
 class DigestMemories:
-    """The `Memories` port. `queues` serialises the calls of this run that use the same memory; `idle` means that
-    nothing is written, because no provider answers (a dry run)."""
+    """The `Memories` port. `queues` serializes the calls of this run that use the same memory; with `idle` nothing is
+    written, because no provider answers (a dry run)."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class DigestMemories:
         self._idle = idle
 
     async def open(self, binding: MemoryBinding, mode: MemoryMode) -> OpenMemory:
-        """Open a memory for one call. Calls of this run wait in line for the same memory, without a limit; for other
-        processes they wait as long as the limits allow."""
+        """Open a memory for one call. Calls of this run queue for the same memory without a time limit; if another
+        process uses it, they wait as long as the limits allow."""
         directory = self._directory(binding)
         writes = mode == "continue" and not self._idle
         turn = self._queues.turns[directory]
@@ -165,7 +165,7 @@ class DigestMemories:
     # ------------------------------------------------------------ writing
 
     def _keep(self, directory: str, patches: Sequence[str]) -> str | None:
-        """Apply a patch, undoable until the journal has the answer. Returns a warning, or None."""
+        """Apply a patch that can be undone until the journal has the answer. Return a warning, or None."""
         now = timestamp(self._clock.now(), "seconds")
         why: str | None = None
         try:
@@ -248,7 +248,7 @@ def _digest(path: Path, limit: int) -> str:
 def _facts(path: Path, limits: MemoryLimits) -> list[str]:
     """Return the newest facts that fit, oldest first."""
     data, size = memory_directory.contents(path, _TAIL, tail=True)
-    lines = (data or b"").split(b"\n")[1 if size > _TAIL else 0 :]  # the first line of a tail has lost its beginning
+    lines = (data or b"").split(b"\n")[1 if size > _TAIL else 0 :]  # the first line of a tail may be incomplete
     found: list[str] = []
     left = limits.facts_size
     for fact in _newest(lines):
@@ -274,7 +274,7 @@ def _newest(lines: Sequence[bytes]) -> Iterator[str]:
 
 
 class _Discarded(ValueError):
-    """A patch is not kept; the message is the reason in a word or two."""
+    """Raised if a patch is not kept; the message is the reason in a word or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +285,7 @@ class _Patch:
 
 
 def _patch(patches: Sequence[str], limits: MemoryLimits) -> _Patch:
-    """Return the one patch of a reply, checked. Raises `_Discarded`."""
+    """Return the only patch of a reply, checked. Raises `_Discarded`."""
     if not patches:
         return _Patch()
     if len(patches) > 1:
@@ -311,7 +311,7 @@ def _check(digest: str | None, retain: Sequence[str], limits: MemoryLimits) -> N
     if len(retain) > limits.items or any(_size(fact) > limits.item for fact in retain):
         raise _Discarded("retain too long")
     for text in (digest or "", *retain):
-        if "\0" in text:  # the next call would take the file for a binary one
+        if "\0" in text:  # the next call would treat the file as binary
             raise _Discarded("not text")
         if (kind := secret_in(text)) is not None:
             raise _Discarded(f"secret: {kind}")

@@ -1,12 +1,11 @@
-"""A memory's directory: used by one session at a time, and undoable until the journal has the answer
-(docs/how-to/durability.md).
+"""The directory of a memory: locked for one session at a time, and undoable until the journal has the answer.
 
 A process may be killed while a session writes its memory, or later and before the answer is in the journal. The session
-then runs again, and must find the memory as it was. So `.undo` is written atomically into the directory before anything
-is changed: the request that changes the memory, its journal, and the former contents of the files. It is removed when
+then runs again, and must find the memory unchanged. So before any change, `.undo` is written atomically into the
+directory: the request that changes the memory, its journal, and the former contents of the files. It is removed when
 the journal has the answer, before the lock is released. Any process that takes the lock and finds the file therefore
 knows that its owner was killed: a change stays if its answer is in the journal, and is undone otherwise. This holds for
-whichever run takes the lock first, the resumed one or another.
+whichever run takes the lock first, the resumed run or another (docs/how-to/durability.md).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ LOCKS: Final = (".lock", "lock")
 _LARGEST: Final = 64 * 1024 * 1024
 _UNFINISHED: Final = "..undo.tmp"
 _LEFT_OVER: Final = re.compile(r"\.?\.undo(\.tmp)?|\..+\.[0-9a-f]{8}\.tmp")
-"""Left by a killed process: this record, and unfinished files of `atomic` and `safe_files`."""
+"""Files that a killed process leaves: the undo file, and unfinished files of `atomic` and `safe_files`."""
 
 _SHORTEST, _LONGEST = 0.05, 1.0
 
@@ -50,7 +49,7 @@ IsAnswered = Callable[[Path, str], bool]
 
 @dataclass(slots=True)
 class Known:
-    """A memory as the replayed answers left it: the digest of a memory outside the run, the texts of one inside it."""
+    """A memory after the replayed answers: the digest of a memory outside the run, the texts of one inside it."""
 
     digest: str | None = None
     text: str | None = None
@@ -58,11 +57,11 @@ class Known:
 
 
 class Memories:
-    """The memories that the sessions of one run share: the queue of each, and the texts of those that live only with
+    """The memories that the sessions of one run share: a queue for each, and the texts of memories that exist only in
     the run.
 
-    The object outlives a change of provider. `is_answered` looks into a journal, `warn` shows a warning. In a resumed
-    run, `known` has the memories as the replayed answers left them, by directory.
+    The object outlives a change of provider. `is_answered` searches a journal, `warn` shows a warning. In a resumed
+    run, `known` has the memories after the replayed answers, by directory.
     """
 
     def __init__(
@@ -77,12 +76,11 @@ class Memories:
         self._compared: set[str] = set()
 
     def go_back(self) -> None:
-        """The run continues at an earlier point: warn about memories that contain later changes."""
+        """Note that the run continues at an earlier point: warn about memories that contain later changes."""
         self._went_back = True
 
     def compare(self, directory: str, digest: str | None, name: str) -> None:
-        """Warn before the first use of a memory outside a run that went back, if the memory has changed since that
-        point."""
+        """Warn before the first use of a memory outside a run that went back, if the memory has changed since."""
         if not self._went_back or directory in self._compared:
             return
         self._compared.add(directory)
@@ -101,8 +99,8 @@ def digest_of(text: str | bytes | None) -> str | None:
 async def locked(
     path: str, clock: Clock, patience: float, held: contextlib.ExitStack, waiting: Callable[[], object] = lambda: None
 ) -> bool:
-    """Lock a file against other processes until `held` ends; False if one of them keeps it for `patience` seconds.
-    `waiting` is called when the first attempt fails. Raises `OSError` and `NotImplementedError`."""
+    """Lock a file against other processes until `held` ends; return False if another process keeps it for `patience`
+    seconds. `waiting` is called when the first attempt fails. Raises `OSError` and `NotImplementedError`."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(path, thread_local=False)
@@ -125,7 +123,7 @@ async def locked(
 
 
 def contents(path: Path | str, limit: int, *, tail: bool = False) -> tuple[bytes | None, int]:
-    """Return the first or the last bytes of a file, and its size; None if there is no file. Raises `ValueError` with
+    """Return the first or the last bytes of a file, and its size; None if it does not exist. Raises `ValueError` with
     the reason for anything but a plain file."""
     with plain_files.reading_if_there(path) as file:
         if file is None:
@@ -155,7 +153,7 @@ def write(path: Path, text: str | bytes) -> None:
 
 
 class _Record(msgspec.Struct):
-    """The contents of `.undo`. `files` maps names to former contents (None: there was no such file), `ends` to former
+    """The contents of `.undo`. `files` maps names to former contents (None: the file did not exist), `ends` to former
     sizes."""
 
     journal: str
@@ -165,7 +163,7 @@ class _Record(msgspec.Struct):
 
 
 def remember(directory: str, names: tuple[str, ...], *, growing: tuple[str, ...] = ()) -> None:
-    """Record the contents of the files `names`, and the sizes of `growing`, files that are only appended to.
+    """Save the contents of the files `names`, and the sizes of `growing`, files that are only appended to.
 
     Raises `OSError`, and `ValueError` for anything but a plain file.
     """
@@ -188,7 +186,7 @@ def forget(directory: str) -> None:
 
 
 def put_back(directory: str) -> None:
-    """Restore the memory to its state at the last `remember`. What cannot be restored stays as it is."""
+    """Restore the memory to its state at the last `remember`. Files that cannot be restored stay as they are."""
     record = _read(directory)
     if record is not None:
         _put_back(directory, record)
@@ -196,8 +194,8 @@ def put_back(directory: str) -> None:
 
 
 def settle(directory: str, note: Mapping[str, object], held: contextlib.ExitStack | None = None) -> None:
-    """When the journal has the answer, keep the written memory, else undo it; then close `held`. `note` is recorded
-    with the answer."""
+    """Keep the written memory if the journal gets the answer, else undo it; then close `held`. `note` is recorded with
+    the answer."""
 
     def settled(kept: bool) -> None:
         with held or contextlib.nullcontext():
@@ -214,7 +212,7 @@ def settle(directory: str, note: Mapping[str, object], held: contextlib.ExitStac
 def recover(directory: str, own: Callable[[str], object], is_answered: IsAnswered) -> None:
     """Undo the changes of a killed process, unless its answer is in the journal. Call it after taking the lock.
 
-    `own` recognises the file names of such a memory; other files are not touched, whatever the record names.
+    `own` recognizes the file names of such a memory; other files are not touched, whatever the record names.
     """
     record = _read(directory)
     if record is None:
@@ -228,8 +226,8 @@ def recover(directory: str, own: Callable[[str], object], is_answered: IsAnswere
 
 
 def forget_answered(memories: Memories) -> None:
-    """Remove the records of killed processes from memories outside the run, if the answer did reach the journal. Any
-    other record is left to the next user of the memory; so is a memory that another process has locked."""
+    """Remove the undo files of killed processes from memories outside the run if the answer did reach the journal.
+    Other undo files, and memories that another process has locked, are left to the next user of the memory."""
     used = [directory for directory, known in memories.known.items() if known.digest is not None]
     unfinished = [directory for directory in used if Path(directory, FILE).is_file()]
     if not unfinished:
@@ -250,7 +248,7 @@ def tidy(directory: str) -> None:
     """Remove the files that a killed process has left here. Never raises."""
     with contextlib.suppress(OSError):
         left = [path for path in Path(directory).iterdir() if _LEFT_OVER.fullmatch(path.name)]
-        for path in sorted(left, key=lambda path: path.name == FILE):  # the record last: until then it is needed
+        for path in sorted(left, key=lambda path: path.name == FILE):  # the undo file last: until then it is needed
             path.unlink()
 
 

@@ -1,6 +1,6 @@
-"""Finding JSON messages in the output of a process that the run owns (an agent, a tool server): one object a line.
+"""Finds JSON messages, one object per line, in the output of a process that the run owns (an agent, a tool server).
 
-The output is not trusted: text that is not a message is skipped, and a line that is too long, or too much of such text,
+The output is not trusted: text that is not a message is skipped, and a line that is too long, or too much other text,
 ends the conversation.
 """
 
@@ -18,9 +18,11 @@ _LINE: Final = re.compile(r"\S(?:[^\n]*\S)?")
 
 
 class MessageReader:
-    """Finds the messages in the output of a process. `noise` is the first line that was not a message, `broken` the
-    reason why reading has stopped: a line of more than `longest` characters, or more than `most_noise` characters of
-    other text."""
+    """Finds the messages in the output of a process.
+
+    `noise` is the first line that was not a message. `broken` is the reason why reading has stopped: a line of more
+    than `longest` characters, or more than `most_noise` characters of other text.
+    """
 
     def __init__(self, longest: int, too_long: str, most_noise: int, too_noisy: str) -> None:
         self.noise: str | None = None
@@ -87,8 +89,8 @@ def last_words(helper: Helper) -> str:
 
 
 async def stop(helper: Helper, grace: float) -> None:
-    """Send TERM, wait for `grace` seconds, send KILL, to a process and all that it started; send KILL immediately if
-    the call is cancelled. Returns when all have ended."""
+    """Send TERM, wait for `grace` seconds, send KILL, to a process and all processes that it started; send KILL
+    immediately if the call is cancelled. Return when all have ended."""
     try:
         await helper.stop(grace)
     except asyncio.CancelledError:

@@ -29,7 +29,7 @@ MoreTools = Callable[[SessionRequest, Policy, Approvals], "Sequence[Tool]"]
 
 @dataclass(frozen=True, slots=True)
 class ProviderContext:
-    """The dependencies of live providers. `streams`: replies may be watched as they arrive."""
+    """The dependencies of live providers. `streams` is True if replies may be watched as they arrive."""
 
     options: SessionOptions
     where: Surroundings
@@ -47,7 +47,7 @@ class ProviderContext:
         return Policy.of_session(request, self.options.permissions, self.where)
 
     def offered(self, request: SessionRequest, *, person: bool) -> tuple[str, ...]:
-        """Return the names of `tool_names` that are offered with a person available to ask, or without one."""
+        """Return the names of `tool_names` that are offered with or without a person to ask."""
         from prose_kernel.models.tools.session_tools import idle_tools
 
         names = self.tool_names(request)
@@ -153,7 +153,7 @@ class LiveProviders:
             closing.append(self._means.user_tools.close())
         for problem in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(problem, BaseException):
-                raise problem  # all of them have been closed by now
+                raise problem  # by now all of them are closed
 
     def _model_servers(self) -> ModelServers:
         """Return the servers that sessions and judgements share."""

@@ -44,9 +44,9 @@ REMEMBER = (
 )
 
 LONGEST = 50_000
-"""Characters of a context up to which it is sent whole to a session that can read files."""
+"""The maximum length of a context, in characters, that is sent whole to a session that can read files."""
 EXCERPT = 10_000
-"""Characters of a longer context that are sent: its beginning and its end."""
+"""The number of characters of a longer context that are sent: its beginning and its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +66,20 @@ class Assembled:
 
     @property
     def text(self) -> str:
-        """The whole message, its sections separated by one blank line."""
+        """Return the whole message, its sections separated by one blank line."""
         return "\n\n".join(part.text for part in self.parts)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Characters of each section, for display."""
+        """Return the number of characters of each section, for display."""
         found: dict[str, int] = {}
         for part in self.parts:
             found[part.section] = found.get(part.section, 0) + len(part.text)
         return found
 
     def section(self, name: Section) -> str | None:
-        """Return the text of one section; None if it is absent. For a backend with a real system channel, for
-        example."""
+        """Return the text of one section, for example for a backend with a real system channel; None if it is
+        absent."""
         return "\n\n".join(part.text for part in self.parts if part.section == name) or None
 
 
@@ -104,8 +104,8 @@ def in_message(request: SessionRequest, *, reads: bool, files: Mapping[str, str]
     """Return the message of a session that gets its contexts by value, and answers with its reply.
 
     The parts that many requests share come first, for the caches of servers: the agent, the rules, the contexts from
-    the most stable to the newest, then the memory and the task. With `reads` the session can read files: of a context
-    longer than `LONGEST` it gets an excerpt and the path. `files` are the texts of the files that the input of a call
+    the most stable to the newest, then the memory and the task. With `reads` the session can read files: it gets an
+    excerpt and the path of a context longer than `LONGEST`. `files` are the texts of the files that the input of a call
     refers to. Raises `StateError` for a context that has been deleted.
     """
     call = request.kind == "call"
@@ -131,7 +131,7 @@ def _assembled(sections: Iterable[tuple[Section, str | None]]) -> Assembled:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """One context: its name, its text, and the path where a session can read all of it ("": none)."""
+    """One context: its name, its text, and the path where a session can read all of it ("" if there is none)."""
 
     name: str
     text: str
@@ -139,7 +139,7 @@ class _Piece:
 
 
 def too_long(request: SessionRequest) -> bool:
-    """Return whether a context is longer than what is sent of it to a session that can read files."""
+    """Return whether a context is longer than the part that is sent to a session that can read files."""
     return any(piece.place and len(piece.text) > LONGEST for piece in _contexts(request.context or ()))
 
 
@@ -157,7 +157,7 @@ def _piece(item: ContextItem) -> _Piece:
         return _Piece(item.name, "(not readable from here)" if item.location else item.text or "")
     text = full_content(item.content)
     if len(text) > LONGEST and not item.location and item.text is not None and len(item.text) <= LONGEST:
-        text = item.text  # a list of references: the session reads what it needs
+        text = item.text  # a list of references: the session reads those that it needs
     return _Piece(item.name, text, item.location or "")
 
 
@@ -169,8 +169,8 @@ def _input(request: SessionRequest, files: Mapping[str, str]) -> list[_Piece]:
 
 
 def _fenced(piece: _Piece, *, reads: bool) -> str:
-    """Return a context between fences that it does not contain; they do not depend on other contexts, for the
-    caches."""
+    """Return a context between fences that it does not contain; for the caches, they do not depend on other
+    contexts."""
     name, text = one_line(piece.name), piece.text
     fence = fence_of((text,))
     if reads and piece.place and len(text) > LONGEST:
@@ -280,7 +280,7 @@ def _contract(target: Target) -> str:
 
 
 def _orientation(request: SessionRequest) -> str | None:
-    if request.context == ():  # an explicit fresh start suppresses the header too
+    if request.context == ():  # an explicitly empty context suppresses the header, too
         return None
     lines = [f"Program: {request.program}"] if request.program else []
     if request.position:
@@ -450,7 +450,7 @@ def permission_lines(permissions: Mapping[str, str | tuple[str, ...]]) -> list[s
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """The parts of a confirmation (4.6) that are used. Those that the reply does not have are empty."""
+    """The parts of a confirmation (4.6) that are used; a missing part is empty."""
 
     name: str
     location: str = ""

@@ -32,9 +32,12 @@ from prose_kernel.runtime.ports import (
 
 
 class Line(Struct, frozen=True):
-    """The totals of one provider and model. `cost` is in US dollars, as far as known; `unpriced` counts answers without
-    a known price, `uncounted` those without reported tokens. A replayed answer costs nothing and is counted only in
-    `replayed` (and as a session or judgement)."""
+    """The totals of one provider and model.
+
+    `cost` is in US dollars, as far as known; `unpriced` counts answers without a known price, `uncounted` answers
+    without reported tokens. A replayed answer costs nothing and is counted only in `replayed` (and as a session or
+    judgement).
+    """
 
     provider: str
     model: str
@@ -60,11 +63,7 @@ _listener: ContextVar[Callable[[str, str, Usage], None] | None] = ContextVar("pr
 
 
 def consumed(provider: str, model: str, usage: Usage | None) -> None:
-    """Report the usage of a failed or cancelled attempt; a result carries its own usage.
-
-    Such an attempt ends with an exception, which cannot carry it if it is a cancellation; so usage is reported
-    separately.
-    """
+    """Report the usage of a failed or cancelled attempt. A result carries its own usage, but a cancellation cannot."""
     listener = _listener.get()
     if listener is not None and usage is not None and (usage.requests or usage.tokens_in or usage.tokens_out):
         listener(provider, model, usage)
@@ -77,7 +76,7 @@ def discarded(result: SessionResult) -> None:
 
 
 def _note(what: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
-    """Record for a resumed run what `UsageTotals.again` will count."""
+    """Record for a resumed run the usage that `UsageTotals.again` will count."""
     current = open_request.current()
     if current is not None:
         note = [what, provider, model, plain(usage) if usage is not None else None, replayed]
@@ -92,8 +91,8 @@ class UsageTotals:
 
     @contextlib.contextmanager
     def listening(self, at: str = "") -> Iterator[None]:
-        """Count everything `consumed` inside the block, in this task and those it starts; observers of the run see it
-        under the path `at`. Failed usage of earlier processes for the same request is counted as well."""
+        """Count everything `consumed` inside the block, in this task and the tasks it starts; observers of the run see
+        it under the path `at`. Failed usage of earlier processes for the same request is counted as well."""
         token = _listener.set(self.consumed)
         tracing.belongs_to(at)
         try:
@@ -110,7 +109,7 @@ class UsageTotals:
         self._count("session", provider, model, result.usage, result.replayed)
 
     def judgement(self, answer: Verdict | Pick | Finding) -> None:
-        """Count a judgement; one by a rule costs nothing and is not counted."""
+        """Count a judgement; a judgement by a rule costs nothing and is not counted."""
         if answer.by in ("rules", "dry-run"):
             return
         details = answer.details
@@ -157,12 +156,12 @@ class UsageTotals:
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """One line for each provider and model, by name."""
+        """Return one line for each provider and model, by name."""
         return tuple(self._lines[key] for key in sorted(self._lines))
 
     @property
     def total(self) -> Line:
-        """The sum of all lines; its provider is `total`."""
+        """Return the sum of all lines; its provider is `total`."""
         return sum(self.lines, Line("total", ""))
 
     async def judged(self, at: str, answering: Awaitable[Judged]) -> Judged:
@@ -196,14 +195,14 @@ class CountedSessions:
                     result = await self._inner.run(request, on_progress)
             except BaseException:
                 if not budgets.waits_for_its_place():
-                    _note("attempt", "", "", None, False)  # without a result, but counts as a session
+                    _note("attempt", "", "", None, False)  # it has no result, but counts as a session
                 raise
             self._usage.session(result)
         return result
 
 
 class CountedJudge(JudgeWrapper):
-    """The `Judge` port around another one."""
+    """A `Judge` port that wraps and counts another one."""
 
     def __init__(self, inner: Judge, usage: UsageTotals) -> None:
         self._inner = inner
@@ -225,8 +224,8 @@ class CountedPhrases:
 
 
 class LimitedJudge(JudgeWrapper):
-    """The `Judge` port around one that costs something: it is asked as far as the budgets allow. An answer that came
-    together with that to an earlier question is paid for, and given under a spent budget, too."""
+    """A `Judge` port that wraps a costly one and asks it only within the budgets. An answer that arrived together with
+    the answer to an earlier question is already paid for, so it is given even if a budget is spent."""
 
     def __init__(self, inner: Judge) -> None:
         self._inner = inner
@@ -241,7 +240,7 @@ class LimitedJudge(JudgeWrapper):
 
 
 PATIENCE: Final = 20.0
-"""Seconds that a person waits for a rephrased question before the original text is shown."""
+"""The number of seconds that a person waits for a rephrased question before the original text is shown."""
 
 
 class LimitedPhrases:

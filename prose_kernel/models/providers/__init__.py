@@ -1,4 +1,5 @@
-"""One module for each way to run a session. This file has the errors for missing parts, and imports in a thread."""
+"""One module for each way to run a session; this file loads optional packages in a thread, and has the errors if they
+are missing."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 OnProgress = Callable[[SessionProgress], None]
 
 AT_ONCE: Final = 4
-"""Sessions that run at the same time in one agent, unless the settings say otherwise."""
+"""The number of simultaneous sessions in one agent, unless the settings say otherwise."""
 
 SYSTEM: Final = "Your instructions (system prompt):"
 MEMORY: Final = "Your memory as it is now:"
@@ -61,10 +61,7 @@ CUT: Final = "the reply ends here because the limit of tokens was reached"
 @dataclass(frozen=True, slots=True)
 class AgentHost:
     """The environment of a run's CLI agents: permissions, the directory, and the owner of their processes and
-    terminals.
-
-    Without `terminals`, agents cannot run commands through the client.
-    """
+    terminals. Without `terminals`, agents cannot run commands through the client."""
 
     policy_of: Callable[[SessionRequest], Policy]
     approvals: Approvals
@@ -131,7 +128,7 @@ class AcpSessions:
             return await self._session([message], [], access, lambda progress: None, wanted)
 
     async def close(self) -> None:
-        """End the agent's processes and all that they started. A later session starts the agent again."""
+        """End the agent's processes and all processes that they started. A later session starts the agent again."""
         starting, self._starting = self._starting, None
         if starting is not None:
             starting.cancel()
@@ -299,7 +296,7 @@ class AcpSessions:
         if self._starting is starting:
             self._starting = None
         if not starting.cancelled():
-            starting.exception()  # seen
+            starting.exception()  # retrieved, so that asyncio does not log it
 
 
 # ---------------------------------------------------------------- the message

@@ -1,6 +1,6 @@
-"""The work that a CLI agent reports: its tool calls as a trace, and the edits among them as file writes.
+"""Records the tool calls that a CLI agent reports: a trace, and the edits among them as file writes.
 
-An agent chooses what it reports and how, and other effects are not in it: `effects: partial`.
+An agent decides which calls it reports, and other effects are not included: `effects: partial`.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class Calls:
         self._number = 0
 
     def heard(self, id: str, *, starts: bool = False) -> Reported:
-        """Return the call with this id, known or new. `starts`: the agent starts a call, so a known one that has ended
-        is replaced (ids are not always unique)."""
+        """Return the call with this id, known or new. With `starts`, the agent starts a call, so a known call that has
+        ended is replaced (ids are not always unique)."""
         if starts and id in self._reported and self._reported[id].done:
             self._number += 1
             self._reported[f"{id}\0{self._number}"] = self._reported.pop(id)
         return self._reported.setdefault(id, Reported(Call(None, "", None)))
 
     def own(self, call: Call, *, refused: str | None = None, failed: str | None = None) -> ToolUse:
-        """Record an action that the agent asked the client for: on a file, in a terminal."""
+        """Record an action that the agent requested from the client: on a file, in a terminal."""
         self._number += 1
         status = "completed" if refused is None and failed is None else "failed"
         reported = Reported(call, status, output=failed or "", refused=refused, ours=True)
@@ -86,7 +86,8 @@ class Calls:
 
     @property
     def trace(self) -> tuple[ToolUse, ...]:
-        """All calls. An action that the client did for the agent and that the agent reports as well appears once."""
+        """Return all calls. An action that the client did for the agent and that the agent also reports appears
+        once."""
         paths = {path for each in self._reported.values() if not each.ours for path in self._resolved(each.call)}
         return tuple(
             self.use(each)

@@ -45,9 +45,10 @@ class _CalledOff(RequestError):
 class Conversation:
     """One session inside an agent's process.
 
-    `usage` and `cost` are what the agent has reported so far, also of a turn that failed or was cancelled. `heard` is
-    the loop time of the agent's last message; while `busy` is above 0 (a question to the person, a command) the agent
-    has to wait. `fault` is an error that must end the session; `disturbed` is set with it.
+    - `usage` and `cost` are the agent's reports so far, also for a turn that failed or was cancelled.
+    - `heard` is the loop time of the agent's last message; while `busy` is above 0 (a question to the person, a
+      command), the agent has to wait.
+    - `fault` is an error that must end the session; `disturbed` is set with it.
     """
 
     def __init__(
@@ -81,7 +82,8 @@ class Conversation:
 
     @property
     def reply(self) -> str:
-        """The agent's last text: the text since its last tool call, or the text before if there is none since."""
+        """Return the agent's last text: the text since its last tool call, or the text before if there is none
+        since."""
         texts = ("".join(pieces) for pieces in reversed(self._text))
         return next((text for text in texts if text.strip()), "").strip("\n")
 
@@ -146,7 +148,7 @@ class Conversation:
                 case schema.ContentToolCallContent(content=schema.TextContentBlock(text=text)):
                     reported.output = text
                 case schema.TerminalToolCallContent(terminal_id=id) if id in self._running:
-                    reported.asked = True  # the client ran it, and checked it then
+                    reported.asked = True  # the client ran and checked it
         if output := output_of(update.raw_output):
             reported.output = output
         reported.call = updated(reported.call, update.kind, update.title, update.raw_input, tuple(paths))
@@ -320,7 +322,7 @@ class Conversation:
 
 
 def _lines(text: str, first: int | None, limit: int | None) -> str:
-    """Return the lines from `first` (counted from 1), all of them without a limit."""
+    """Return up to `limit` lines from `first` (counted from 1)."""
     if first is None and limit is None:
         return text
     lines = text.splitlines(keepends=True)
@@ -384,5 +386,5 @@ def _take_update(conversation: Conversation, params: Any) -> None:
     try:
         notification = schema.SessionNotification.model_validate(params)
     except ValidationError:
-        return  # of a newer protocol, or nonsense: nothing depends on it
+        return  # from a newer protocol, or invalid: nothing depends on it
     conversation.update(notification.update)

@@ -1,4 +1,4 @@
-"""Messages to and from an agent's process, one JSON object a line; other output is noticed early (sessions.md 5).
+"""Messages to and from an agent's process, one JSON object per line; detects other output early (sessions.md 5).
 
 This is the transport of the protocol's library. Invalid input is filtered out here, because the library would write a
 traceback for it.
@@ -52,7 +52,7 @@ class Wire(MessageReader):
         """End the messages: `receive` returns None."""
         self._messages.put_nowait(None)
 
-    # ------------------------------------------------------------ what the library calls
+    # ------------------------------------------------------------ called by the library
 
     async def send(self, message: dict[str, Any]) -> None:
         self.write(json.dumps(message, separators=(",", ":")) + "\n")

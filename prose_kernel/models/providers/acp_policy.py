@@ -1,9 +1,7 @@
-"""The permissions of a CLI agent: its requests translated into our rules, and the option that answers one.
-
-Implements the permissions row of sessions.md 5.
+"""The permissions of a CLI agent: translates its requests into our rules, and chooses the option that answers one.
 
 An agent gives for each tool call a kind (`read`, `edit`, `execute` ...) and the tool's raw input. A call whose effect
-cannot be read from these is denied.
+cannot be read from these is denied (sessions.md 5, permissions).
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ _WHOLE: Final = frozenset({"**", "**/*", "./**", "./**/*", "./", "."})
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call as an agent describes it: `kind` in the protocol's words, `paths` from its locations and edits."""
+    """A tool call as an agent describes it: `kind` in the protocol's terms, `paths` from its locations and edits."""
 
     kind: str | None
     title: str
@@ -119,8 +117,8 @@ class AgentRules:
         return await self._network(call)
 
     def forbids(self, call: Call) -> str | None:
-        """Return why the rules forbid this call without asking anyone; None if they do not. For calls done without
-        asking: changes, commands and the network."""
+        """Return why the rules forbid this call without asking a person; None if they do not. Used for calls that were
+        made without asking: changes, commands and the network."""
         kind = _KINDS.get(call.kind or "")
         policy = self._access.policy
         if kind == "write":
@@ -147,7 +145,7 @@ class AgentRules:
         return await self._ask("bash", command) if ruling.answer == "prompt" else ruling
 
     async def _network(self, call: Call) -> Ruling:
-        """Rule on a network call. One without an address (a search) is allowed only by a plain `allow`, not by
+        """Return the ruling on a network call. A call without an address (a search) needs a plain `allow`, not
         patterns."""
         policy, address = self._access.policy, address_of(call)
         if address:
@@ -178,7 +176,7 @@ class AgentRules:
 
 
 def command_of(call: Call) -> str:
-    """Return the command line of a call, "" if its input has none; a list is joined to one line."""
+    """Return the command line of a call; "" if its input has none. A list is joined to one line."""
     raw = call.raw if isinstance(call.raw, Mapping) else {}
     for name in _COMMANDS:
         value = raw.get(name)
@@ -190,7 +188,7 @@ def command_of(call: Call) -> str:
 
 
 def address_of(call: Call) -> str:
-    """Return the address that a call goes to, "" if its input has none."""
+    """Return the address that a call uses; "" if its input has none."""
     raw = call.raw if isinstance(call.raw, Mapping) else {}
     for name in _ADDRESSES:
         value = raw.get(name)
@@ -222,10 +220,10 @@ def _raw_paths(raw: object, depth: int = 0) -> Iterator[str]:
 
 
 def option_for(ruling: Ruling, options: Iterable[Option], *, blanket: bool) -> str | None:
-    """Return the id of the option that matches the ruling; None if none does, so that the request is called off.
+    """Return the id of the option that matches the ruling; None if there is none, so that the request is cancelled.
 
     A call is allowed once: the agent asks again the next time, and the client remembers answers itself. A permanent
-    option is taken only if nothing else is offered and the rule is a plain `allow` (`blanket`).
+    option is chosen only if nothing else is offered and the rule is a plain `allow` (`blanket`).
     """
     offered = {option.kind: option.id for option in reversed(tuple(options))}
     if ruling.answer == "allow":

@@ -38,8 +38,8 @@ Model = TypeVar("Model", bound=BaseModel)
 
 @dataclass(slots=True)
 class Opened:
-    """A session that the agent has opened, and how its model is chosen: the option's id (None: by the older call), the
-    offers, the current one."""
+    """A session that the agent has opened, and the choice of its model: the option's id (None: the older method), the
+    offered models, the current one."""
 
     id: str
     option: str | None = None
@@ -48,11 +48,8 @@ class Opened:
 
 
 class Agent:
-    """A running agent: `start` creates it, `stop` ends its process and all that it started. `dead` is set when it has
-    ended.
-
-    A `retired` agent takes no new sessions.
-    """
+    """A running agent: `start` creates it, `stop` ends its process and all processes that it started. `dead` is set
+    when it has ended. A `retired` agent takes no new sessions."""
 
     def __init__(self, name: str, command: AgentCommand, patience: Patience) -> None:
         self.name = name
@@ -157,10 +154,10 @@ class Agent:
         )
 
     async def stop(self, grace: float | None = None) -> None:
-        """Cancel running turns by protocol, then send TERM, wait for `grace` seconds, and send KILL. Returns when all
-        have ended.
+        """Cancel running turns by protocol, then send TERM, wait for `grace` seconds, and send KILL. Return when all
+        processes have ended.
 
-        Also called in another loop than the agent was started in, when a kernel ends.
+        It may be called in another loop than the one that started the agent, when a kernel ends.
         """
         self.retired = True
         here = asyncio.get_running_loop() is self._loop
@@ -209,8 +206,10 @@ class Agent:
         session.current = model
 
     async def prompt(self, session: Opened, blocks: Sequence[Any]) -> schema.PromptResponse:
-        """Send a prompt and wait for the end of the turn. Raises the fault that the conversation found, and
-        `ProviderTimeout` if the agent is silent for too long. A cancelled or failed turn is called off."""
+        """Send a prompt and wait for the end of the turn. A cancelled or failed turn is also cancelled at the agent.
+
+        Raises the fault that the conversation found, and `ProviderTimeout` if the agent is silent for too long.
+        """
         conversation = self.conversations[session.id]
         params = serialize_params(schema.PromptRequest(session_id=session.id, prompt=list(blocks)))
         conversation.heard = self._loop.time()
@@ -244,7 +243,7 @@ class Agent:
 
     async def _call_off(self, id: str, sending: asyncio.Future[Any]) -> None:
         """Cancel a turn by protocol. An agent that ignores it gets no more sessions, and the last session that leaves
-        it ends it. A second cancellation cuts the waiting short."""
+        it ends it. A second cancellation skips the waiting."""
         conversation = self.conversations[id]
         conversation.call_off()
         self._notify_cancel(id)
@@ -267,7 +266,7 @@ class Agent:
         self._helper.write(json.dumps(message, separators=(",", ":")) + "\n")
 
     async def leave(self, session: Opened) -> None:
-        """End a session. The last one to leave a retired agent ends the agent."""
+        """End a session. When the last session leaves a retired agent, the agent ends."""
         conversation = self.conversations.pop(session.id)
         await conversation.close()
         if self.retired:

@@ -39,7 +39,7 @@ class AgentJudge:
         self._model = model
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        """Answer yes, no or uncertain; for a loop also that it makes no progress."""
+        """Return yes, no or uncertain; for a loop also that it makes no progress."""
         words = tuple(ANSWERS) if request.loop is not None else tuple(ANSWERS)[:3]
         form = _form(" or ".join(map(json.dumps, words)))
         question = f"{statement(request)}\n\n`uncertain` when the material does not settle it."
@@ -63,7 +63,7 @@ class AgentJudge:
         return Pick(labels[number - 1], "agent", reason, details)
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
-        """Return what the text contains at a member path: text, or data if it is a number, a list or an object."""
+        """Return the value at a member path of the text: text, or data if it is a number, a list or an object."""
         form = '{"reason": "one short sentence", "found": true or false, "answer": the value, as JSON}'
         question = f"What is `{path}` in the text? Give it as it stands there."
         found, reason, details = await self._ask(message(request, question, value), form, _found)
@@ -93,8 +93,8 @@ class AgentJudge:
     async def _ask(
         self, about: str, form: str, read: Callable[[Reply], Read], *, system: str = SYSTEM, tries: int = TRIES
     ) -> tuple[Read, str, dict[str, object]]:
-        """Return the result of `read` for the answer, the reason, and the details. The question is asked again if the
-        reply cannot be parsed or does not arrive."""
+        """Return the result of `read` for the answer, the reason, and the details. If the reply cannot be parsed or
+        does not arrive, the question is asked again."""
         asked, correction = f"{system}\n\n{about}\n\n{ORDER}{form}", ""
         problem: ProviderError | None = None
         for _ in range(tries):

@@ -1,4 +1,4 @@
-"""Sessions while no provider is chosen: a vendor whose key is set, the person, or a clear error (sessions 3.3)."""
+"""Sessions if no provider is chosen: a vendor whose key is set, the person, or a clear error (sessions 3.3)."""
 
 from __future__ import annotations
 
@@ -52,8 +52,7 @@ class Unconfigured:
     """The `Sessions` port without a chosen provider.
 
     `detected` returns the sessions of a vendor whose key is in the environment, after showing the person a notice; None
-    if there is none. Otherwise the person answers, after a notice shown once. `interrupt` ends the run: `:quit` calls
-    it.
+    if there is none. Otherwise the person answers, after a notice shown once. `interrupt` ends the run on `:quit`.
     """
 
     def __init__(
@@ -90,8 +89,8 @@ class Unconfigured:
 
 
 class RecordedOnlySessions:
-    """A `Sessions` port that wraps recorded sessions while no provider is chosen. Without a person, a session that is
-    not recorded raises `NoProvider`; its hint names the missing recording."""
+    """A `Sessions` port that wraps recorded sessions if no provider is chosen. Without a person, a session that is not
+    recorded raises `NoProvider`; its hint names the missing recording."""
 
     def __init__(self, recorded: Sessions, asker: Asker) -> None:
         self._recorded = recorded
@@ -110,7 +109,7 @@ class RecordedOnlySessions:
 
 _OTHERS = tuple(name for name in vendors.PREFIXES if name not in vendors.SHARED)
 VENDORS = ("anthropic", *vendors.MODELS, "openrouter", *_OTHERS)
-"""The vendors whose keys are searched, in this order; one without a default model, or without its packages, is
+"""The vendors whose keys are searched, in this order. A vendor without a default model or without its packages is
 skipped."""
 
 

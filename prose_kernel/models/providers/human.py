@@ -23,16 +23,16 @@ from prose_kernel.runtime.text import printable
 from prose_kernel.runtime.typed_answers import WrongAnswer, missing, taken
 
 HELP = "at a text prompt: Enter ends your answer, `:more` opens several lines;\nalso :skip, :fail MESSAGE, :show, :quit"
-"""In lines that a notebook of ordinary width does not break."""
+"""Its lines fit into a notebook of ordinary width."""
 TEXT = ":text"
-"""A first line that makes the rest of the same input plain text; a text area sends it where necessary."""
+"""A first line that makes the rest of the same input plain text; a text area sends it if necessary."""
 FIELDS = "Give one line `field: value` for each field (`:more` opens several lines), or JSON."
 MORE = "Several lines: end with a line that is only `.`"
 PROMPT = "> "
 _MOST_PARTS: Final = 40
-"""Most fields of a typed answer that a form shows as separate fields."""
+"""The maximum number of fields of a typed answer that a form shows as separate fields."""
 LONGEST = 4000
-"""Characters of a section that are shown initially; `:show` shows all of it."""
+"""The number of characters of a section that are shown initially; `:show` shows all of it."""
 
 
 class HumanSessions:
@@ -40,7 +40,7 @@ class HumanSessions:
 
     An answer is one line and ends with Enter. `:more` opens several lines, which end with a line that is only `.`; `..`
     means a line with one dot, and `::` at the start of a line means one colon. Several lines in one input of a larger
-    box are one answer. Fields of a typed answer may be given one at a time. `interrupt` ends the run; `:quit` calls it.
+    box are one answer. Fields of a typed answer may be given one at a time. `interrupt` ends the run on `:quit`.
     """
 
     def __init__(self, asker: Asker, interrupt: Callable[[], object] | None = None) -> None:
@@ -102,7 +102,7 @@ class HumanSessions:
                         if self._interrupt is None:
                             raise ProviderError("the person who answered quit", retryable=False)
                         self._interrupt()
-                        await asyncio.get_running_loop().create_future()  # until it arrives as a cancellation
+                        await asyncio.get_running_loop().create_future()  # until the interrupt cancels this
                     case _:
                         lines.append(line[1:] if line.strip() == ".." or line.startswith("::") else line)
             if form.parts or several is None:
@@ -125,7 +125,7 @@ class HumanSessions:
         return not wrong
 
     def _wrong(self, request: SessionRequest, text: str) -> str:
-        """Return why this cannot be the answer; "" if it can."""
+        """Return why this isn't a valid answer; "" if it is."""
         if request.output is None:
             return ""
         try:
@@ -139,7 +139,7 @@ class HumanSessions:
 
 
 def _missing(request: SessionRequest, text: str) -> list[str] | None:
-    """Return the missing fields of an answer that is fine so far."""
+    """Return the missing fields of an answer that is valid so far."""
     try:
         return missing(text, request.output) if request.output is not None else None
     except WrongAnswer:

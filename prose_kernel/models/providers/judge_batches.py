@@ -1,4 +1,4 @@
-"""Several conditions about the same values in one request to a model; answers are kept until the program asks for them.
+"""Asks a model several conditions about the same values in one request, and keeps the answers for later conditions.
 
 The program still asks each condition in order, and each is decided, recorded and written into the journal separately;
 only the request to the server is shared. Kept answers are used only if nothing has happened since.
@@ -16,13 +16,13 @@ from prose_kernel.runtime.content import material
 from prose_kernel.runtime.ports import JudgeRequest, Verdict
 
 MOST: Final = 8
-"""Conditions in one request."""
+"""The maximum number of conditions in one request."""
 KEPT: Final = 64
-"""Branches of a program whose answers are kept."""
+"""The maximum number of branches of a program whose answers are kept."""
 
 
 def together(request: JudgeRequest) -> tuple[JudgeRequest, ...]:
-    """Return the request and those of its further questions that are about the same values and show nothing else."""
+    """Return the request and those of its further questions that are about the same values and send nothing else."""
     if not request.further or request.loop is not None:
         return (request,)
     shown, inserted = material(request), dict(request.inserted)
@@ -100,7 +100,7 @@ def _place(request: JudgeRequest) -> str:
 
 
 def _identity(request: JudgeRequest) -> object:
-    """Return all inputs that decide the answer, including the last event other than a judgement."""
+    """Return everything that decides the answer, including the last event other than a judgement."""
     sent = material(request)
     since = next((event for event in reversed(request.recent) if not event.startswith("**")), None)
     shown = (tuple(sent.whole.items()), tuple(sent.previews.items()), request.inserted)

@@ -75,7 +75,7 @@ class ServerLink:
             if ours is not None and not isinstance(ours, ProviderError):
                 raise ours from None
             raise provider_error(problem, self._at, asked.model) from None
-        # both wire formats give the reason why a stream ends; without one, the connection was cut off
+        # both wire formats give the reason why a stream ends; without it, the connection was cut off
         if self._says_its_end and not (last.provider_details or {}).get("finish_reason"):
             consumed(self._at.name, asked.model, structs.replace(usage_of(used, asked.options.price), counted=False))
             raise provider_error(ConnectionResetError(), self._at)
@@ -97,12 +97,12 @@ class ServerLink:
         listener: _Listener,
     ) -> library.ModelResponse:
         """Return the response that ends the conversation. If the server refuses a way of asking for a typed answer, the
-        next way is tried in the same attempt; if it ignores one, the last way is."""
+        next way is tried in the same attempt; if it ignores one, the last way is tried."""
         settings = settings_of(model, self._server, asked)
         ways, begins, plain = self._ways.of(model, asked), len(messages), messages[0]
         left = list(ways)
         while True:
-            if (then := bounded.recorded_way) in left:  # before a kill
+            if (then := bounded.recorded_way) in left:  # used before the process was killed
                 del left[: [*left].index(then)]
             output = left.pop(0)
             messages[0] = worded(plain, asked.words if output == "words" else "")
@@ -132,7 +132,7 @@ class ServerLink:
                 messages[0] = plain  # another server continues from here
 
     def prepare(self, model: str) -> None:
-        """Make the model, which loads its vendor's client and prices. Errors are raised again when it is used."""
+        """Create the model, which loads its vendor's client and prices. Errors are raised when it is used."""
         with contextlib.suppress(Exception):
             self._model(model)
 
@@ -144,7 +144,7 @@ class ServerLink:
     async def close(self) -> None:
         await self._http.aclose()
         for provider in self._others:
-            async with provider:  # leaving it closes the client that it made for itself
+            async with provider:  # leaving it closes the client that it created
                 pass
 
 
@@ -159,8 +159,8 @@ def _maker(
     http: httpx2.AsyncClient,
     others: list[Provider[Any]],
 ) -> Callable[[str], Model[Any]]:
-    """Return a function that makes a model of this server from its id. All models share one client: ours, or that of a
-    provider in `others`."""
+    """Return a function that creates a model of this server from its id. All models share one client: ours, or the
+    client of a provider in `others`."""
     client: dict[str, Any] = {"max_retries": 0, "timeout": http.timeout, "http_client": http}
     if server.kind == "anthropic":
         return _anthropic(server, key, where, client)
@@ -203,7 +203,7 @@ def _openai(
     address = server.base_url
     if address is None and name == "openai":
         address = where.environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
-    account: dict[str, Any] = {}  # of the vendor's own server; without this the client takes it from the process
+    account: dict[str, Any] = {}  # for the vendor's own server; otherwise the client reads them from the process
     for header, variable in (("OpenAI-Organization", "OPENAI_ORG_ID"), ("OpenAI-Project", "OPENAI_PROJECT_ID")):
         stated = where.environment.get(variable) if name == "openai" else None
         account[header] = stated or Omit()
@@ -291,8 +291,7 @@ class _Listener:
 
 def _prompt(asked: Conversation, model: Model[Any], provider: str, kept: int) -> str | list[library.UserContent]:
     """Return the contexts, each image and PDF after a line with its name, and the message. The server is asked to cache
-    everything up to the end of the first `kept` contexts. Raises `ProviderError` for a kind of file that the model
-    doesn't accept."""
+    the first `kept` contexts. Raises `ProviderError` for a kind of file that the model doesn't accept."""
     if not asked.attached and not kept:
         return encodable("\n\n".join((*asked.context, asked.message)))
     parts: list[library.UserContent] = [encodable(text) for text in asked.context[:kept]]

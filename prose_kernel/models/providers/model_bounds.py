@@ -1,4 +1,4 @@
-"""A model that respects the budgets of its run and the pauses of its server. Like the adapter, this module imports the
+"""A model that respects the budgets of its run and the pauses of its server. Like the adapter, it imports the
 library."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.request_steps import MODEL, OpenStep, Steps
 from prose_kernel.runtime.session_options import Price
 
-_CHARACTERS = 4  # of an answer, to a token
+_CHARACTERS = 4  # of an answer, per token
 _FRAME = 48  # characters around the description of a tool
 IMAGE = 1500  # tokens, approximate: an image of the largest size that models process
 ASSURED = 4096  # tokens that every model accepts as a limit; a model refuses a limit that is too high
@@ -39,8 +39,8 @@ FEWEST = 16  # minimum token limit of an answer: some servers refuse a lower one
 
 
 class Patience:
-    """The longest time without a token, and the longest total time of the requests in one session, for the model
-    `name`. Both in seconds."""
+    """The time limits of a model's requests in one session, in seconds: without a token, and in total. `name` is the
+    server in the hint."""
 
     def __init__(self, name: str, token: float = math.inf, session: float = math.inf) -> None:
         self._name = name
@@ -52,7 +52,7 @@ class Patience:
 
     @contextlib.asynccontextmanager
     async def request(self) -> AsyncIterator[None]:
-        """Time one request. Raises `ProviderError` when the time is up; the request is not tried again."""
+        """Time one request. Raises `ProviderError` when the time is over; the request is not tried again."""
         begun = asyncio.get_running_loop().time()
         self._end = begun + self._left
         at = min(begun + self._most, self._end)
@@ -82,19 +82,19 @@ class Patience:
 
 
 class _Answer(Struct):
-    """A response in the journal, and the way in which it was asked for (`model_output.Way`)."""
+    """A response in the journal, and the way in which it was requested (`model_output.Way`)."""
 
     way: str
     response: Raw
 
 
 class Bounds(WrapperModel):
-    """A model whose answers are limited to what the budgets allow. A request waits until the server is open and the
-    budgets have room for it in addition to other requests. Each request is a step of the run's request
+    """A model whose answers are limited to the remaining budgets. A request waits until the server accepts calls and
+    the budgets have room for it in addition to other requests. Each request is a step of the run's request
     (`runtime/request_steps.py`).
 
-    `spent` is why no further request is made, `capped` the budget without which the last answer might have been longer.
-    `used` is the usage of earlier requests.
+    `spent` is the reason why no further request is made, `capped` the budget that has shortened the limit of the last
+    answer. `used` is the usage of earlier requests.
     """
 
     def __init__(
@@ -124,7 +124,8 @@ class Bounds(WrapperModel):
 
     @property
     def recorded_way(self) -> str:
-        """The way in which an earlier process of the run requested the next recorded response; "" if there is none."""
+        """Return the way in which an earlier process of the run requested the next recorded response; "" if there is
+        none."""
         recorded = self._steps.coming(MODEL) if self._steps is not None else None
         answer = _answer(recorded.value) if recorded is not None else None
         return answer.way if answer is not None else ""
@@ -137,7 +138,7 @@ class Bounds(WrapperModel):
             return None
         try:
             response = ModelMessagesTypeAdapter.validate_json(bytes(answer.response))[0]
-        except (ValidationError, IndexError):  # of another version of the library
+        except (ValidationError, IndexError):  # from another version of the library
             return None
         return response if isinstance(response, ModelResponse) else None
 
@@ -189,7 +190,7 @@ class Bounds(WrapperModel):
         self._ended(used=usage, model=stream.model_name or "")
 
     async def _begin(self, messages: Sequence[ModelMessage], settings: Any, parameters: ModelRequestParameters) -> Any:
-        """Wait until the request may be made; return its settings. Raises `BudgetSpent`, and what `opens` raises."""
+        """Wait until the request may be made; return its settings. Raises `BudgetSpent`, and the errors of `opens`."""
         self._length, self._earlier = 0, RunUsage() + self._used
         try:
             settings = await self._allowed(messages, settings, parameters)
@@ -223,8 +224,8 @@ class Bounds(WrapperModel):
         return steps.begin(MODEL, self._identity, " ".join(self._by), self._by)
 
     def _ended(self, problem: BaseException | None = None, used: Any = None, model: str = "") -> None:
-        """Record the end of a request. One that was refused, or that did not reach the server, has used nothing; the
-        usage of one that broke off is unknown."""
+        """Record the end of a request. A request that was refused or did not reach the server has used nothing; the
+        usage of a request that broke off is unknown."""
         refused = isinstance(problem, ModelHTTPError) or (
             isinstance(problem, ModelConnectionError) and problem.phase in ("connect", "pool")
         )
@@ -245,16 +246,15 @@ class Bounds(WrapperModel):
                 budgets.release(self._with(used) if used is not None else usage_of(self._used, self._price))
 
     def count(self, length: int) -> None:
-        """Report how many characters have been answered so far: budgets count them before the server reports its
-        tokens."""
+        """Report the number of characters answered so far: budgets count them before the server reports its tokens."""
         request = budgets.current()
         if request is not None:
             self._length = length
             request.report(self.so_far())
 
     def so_far(self) -> Usage:
-        """Return the usage so far. For a running or broken-off request it is what the server has reported; under a
-        budget, at least an estimate from the length of its text and the message. Such numbers are not `counted`."""
+        """Return the usage so far. For a running or broken-off request this is the server's report; under a budget, at
+        least an estimate from the length of its text and the message. Such numbers are not `counted`."""
         if not self._running:
             return usage_of(self._used, self._price)
         usage = self.stream.usage if self.stream is not None else RunUsage()
@@ -326,8 +326,8 @@ class Bounds(WrapperModel):
 
 
 def _identity(asked: Conversation) -> tuple[object, ...]:
-    """Return what a conversation begins with. The model is not part of it: another one may continue the
-    conversation."""
+    """Return the beginning of a conversation as an identity. The model is not part of it: another model may continue
+    the conversation."""
     files = [hashlib.sha256(one.data).hexdigest() for one in asked.attached]
     tools = [tool.name for tool in asked.tools]
     return asked.system, asked.context, asked.message, asked.words, tools, asked.output, files, asked.wrong
@@ -355,7 +355,7 @@ def _size(part: object) -> int:
 
 
 def usage_of(used: RunUsage, price: Price | None = None) -> Usage:
-    """Convert the usage that the library counted; `price` is that of the settings."""
+    """Convert the usage that the library counted; `price` comes from the settings."""
     cost = None if used.cost is None else float(used.cost)
     if price is not None and used.requests:
         cost = float(prices.cost_of("", "", used.input_tokens, used.output_tokens, price) or 0)

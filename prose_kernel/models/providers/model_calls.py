@@ -1,4 +1,4 @@
-"""Requests to a model server and their replies as plain data, and the connection to it, opened at first use.
+"""Requests to a model server and their replies as plain data, and the connection, which is opened at first use.
 
 `ModelSessions` and `ModelJudge` use these types; only the adapter (`model_adapter.py` and its parts) uses the library.
 """
@@ -28,15 +28,19 @@ CallTool = Callable[[str, Mapping[str, object]], Awaitable[ToolAnswer]]
 class Conversation:
     """A message to a model, the tools it may call, and the maximum number of requests.
 
-    The tools in `denied` are not offered; a call of one still goes to `call`, which answers with the permission that
-    would grant it. `options` are those of the model's alias. `settings` are other keys of an agent; those that servers
-    know (such as `temperature`) are sent. `output` is the JSON Schema of the answer: servers that can enforce a schema
-    get it, others get `words` after the message. `context` comes first, so that other conversations can share it as
-    their beginning; then `attached`, then the message. `opens` is awaited before each request. `timed`: the session has
-    a `timeout:` property. `streams`: the text is shown as it arrives; a reply in one piece costs half the work.
-    `history` has the messages so far: a failed conversation leaves them there, and one that begins with them continues,
-    possibly with another model. `wrong` are answers of earlier attempts that did not fit `output`, each with its
-    problem.
+    - `denied` tools are not offered; a call of one still goes to `call`, which answers with the permission that would
+      grant it.
+    - `options` belong to the model's alias. `settings` are other keys of an agent; those that servers know (such as
+      `temperature`) are sent.
+    - `output` is the JSON Schema of the answer: servers that can enforce a schema get it, others get `words` after the
+      message.
+    - `context` comes first, so that other conversations can share it as their beginning; then `attached`, then the
+      message.
+    - `opens` is awaited before each request. `timed`: the session has a `timeout:` property.
+    - `streams`: the text is shown as it arrives; a reply in one piece costs half the work.
+    - `history` has the messages so far: a failed conversation leaves them there, and one that begins with them
+      continues, possibly with another model.
+    - `wrong` are answers of earlier attempts that did not fit `output`, each with its problem.
     """
 
     model: str
@@ -93,7 +97,7 @@ class Way:
         self._prepared: set[str] = set()
 
     def leads_to(self, name: str, server: ModelServer, where: Surroundings) -> bool:
-        """Whether it is a connection to this server, with these keys and for this workspace."""
+        """Return whether this is the connection to this server, with these keys and for this workspace."""
         same = (self._where.cwd, self._where.environment) == (where.cwd, where.environment)
         return same and (self.name, self.server) == (name, server)
 
@@ -107,7 +111,7 @@ class Way:
             "prose_kernel.models.providers.model_adapter", what=f"the provider {self.name}", extra="llm"
         )
         loop = asyncio.get_running_loop()
-        if self._loop is not loop:  # connections and locks belong to the loop that made them
+        if self._loop is not loop:  # connections and locks belong to the loop that created them
             self._link, self._loop, self._opening = None, loop, asyncio.Lock()
             self._prepared.clear()
         async with self._opening:

@@ -1,7 +1,7 @@
-"""A session's conversation with a model: requests and calls of tools in turn, over pydantic-ai's direct API.
+"""A session's conversation with a model: alternates requests and tool calls, over pydantic-ai's direct API.
 
-pydantic-ai's `Agent` does this too, with much that a session does not need, and costs more than the request itself
-(benchmarks/models.py). Like the adapter, this module imports the library.
+pydantic-ai's `Agent` can do this too, with many features that a session does not need, and costs more than the request
+itself (benchmarks/models.py). Like the adapter, this module imports the library.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def correction(problem: str, first: library.ModelMessage) -> library.ModelReques
 
 
 def worded(first: library.ModelMessage, words: str) -> library.ModelMessage:
-    """Return the first request of a conversation with these words about the answer at its end."""
+    """Return the first request of a conversation with `words`, which ask for the answer, at its end."""
     prompt = first.parts[0] if isinstance(first, library.ModelRequest) else None
     if not words or not isinstance(first, library.ModelRequest) or not isinstance(prompt, library.UserPromptPart):
         return first
@@ -84,7 +84,7 @@ async def talk(
     """Return the response without further tool calls. Appends to `conversation` and adds to `used`.
 
     A call of an unknown tool, or with invalid JSON, gets an error as its answer, and the conversation continues for at
-    most `rounds` requests. Raises errors of the library, and those of `handlers`.
+    most `rounds` requests. Raises errors of the library and of `handlers`.
     """
     parameters = _parameters(asked, output)
     known = frozenset((*(spec.name for spec in asked.tools), *asked.denied))
@@ -133,7 +133,7 @@ def text_of(response: library.ModelResponse) -> str:
 
 
 def is_prose(response: library.ModelResponse) -> bool:
-    """Whether a complete answer is prose although a JSON object was requested."""
+    """Return whether a complete answer is prose although a JSON object was requested."""
     called = any(isinstance(part, library.ToolCallPart) for part in response.parts)
     text = "" if called or response.finish_reason == "length" else text_of(response)
     return bool(text.strip()) and json_in(text) is None
@@ -145,7 +145,7 @@ def _parameters(asked: Conversation, output: Way) -> ModelRequestParameters:
         for spec in asked.tools
     ]
     schema = dict(asked.output or {})
-    # for the library the answer stays text: we report what is wrong with it, in the same way for all providers
+    # for the library the answer is text: we report errors in it, in the same way for all providers
     match output:
         case "native":
             shape = OutputObjectDefinition(json_schema=schema, name=ANSWER)
@@ -154,7 +154,7 @@ def _parameters(asked: Conversation, output: Way) -> ModelRequestParameters:
             answer = ToolDefinition(
                 name=ANSWER, description="Give your answer.", parameters_json_schema=schema, kind="output"
             )
-            # without other tools there is nothing to do but answer: servers that can force the call do
+            # without other tools the model can only answer: servers that can force the call do so
             return ModelRequestParameters(
                 function_tools=tools, output_mode="tool", output_tools=[answer], allow_text_output=bool(tools)
             )
@@ -204,7 +204,8 @@ async def _answer(part: library.ToolCallPart, known: frozenset[str], call: Call)
 
 
 async def _all(answers: Any) -> list[library.ModelRequestPart]:
-    """Return all answers in the order of the calls. If one raises, or the session is cancelled, the others end too."""
+    """Return all answers in the order of the calls. If one raises, or the session is cancelled, the others are
+    cancelled."""
     tasks = [asyncio.ensure_future(answer) for answer in answers]
     try:
         return list(await asyncio.gather(*tasks))

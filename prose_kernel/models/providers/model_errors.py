@@ -1,7 +1,7 @@
 """Converts the errors of model servers: each error of the library becomes one from our tree (2.1).
 
-Messages are short and stable: no ids, no keys, no addresses with passwords, and of the server's message only what names
-the cause.
+Messages are short and stable: no ids, no keys, no addresses with passwords, and only the part of the server's message
+that names the cause.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _refused_by_library(problem: library.UserError, at: At) -> errors.ProviderEr
 
 
 def _not_installed(problem: ImportError, at: At) -> errors.ProviderError:
-    """Return the error for a missing package; the library's message names the extra that brings a vendor's client."""
+    """Return the error for a missing package; the library's message names the extra that installs a vendor's client."""
     if found := re.search(r"pydantic-ai-slim\[([\w-]+)\]", str(problem)):
         line = f"pip install 'pydantic-ai-slim[{found[1]}]'"
         message = f"the provider {at.name} needs packages that are not installed"
@@ -199,7 +199,7 @@ _ADDRESS = re.compile(r"(\b\w{1,30}://)[^/\s@]+@|(?<=\w)\?[^\s\"']*")  # its use
 
 
 def _message_of(problem: library.ModelAPIError, at: At) -> str:
-    """Return the server's own message, "" if its reply has none."""
+    """Return the server's own message; "" if its reply has none."""
     body = problem.body
     for _ in range(3):
         if isinstance(body, dict):
@@ -210,7 +210,7 @@ def _message_of(problem: library.ModelAPIError, at: At) -> str:
 
 
 def _clean(text: str, at: At) -> str:
-    if len(at.key) >= 6:  # a shorter one would match ordinary letters of the message
+    if len(at.key) >= 6:  # a shorter key would match ordinary letters of the message
         text = text.replace(at.key, "…")
     text = QUOTED.sub("…", hidden_of_process()(text[: LONGEST_MESSAGE * 8]))
     text = _ADDRESS.sub(lambda match: match[1] or "", text)

@@ -15,11 +15,11 @@ from prose_kernel.errors import ProviderBadReply, ProviderError
 from prose_kernel.models.providers.model_calls import LONGEST_REPLY
 
 LONGEST_LINE = 4 * LONGEST_REPLY  # bytes: one event of a stream, or a whole reply that is not a stream
-LONGEST = 8 * LONGEST_REPLY  # bytes of all events of a stream: those of 128,000 tokens and more
-A_LINE = 32  # bytes that each line counts in addition to its own: empty lines cost time, too
+LONGEST = 8 * LONGEST_REPLY  # bytes of all events of a stream: enough for 128,000 tokens
+A_LINE = 32  # bytes counted for each line in addition to its own: empty lines cost time, too
 PACKED = ("gzip", "x-gzip")
 PIECE = 1 << 16  # bytes that are unpacked at a time
-CONNECT = 20.0  # seconds for a connection to be made
+CONNECT = 20.0  # seconds to open a connection
 
 
 def client(timeout: float) -> httpx2.AsyncClient:
@@ -44,13 +44,13 @@ def too_long() -> ProviderBadReply:
 
 @cache
 def _trusted() -> ssl.SSLContext:
-    """Return the certificates of this machine, read once."""
+    """Return the trusted certificates of this machine, read once."""
     return httpx2.create_ssl_context()
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The unpacked bytes of a reply. Raises `ProviderBadReply` when one line of a stream, or another reply as a whole,
-    is too long after unpacking."""
+    """The decompressed bytes of a reply. Raises `ProviderBadReply` if one line of a stream, or another reply as a
+    whole, is too long after decompression."""
 
     def __init__(self, stream: Any, *, lines: bool, packed: bool) -> None:
         self._stream = stream
@@ -67,7 +67,7 @@ class _Bounded(httpx2.AsyncByteStream):
                 if length > LONGEST_LINE or whole > LONGEST:
                     raise too_long()
                 yield piece
-                await asyncio.sleep(0)  # little data may unpack to many pieces: let signals and budgets run in between
+                await asyncio.sleep(0)  # little data may decompress to many pieces: let signals and budgets run
 
     def _pieces(self, data: bytes) -> Iterator[bytes]:
         if self._unpacks is None:
@@ -106,8 +106,8 @@ async def _bound(response: httpx2.Response) -> None:
 
 
 def _refuse_other_server(here: httpx2.URL, there: httpx2.URL) -> None:
-    """Raise `ProviderError` for a redirection to another server, which would get the message, and with some vendors'
-    headers the key. A redirection of the same host to https is allowed."""
+    """Raise `ProviderError` for a redirect to another server, which would get the message, and with some vendors'
+    headers the key. A redirect of the same host to https is allowed."""
     if here.origin == there.origin or (here.host == there.host and there.scheme == "https"):
         return
     raise ProviderError(

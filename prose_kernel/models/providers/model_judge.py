@@ -74,7 +74,7 @@ class ModelJudge:
         self._kept = batches.Kept()
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        """Answer yes, no or uncertain; for a loop also that it makes no progress. Further questions of the request
+        """Return yes, no or uncertain; for a loop also that it makes no progress. Further questions of the request
         about the same values are sent with it; their answers are kept here until the program asks for them."""
         if (kept := self.kept(request)) is not None:
             return kept
@@ -92,12 +92,12 @@ class ModelJudge:
         return Verdict(ANSWERS[answer], "model", _reason(reply), answer == "no_progress", details)
 
     def kept(self, request: JudgeRequest) -> Verdict | None:
-        """Return the answer that arrived together with that to an earlier question; each is returned once."""
+        """Return the answer that arrived together with the answer to an earlier question; each is returned once."""
         return self._kept.take(request)
 
     async def _decide_all(self, requests: tuple[JudgeRequest, ...]) -> Verdict | None:
-        """Return the verdict of the first request, and keep those of the others. None if the model cannot answer so
-        many together: then batches are no longer tried."""
+        """Return the verdict of the first request, and keep the others. Return None if the model cannot answer so many
+        together: then batches are no longer tried."""
         options, count = tuple(ANSWERS)[:3], len(requests)
         settles = "`uncertain` when the material does not settle it."
         shown = batches.with_all_values(requests)
@@ -127,7 +127,7 @@ class ModelJudge:
         return Pick(labels[int(str(reply["option"])) - 1], "model", _reason(reply), details)
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
-        """Return what the text contains at a member path: text, or data if it is a number, a list or an object."""
+        """Return the value at a member path of the text: text, or data if it is a number, a list or an object."""
         question = f"What is `{path}` in the text?"
         asked = {
             "found": batches.one_of(f"Whether the text says what `{path}` is.", ("yes", "no")),
@@ -176,8 +176,8 @@ class ModelJudge:
         *,
         again: bool = True,
     ) -> tuple[Mapping[str, object], dict[str, object]]:
-        """Return the fields of the answer, and its details. `again`: correct a reply that makes no sense once. Raises
-        `ProviderError`."""
+        """Return the fields of the answer, and its details. With `again`, a reply that makes no sense is corrected
+        once. Raises `ProviderError`."""
         asked = _asking(message(request, question, text), fields, SYSTEM)
         answer, found = await self._answer(request.at, asked, again)
         return found, _details(answer)
@@ -256,7 +256,7 @@ def _reason(reply: Mapping[str, object]) -> str:
 
 
 def asked_of(request: JudgeRequest) -> str:
-    """Return the question that yes answers, in one sentence."""
+    """Return the question in one sentence, to which yes is the answer if it holds."""
     return "Does the value meet the criterion?" if request.subject is not None else "Is the statement true?"
 
 

@@ -1,4 +1,4 @@
-"""How a server is asked for a typed answer: natively if possible, else by a tool, else only in words.
+"""The ways to ask a server for a typed answer: natively if possible, else by a tool, else only in words.
 
 Ways that a server has refused or ignored are remembered for the run. Like the adapter, this module imports the library.
 """
@@ -14,8 +14,8 @@ from prose_kernel.models.providers.model_calls import Conversation
 from prose_kernel.runtime.session_options import ModelServer
 
 Way = Literal["native", "tool", "words"]
-"""`native`: the server enforces the schema (`response_format`, `output_format`); `tool`: the answer is a call of a
-tool with this schema; `words`: the message describes the answer. Each of them contains the schema once."""
+"""`native`: the server enforces the schema (`response_format`, `output_format`); `tool`: the answer is a call of a tool
+with this schema; `words`: the message describes the answer. Each of them contains the schema once."""
 
 ANSWER: Final = "answer"
 """The name of the schema, and of the tool."""
@@ -45,8 +45,8 @@ class Ways:
         return [way for at, (way, can) in enumerate(possible.items()) if at >= begin and can]
 
     def may_ignore(self, way: Way) -> bool:
-        """Return whether the server may accept the request without enforcing the schema. Servers of vendors do not, nor
-        do those whose table states `judge_output`."""
+        """Return whether the server may accept the request without enforcing the schema. Vendors' servers do not, and
+        neither do servers whose table sets `judge_output`."""
         return way != "words" and self._server.base_url is not None and self._server.judge_output is None
 
     def worked(self, model: str, way: Way) -> None:

@@ -1,5 +1,5 @@
-"""The model servers of a run, shared by its sessions and its judge: one connection and one throttle to each, and the
-search along a chain of fallbacks for a model that answers."""
+"""The model servers of a run, shared by its sessions and its judge: a connection and a throttle for each server, and
+the search along a chain of fallbacks for a model that answers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from prose_kernel.runtime.request_steps import MODEL
 from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
 
 Opens = Callable[[], Awaitable[None]]
-"""Waits until the server may be called again; raises `ProviderError` if another one should be asked instead."""
+"""Waits until the server may be called again; raises `ProviderError` if another server should be asked instead."""
 
 Call = Callable[[Link, Meant, Opens], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A reply, the model that gave it, and why the earlier models of the chain did not."""
+    """A reply, the model that gave it, and the errors of the earlier models of the chain."""
 
     by: Meant
     reply: Reply
@@ -34,7 +34,7 @@ class Answered:
 
     @property
     def details(self) -> dict[str, object]:
-        """The metadata of an answer about its model."""
+        """Return the metadata of an answer about its model."""
         return {"model": self.reply.model, **({"instead_of": list(self.failed)} if self.failed else {})}
 
 
@@ -89,9 +89,9 @@ class ModelServers:
     async def ask(self, chain: tuple[Meant, ...], call: Call, note: Callable[[str], object] | None = None) -> Answered:
         """Ask the models of a chain until one answers; `note` is called with messages for the person.
 
-        Each is asked once, without waiting; servers that are skipped, or have requested a pause, come last. Only for
-        the last model is a requested pause waited for. Raises the error of the last model that was asked, or the first
-        error that another model cannot avoid.
+        Each is asked once, without waiting; servers that are skipped, or have requested a pause, come last. Only the
+        last model is worth waiting for a requested pause. Raises the error of the last model that was asked, or the
+        first error that another model cannot avoid.
         """
         failed: list[str] = []
         then = _recorded_provider()  # the recorded model first; the others keep their order unless a server is closed

@@ -31,10 +31,10 @@ MakeSessionTools = Callable[[SessionRequest, OnProgress], "SessionTools"]
 class ModelSessions:
     """The `Sessions` port, answered by a model of one server, or by one of its fallbacks.
 
-    `name` is the server. `model` is used for sessions without a model: an alias or a model name of the server; None is
-    the server's default. `session_tools` makes the tools of one attempt. Contexts are part of the message, and the
-    reply is the answer. `rounds` is the maximum number of requests of one session. Without `streams`, replies arrive in
-    one piece.
+    - `name` is the server. `model` is used for sessions without a model: an alias or a model name of the server; None
+      is the server's default.
+    - `session_tools` creates the tools of one attempt. Contexts are part of the message, and the reply is the answer.
+    - `rounds` is the maximum number of requests of one session. Without `streams`, replies arrive in one piece.
     """
 
     servers: ModelServers
@@ -73,7 +73,7 @@ class _Attempt:
         self._on_progress(SessionProgress("note", text))
 
     async def converse(self, link: Link, meant: Meant, opens: Opens) -> Reply:
-        """Ask this model, which continues where another one of the chain has failed."""
+        """Ask this model, which continues where another model of the chain has failed."""
         request, tools = self._request, meant.server.tools
         session_tools = await self._tools_of(tools)
         specs = session_tools.specs if tools else ()
@@ -82,7 +82,7 @@ class _Attempt:
         files = (
             await in_thread(lambda _stop: session_tools.referenced()) if given is not None and given.references else {}
         )
-        # the wrong answers before this one are in the conversation
+        # earlier wrong answers are in the conversation
         fresh = structs.replace(request, correction="", wrong=())
         spoken = Spoken.of(in_message(fresh, reads=reads, files=files))
         asked = Conversation(

@@ -1,7 +1,7 @@
 """The settings of a request to a model: length, sampling, effort, prompt caching; from the alias and from the agent.
 
-The library silently drops settings that a model does not support. A user has chosen the options of an alias, so one
-without effect is an error here, before anything is sent; the model's class and profile say what it supports.
+The library silently drops settings that a model does not support. A user has chosen the options of an alias, so an
+option without effect is an error here, before anything is sent; the model's class and profile say which it supports.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WHOLE_NUMBERS: Final = ("max_tokens", "top_k", "seed")
 
 
 def settings_of(model: Model[Any], server: ModelServer, asked: Conversation) -> ModelSettings:
-    """Return the settings of a request: those of the server, overridden by the model's alias, then by the agent. Raises
+    """Return the settings of a request: the server's, overridden by the model's alias, then by the agent. Raises
     `ProviderError` for an option of the alias without an effect."""
     options = asked.options
     refuse_idle(model, options)
@@ -81,7 +81,7 @@ def _idle(model: Model[Any], options: ModelOptions) -> Iterable[str]:
 
 
 def _reasons(model: Model[Any], options: ModelOptions) -> bool:
-    """Return whether a model of OpenAI reasons in this request: it accepts no sampling settings then."""
+    """Return whether an OpenAI model reasons in this request: then it accepts no sampling settings."""
     profile = model.profile
     if not profile.get("openai_supports_reasoning", False):
         return False
@@ -92,14 +92,14 @@ def _reasons(model: Model[Any], options: ModelOptions) -> bool:
 
 
 WORTH_KEEPING: Final = 4_000
-"""Minimum characters of a prefix to cache: servers cache none of fewer than about 1,000 tokens."""
+"""The minimum length of a prefix to cache, in characters: servers cache nothing below about 1,000 tokens."""
 _MOST: Final = 10_000
 
 
 class Beginnings:
     """The prefixes (system text and contexts) of the requests of a run.
 
-    Caching a prefix costs a quarter more than sending it, so a server is asked to cache one when it occurs for the
+    Caching a prefix costs a quarter more than sending it, so a server is asked to cache it when it occurs for the
     second time; with `cache` in the alias, every time.
     """
 
@@ -107,7 +107,7 @@ class Beginnings:
         self._seen: set[bytes] = set()
 
     def kept(self, model: Model[Any], asked: Conversation) -> int:
-        """Return how many of its contexts the server should cache, counted from the first; 0 for none."""
+        """Return how many contexts the server should cache, counted from the first."""
         if not asked.context or not model.profile.get("supports_cache", False):
             return 0
         begins = "\0".join([asked.model, *(spec.name for spec in asked.tools), asked.system or ""])

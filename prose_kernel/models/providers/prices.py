@@ -1,5 +1,4 @@
-"""The prices of requests to models: from the settings, else from the list that comes with pydantic-ai (the extra
-`llm`)."""
+"""The prices of requests to models: from the settings, else from the list in pydantic-ai (the extra `llm`)."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from decimal import Decimal
 from prose_kernel.runtime.session_options import Price
 
 _FRAME = 200
-"""Tokens around a message: roles, separators."""
+"""The number of tokens around a message: roles, separators."""
 
 _MILLION = 1_000_000
 
@@ -43,7 +42,7 @@ def is_known(provider: str, model: str, price: Price | None = None) -> bool:
 
 def most_of(provider: str, model: str, sent: int, answer: int | None, price: Price | None = None) -> float | None:
     """Return the US dollars for `sent` bytes of input and an answer of at most `answer` tokens, or as long as the
-    model's window allows. None if the price, or without a limit the window, is unknown."""
+    model's window allows. None if the price is unknown, or without a limit the window."""
     if answer is None:
         answer = _window(provider, model)
     found = cost_of(provider, model, sent + _FRAME, answer, price) if answer is not None else None

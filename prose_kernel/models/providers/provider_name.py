@@ -27,12 +27,12 @@ class Choice:
 
     @property
     def live(self) -> bool:
-        """Whether it is a model or an agent; these can also judge."""
+        """Return whether it is a model or an agent; these can also judge."""
         return self.kind in ("model", "agent")
 
     @property
     def recorded(self) -> bool:
-        """Whether its answers are recorded."""
+        """Return whether its answers are recorded."""
         return self.kind not in ("scripted", "dry-run", "function")
 
 

@@ -41,7 +41,7 @@ _DELAY = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 _DEEPEST = 200
-"""Brackets in brackets of a script."""
+"""The nesting limit of brackets in a script."""
 
 _PARTS = frozenset({"reply", "delay", "error", "retryable"})
 
@@ -188,7 +188,7 @@ def load_script(path: str | Path) -> Script:
 
     class Loader(yaml.BaseLoader):  # type: ignore[misc]  # it has no types
         def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
-            if self.flow_level == _DEEPEST:  # for each token, the scanner looks at all open brackets
+            if self.flow_level == _DEEPEST:  # the scanner checks all open brackets for each token
                 raise RecursionError
             super().fetch_flow_collection_start(token)
 

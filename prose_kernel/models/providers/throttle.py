@@ -26,11 +26,12 @@ PASSED_OVER = 30.0  # seconds until one call checks whether it is back
 
 
 class Throttle:
-    """Shared by all callers of the same server in a run: branches, sessions, judgements. Belongs to one event loop.
+    """The limit for one server, shared by all callers in a run: branches, sessions, judgements. It belongs to one event
+    loop.
 
     `most` is the limit of the settings. Waiting calls begin in order of arrival. A call raises `ProviderOverloaded` if
     the server has requested a pause longer than the call's `patience`. With `elsewhere`, another server can take the
-    call: it raises also while this server is skipped.
+    call: it is also raised while this server is skipped.
     """
 
     def __init__(self, name: str, most: int, clock: Clock) -> None:
@@ -48,17 +49,17 @@ class Throttle:
 
     @property
     def closed_for(self) -> float:
-        """Seconds until a call may begin; 0 if the server has not requested a pause."""
+        """Return the seconds until a call may begin; 0 if the server has not requested a pause."""
         return max(0.0, self._closed_until - self._clock.monotonic())
 
     @property
     def slowed(self) -> bool:
-        """Whether the server was busy and has not recovered yet."""
+        """Return whether the server was busy and has not recovered yet."""
         return self.allowed < self._most
 
     @property
     def passed_over(self) -> bool:
-        """Whether the server has failed so often that calls with a fallback skip it now."""
+        """Return whether the server has failed so often that calls with a fallback skip it now."""
         return self._failures >= IN_A_ROW and self._clock.monotonic() < self._passed_until
 
     async def opens(self, patience: float = LONGEST) -> None:

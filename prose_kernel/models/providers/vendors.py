@@ -196,7 +196,7 @@ class Meant:
 
 
 def chain(name: str, options: SessionOptions, alias: str | None, default: str | None = None) -> tuple[Meant, ...]:
-    """Return the model for a session (`model_id`), then its fallbacks, including theirs, each model once.
+    """Return the model for a session (`model_id`), then its fallbacks and their fallbacks, each model once.
 
     Raises `ProviderError` for an alias without a meaning, and for fallbacks in a cycle.
     """
@@ -246,7 +246,7 @@ def _follow(place: Place, options: SessionOptions, found: list[Meant], above: tu
 
 
 def elsewhere(model: str, options: SessionOptions) -> Place | None:
-    """Return the server and model in `SERVER:MODEL`; None if this is a server's own name of a model, which may contain
+    """Return the server and model in `SERVER:MODEL`; None if this is a server's own model name, which may contain
     colons."""
     head, _, rest = model.partition(":")
     return (head, rest) if rest and head in names(options) else None
