@@ -36,7 +36,7 @@ class Ask:
     @classmethod
     def of(cls, request: SessionRequest, kind: Kind, what: str, always: str) -> Ask:
         """Return a question about a call of this session."""
-        return cls(kind, who(request), request.at, what, always, request.program)
+        return cls(kind, session_name(request), request.at, what, always, request.program)
 
     @property
     def covered(self) -> tuple[Kind, str, str]:
@@ -44,7 +44,7 @@ class Ask:
         return self.kind, self.always, self.program
 
 
-def who(request: SessionRequest) -> str:
+def session_name(request: SessionRequest) -> str:
     """Return a unique description of a session: its agent, its label, else its path."""
     if request.agent:
         return f"agent {request.agent}"

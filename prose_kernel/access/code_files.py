@@ -49,21 +49,21 @@ def loads_code(path: str, workspace: str) -> str | None:
         if is_loaded(name):
             return f"code is loaded from `{name}`, or because of it: it is not for sessions to change"
     folded = path.casefold()
-    if folded in in_commands(workspace):
+    if folded in files_in_commands(workspace):
         return "prose.toml names this file in a command: it is not for sessions to change"
-    if folded.endswith(".py") and folded in named_code(entries(workspace)):
+    if folded.endswith(".py") and folded in files_loaded_by(entries(workspace)):
         return "an evaluation or prose_tools.py loads this file: it is not for sessions to change"
     return None
 
 
-def named_code(found_there: Iterable[os.DirEntry[str]]) -> frozenset[str]:
+def files_loaded_by(listed: Iterable[os.DirEntry[str]]) -> frozenset[str]:
     """Return the files, resolved and case-folded, that are loaded because of other files among these entries.
 
     These are the files that evaluations name for assertions, the files, existing or not, that an import of
     `prose_tools.py` may find, and the targets of links with the name of a code file.
     """
     found: set[str] = set()
-    for entry in found_there:
+    for entry in listed:
         folded, where = entry.name.casefold(), os.path.dirname(entry.path)  # noqa: PTH120
         if folded.endswith(".eval.toml"):
             named: Iterable[str] = [match[2] for match in _ASSERTION.finditer(_text(entry.path))]
@@ -77,7 +77,7 @@ def named_code(found_there: Iterable[os.DirEntry[str]]) -> frozenset[str]:
     return frozenset(found)
 
 
-def in_commands(workspace: str) -> frozenset[str]:
+def files_in_commands(workspace: str) -> frozenset[str]:
     """Return the files that the workspace's settings name in the commands of tool servers and agents."""
     import tomllib
 

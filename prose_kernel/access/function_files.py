@@ -14,7 +14,7 @@ from pathlib import Path
 
 from prose_kernel.access import plain_files
 
-_MOST = 500
+_MAX_FILES = 500
 
 
 def pinned(directory: Path, file: str) -> Mapping[str, str]:
@@ -23,20 +23,20 @@ def pinned(directory: Path, file: str) -> Mapping[str, str]:
     Imports are followed as written, also inside functions; a module that is imported by a computed name is not found. A
     file that is not valid Python is pinned as well.
     """
-    found, _ = _followed(directory, file)
+    found, _ = _follow_imports(directory, file)
     return {name: hashlib.sha256(text).hexdigest() for name, text in found.items()}
 
 
 def imported(directory: Path, file: str) -> frozenset[str]:
     """Return the names of all files, existing or not, that these imports may load."""
-    return _followed(directory, file)[1]
+    return _follow_imports(directory, file)[1]
 
 
-def _followed(directory: Path, file: str) -> tuple[dict[str, bytes], frozenset[str]]:
+def _follow_imports(directory: Path, file: str) -> tuple[dict[str, bytes], frozenset[str]]:
     found: dict[str, bytes] = {}
     waiting = [(file, "")]
     seen = {file}
-    while waiting and len(found) < _MOST:
+    while waiting and len(found) < _MAX_FILES:
         name, package = waiting.pop()
         text = _read(directory / name)
         if text is not None:

@@ -16,7 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final, Literal
 
-from prose_kernel.access.code_files import entries, in_commands, is_loaded, loads_code, named_code
+from prose_kernel.access.code_files import entries, files_in_commands, files_loaded_by, is_loaded, loads_code
 from prose_kernel.access.globs import Glob, static_part
 from prose_kernel.access.path_resolver import is_below, resolve
 from prose_kernel.errors import PermissionDenied
@@ -86,7 +86,7 @@ def grants(
     patterns: Iterable[str], surface: Surface, mode: Mode = "r", *, binaries: bool = False
 ) -> tuple[FsGrant, ...]:
     """Return the grants of patterns as written in `permissions:`. A pattern that `check` refuses grants nothing."""
-    found = (_grants(pattern, surface, mode, binaries=binaries) for pattern in patterns if _sound(pattern))
+    found = (_grants(pattern, surface, mode, binaries=binaries) for pattern in patterns if _is_valid(pattern))
     return tuple(grant for each in found for grant in each)
 
 
@@ -101,7 +101,7 @@ def is_bare(pattern: str) -> bool:
     return not set(pattern) & set("/*?~")
 
 
-def _sound(pattern: str) -> bool:
+def _is_valid(pattern: str) -> bool:
     return bool(pattern) and "\0" not in pattern and ".." not in pattern.split("/")
 
 
@@ -236,8 +236,8 @@ def kept_from_programs(
             yield entry
 
     kept: list[str] = []
-    named = in_commands(resolve(surface.cwd).path)
-    more = named_code(noted())
+    named = files_in_commands(resolve(surface.cwd).path)
+    more = files_loaded_by(noted())
     if not more <= named:  # entries before the one that names them were missed
         named |= more
         kept = [entry.path for entry in takewhile(is_inside, entries(directory, room)) if is_kept(entry)]

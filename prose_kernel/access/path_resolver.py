@@ -119,12 +119,12 @@ def _found(path: str) -> tuple[str, os.stat_result]:
         os.close(descriptor)
 
 
-_HOW: Final = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _NO_MAGIC_LINKS) if sys.platform == "linux" else b""
+_OPEN_HOW: Final = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _NO_MAGIC_LINKS) if sys.platform == "linux" else b""
 
 
 def _opened(path: str) -> int:
     """Open a path for path-only access without following magic links, on Linux. Raises `OSError`."""
-    descriptor = _system_call()(_OPENAT2, _AT_FDCWD, os.fsencode(path), _HOW, len(_HOW))
+    descriptor = _system_call()(_OPENAT2, _AT_FDCWD, os.fsencode(path), _OPEN_HOW, len(_OPEN_HOW))
     if descriptor >= 0:
         return int(descriptor)
     number = ctypes.get_errno()

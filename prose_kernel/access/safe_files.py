@@ -100,7 +100,7 @@ def _enter(directory: int, name: str, *, create: bool) -> int:
 @contextlib.contextmanager
 def opened(place: Place) -> Iterator[int]:
     """Yield a descriptor of a regular file, for reading. Raises `ToolFailed` with a readable message."""
-    with words(place), parent(place.path) as (directory, name):
+    with tool_errors(place), parent(place.path) as (directory, name):
         _regular(os.stat(name, dir_fd=directory, follow_symlinks=False), place)
         with plain_files.closing(os.open(name, _READ, dir_fd=directory)) as descriptor:
             _regular(os.fstat(descriptor), place)
@@ -111,7 +111,7 @@ def opened(place: Place) -> Iterator[int]:
 def opened_directory(place: Place) -> Iterator[int]:
     """Yield a descriptor of a directory, for listing. Raises `ToolFailed` with a readable message."""
     with (
-        words(place),
+        tool_errors(place),
         parent(place.path) as (directory, name),
         plain_files.closing(os.open(name, _LISTED, dir_fd=directory)) as descriptor,
     ):
@@ -132,7 +132,7 @@ def write_whole(place: Place, data: bytes) -> None:
 
     Raises `ToolFailed` with a readable message.
     """
-    with words(place), parent(place.path, create=True) as (directory, name):
+    with tool_errors(place), parent(place.path, create=True) as (directory, name):
         mode = _mode(directory, name, place)
         temporary = f".{name[:100]}.{secrets.token_hex(4)}.tmp"
         atomic.replace(temporary, name, [data], mode, directory=directory)
@@ -149,7 +149,7 @@ def _mode(directory: int, name: str, place: Place) -> int | None:
 
 
 @contextlib.contextmanager
-def words(place: Place) -> Iterator[None]:
+def tool_errors(place: Place) -> Iterator[None]:
     """Convert the system's errors to `ToolFailed`, with messages that contain the path as given."""
     try:
         yield

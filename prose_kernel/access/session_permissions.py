@@ -93,7 +93,7 @@ class Policy:
         environment = {} if environment is None else environment
         home = environment.get("HOME") or str(Path.home())
         state = os.path.join(cwd, state_dir or ".prose")  # noqa: PTH118 - text in, text out
-        rules: dict[Kind, Rule] = {kind: _settled(kind, stated, host) for kind in (*KINDS, "tools")}
+        rules: dict[Kind, Rule] = {kind: _effective_rule(kind, stated, host) for kind in (*KINDS, "tools")}
         return cls(rules, Surface(cwd, home, state), environment.get("PATH"))
 
     @classmethod
@@ -101,10 +101,10 @@ class Policy:
         """Return the policy of a session over the host's rules. Raises `PermissionDenied` for an invalid pattern."""
         return cls.of(request.permissions, host, where.cwd, state_dir=where.state_dir, environment=where.environment)
 
-    def rule(self, kind: Kind, target: str) -> Ruling:
+    def decide(self, kind: Kind, target: str) -> Ruling:
         """Return the decision of the rules. `target` is an absolute resolved path (read, write, execute), a URL or host
         (network), or a command line (bash). Never raises: invalid targets are denied."""
-        why = f"the rule is `{kind}: {shown(self.words(kind))}`"
+        why = f"the rule is `{kind}: {shown(self.rule(kind))}`"
         if kind in ("read", "write"):
             reason = self.protects(kind, target)
             if reason is not None:
@@ -112,7 +112,7 @@ class Policy:
         address = hosts.address(target) if kind == "network" else None
         if kind == "network" and address is None:
             return Ruling("deny", "this isn't an address that could be checked")
-        rule = self.words(kind)
+        rule = self.rule(kind)
         if isinstance(rule, str) and rule != WORKSPACE:
             return Ruling(_WORDS[rule], why)
         if address is not None:
@@ -136,32 +136,32 @@ class Policy:
 
     def reach(self, kind: Kind) -> Reach:
         """Return the files that a rule covers now; the word `prompt` covers all of them, after a question."""
-        return Reach(file_grants(self.words(kind), kind, self._surface, self._search_path))
+        return Reach(file_grants(self.rule(kind), kind, self._surface, self._search_path))
 
-    def could(self, kind: Kind) -> bool:
+    def may_allow(self, kind: Kind) -> bool:
         """Return whether any call of this kind could be allowed, perhaps after a question."""
-        return self.words(kind) != "deny"
+        return self.rule(kind) != "deny"
 
-    def words(self, kind: Kind) -> Rule:
+    def rule(self, kind: Kind) -> Rule:
         """Return the effective rule: `allow`, `deny`, `prompt`, `workspace`, or patterns as written (never empty)."""
         return self._rules.get(kind, "deny")
 
     def patterns(self, kind: Kind) -> tuple[str, ...]:
         """Return the patterns of a rule as written; empty if it is a word."""
-        rule = self.words(kind)
+        rule = self.rule(kind)
         return rule if isinstance(rule, tuple) else ()
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """Return the kinds to show: all of `KINDS`, and `tools` if there is a rule about it."""
-        return KINDS if self.words("tools") == SHIPPED["tools"] else (*KINDS, "tools")
+        return KINDS if self.rule("tools") == SHIPPED["tools"] else (*KINDS, "tools")
 
 
-def _settled(kind: Kind, stated: Mapping[str, Rule], host: Mapping[str, Rule]) -> Rule:
+def _effective_rule(kind: Kind, stated: Mapping[str, Rule], host: Mapping[str, Rule]) -> Rule:
     """Return the effective rule in normal form: a known word, or patterns in order, each once."""
     for rules in (stated, host):
         if kind in rules:
-            return _spelled(kind, rules[kind])
+            return _normalized(kind, rules[kind])
     return SHIPPED[kind]
 
 
@@ -172,7 +172,7 @@ def _check(kind: Kind, pattern: str) -> None:
         grants.check(kind, pattern)
 
 
-def _spelled(kind: Kind, rule: Rule) -> Rule:
+def _normalized(kind: Kind, rule: Rule) -> Rule:
     if isinstance(rule, str):
         return _WORDS.get(rule, "deny")
     if kind == "bash":

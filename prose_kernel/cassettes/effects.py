@@ -162,7 +162,7 @@ class Replayed:
         return path
 
     async def _permit(self, path: Path, may_write: MayWrite) -> None:
-        ruling = self.policy.rule("write", os.path.realpath(path))  # noqa: ASYNC240
+        ruling = self.policy.decide("write", os.path.realpath(path))  # noqa: ASYNC240
         name = path.relative_to(self.cwd).as_posix()
         if ruling.answer == "allow" or (ruling.answer == "prompt" and await may_write(name)):
             return

@@ -169,7 +169,7 @@ class Identity:
             policy = self.policy(request)
         except PermissionDenied:  # reported when the session runs
             return {kind: repr(rule) for kind, rule in request.permissions.items()}
-        return {kind: mapped(policy.words(kind), self.redaction.identity) for kind in sorted(kinds)}
+        return {kind: mapped(policy.rule(kind), self.redaction.identity) for kind in sorted(kinds)}
 
 
 def _recorded(request: Request, forms: Mapping[str, Callable[[Any], Any]], also: Sequence[str] = ()) -> Req:

@@ -277,7 +277,7 @@ def _mappings(alias: str | None, options: SessionOptions) -> str:
 
 def _rules(request: SessionRequest, means: ProviderContext) -> tuple[str, ...]:
     policy = means.policy(request)
-    return tuple(f"{kind}: {shown(policy.words(kind))}" for kind in policy.kinds)
+    return tuple(f"{kind}: {shown(policy.rule(kind))}" for kind in policy.kinds)
 
 
 def _size(item: ContextItem, where: Surroundings) -> Sized:

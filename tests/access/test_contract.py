@@ -66,16 +66,16 @@ def test_a22_both_doors_give_the_same_answer(tree: Path, kind: str, patterns: tu
         assert ours == []  # sessions refuse the whole block
         return
     policy = rules_of(tree, kind, patterns)
-    assert [place for place in places if policy.rule(kind, place).answer == "allow"] == ours  # type: ignore[arg-type]
+    assert [place for place in places if policy.decide(kind, place).answer == "allow"] == ours  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("word", ["allow", "prompt", "deny", "workspace", "perhaps", ""])
 @pytest.mark.parametrize("kind", ["read", "write", "execute"])
 def test_a22_a_word_means_the_same_at_both_doors(tree: Path, kind: str, word: str) -> None:
-    caller = ExecCaller("agent", str(tree), {kind: rules_of(tree, kind, word).words(kind)})  # type: ignore[arg-type]
+    caller = ExecCaller("agent", str(tree), {kind: rules_of(tree, kind, word).rule(kind)})  # type: ignore[arg-type]
     reach = capabilities(caller, ExecOptions(), "/bin").reach(binaries=True)
     place = str(tree / "README.md")
-    allowed = rules_of(tree, kind, word).rule(kind, place).answer != "deny"  # type: ignore[arg-type]
+    allowed = rules_of(tree, kind, word).decide(kind, place).answer != "deny"  # type: ignore[arg-type]
     assert reach.covers(place) == allowed
 
 
@@ -96,7 +96,7 @@ async def test_a22_two_stars_inside_a_name_do_not_reach_a_neighbour(tree: Path, 
         path.parent.mkdir(exist_ok=True)
         shutil.copy("/bin/true", path)
         outcome = await programs.call(caller, name, {"argv": [str(path)]})
-        assert (outcome.ok, policy.rule("execute", str(path)).answer) == (allowed, "allow" if allowed else "deny")
+        assert (outcome.ok, policy.decide("execute", str(path)).answer) == (allowed, "allow" if allowed else "deny")
         assert allowed or outcome.error == "fs_denied"
 
 
@@ -116,9 +116,9 @@ NEVER = [
 @pytest.mark.parametrize("rule", ["allow", ("**",), ("/",), (".git/", ".venv/**", "**/prose.toml", ".envrc")])
 def test_a22_what_is_protected_from_writing(tree: Path, rule: Rule) -> None:
     policy = rules_of(tree, "write", rule)
-    assert [name for name in NEVER if policy.rule("write", str(tree / name)).answer != "deny"] == []
+    assert [name for name in NEVER if policy.decide("write", str(tree / name)).answer != "deny"] == []
     reader = rules_of(tree, "read", "allow")
-    assert [name for name in NEVER if reader.rule("read", str(tree / name)).answer != "allow"] == []
+    assert [name for name in NEVER if reader.decide("read", str(tree / name)).answer != "allow"] == []
 
 
 LOADED = [
@@ -147,10 +147,10 @@ def test_a35_what_code_is_loaded_from_is_written_by_no_session(tree: Path, rule:
         '[permissions]\nwrite = ["harmless.py"]\n'
     )
     policy = rules_of(tree, "write", rule)
-    assert [name for name in LOADED if policy.rule("write", str(tree / name)).answer != "deny"] == []
-    assert "polite.py" not in policy.rule("write", str(tree / "checks.py")).why
+    assert [name for name in LOADED if policy.decide("write", str(tree / name)).answer != "deny"] == []
+    assert "polite.py" not in policy.decide("write", str(tree / "checks.py")).why
     reader = rules_of(tree, "read", "allow")
-    assert [name for name in LOADED if reader.rule("read", str(tree / name)).answer != "allow"] == []
+    assert [name for name in LOADED if reader.decide("read", str(tree / name)).answer != "allow"] == []
 
 
 REPLACE = """
@@ -331,13 +331,13 @@ def test_a35_nothing_is_hidden_below_many_directories(tree: Path, monkeypatch: p
 def test_a35_other_python_files_may_be_written(tree: Path) -> None:
     policy = rules_of(tree, "write", ("**",))
     harmless = ["tools.py", "my_prose_tools.py", "prose_tools.py.md", "eval.toml", "test_conftest.py", "polite.py"]
-    assert [name for name in harmless if policy.rule("write", str(tree / name)).answer != "allow"] == []
+    assert [name for name in harmless if policy.decide("write", str(tree / name)).answer != "allow"] == []
 
 
 def test_a22_names_that_only_look_protected_are_not(tree: Path) -> None:
     policy = rules_of(tree, "write", ("**",))
     harmless = [".github/workflows/ci.yml", ".gitignore", "venv/x", ".envrc.example", "my-prose.toml", "prose.toml.md"]
-    assert [name for name in harmless if policy.rule("write", str(tree / name)).answer != "allow"] == []
+    assert [name for name in harmless if policy.decide("write", str(tree / name)).answer != "allow"] == []
 
 
 @pytest.mark.parametrize("name", ["PROSE_JOB", "PROSE_CASSETTE_MODE", "CC", "CXX", "PATH"])

@@ -17,7 +17,7 @@ from machine.fakes import FakeClock
 from models.people import ScriptedPerson, SilentPerson
 from waiting import PATIENCE
 
-from prose_kernel.access.approvals import Approvals, Ask, who
+from prose_kernel.access.approvals import Approvals, Ask, session_name
 from prose_kernel.access.globs import Glob
 from prose_kernel.access.grants import Surface, kept_from_programs
 from prose_kernel.access.session_permissions import Kind, Policy
@@ -116,18 +116,18 @@ def policy(tmp_path: Path, stated: dict[str, Rule] | None = None, host: dict[str
 
 def read(tmp_path: Path, rule: Rule, path: str, kind: Kind = "read") -> str:
     target = os.path.realpath(tmp_path / path)
-    return policy(tmp_path, {kind: rule}).rule(kind, target).answer
+    return policy(tmp_path, {kind: rule}).decide(kind, target).answer
 
 
 def test_without_any_rule_a_session_reads_the_workspace_and_asks_before_it_calls_out(tmp_path: Path) -> None:
     rules = policy(tmp_path)
-    assert rules.rule("read", f"{tmp_path}/a/b.md").answer == "allow"
-    assert rules.rule("read", "/etc/hosts").answer == "deny"
-    assert rules.rule("write", f"{tmp_path}/a").answer == "deny"
-    assert rules.rule("execute", "/bin/ls").answer == "deny"
-    assert rules.rule("bash", "ls").answer == "deny"
-    assert rules.rule("network", "https://example.org/").answer == "prompt"
-    assert [kind for kind in ("read", "write", "execute", "network", "bash") if rules.could(kind)] == [
+    assert rules.decide("read", f"{tmp_path}/a/b.md").answer == "allow"
+    assert rules.decide("read", "/etc/hosts").answer == "deny"
+    assert rules.decide("write", f"{tmp_path}/a").answer == "deny"
+    assert rules.decide("execute", "/bin/ls").answer == "deny"
+    assert rules.decide("bash", "ls").answer == "deny"
+    assert rules.decide("network", "https://example.org/").answer == "prompt"
+    assert [kind for kind in ("read", "write", "execute", "network", "bash") if rules.may_allow(kind)] == [
         "read",
         "network",
     ]
@@ -135,26 +135,26 @@ def test_without_any_rule_a_session_reads_the_workspace_and_asks_before_it_calls
 
 def test_a_block_without_a_key_leaves_that_key_to_the_host(tmp_path: Path) -> None:
     rules = policy(tmp_path, {"write": ("out/",)}, {"read": ("docs/",), "network": "deny", "write": "allow"})
-    assert rules.words("read") == ("docs/",)
-    assert rules.words("write") == ("out/",)
-    assert rules.words("network") == "deny"
-    assert rules.words("bash") == "deny"
+    assert rules.rule("read") == ("docs/",)
+    assert rules.rule("write") == ("out/",)
+    assert rules.rule("network") == "deny"
+    assert rules.rule("bash") == "deny"
 
 
 @pytest.mark.parametrize("rule", ["perhaps", "", "Allow", "workspace"])
 @pytest.mark.parametrize("kind", ["read", "write", "execute", "network", "bash"])
 def test_an_unknown_word_grants_nothing(tmp_path: Path, kind: Kind, rule: str) -> None:
-    assert not policy(tmp_path, {kind: rule}).could(kind)
-    assert policy(tmp_path, {kind: rule}).rule(kind, f"{tmp_path}/a").answer == "deny"
+    assert not policy(tmp_path, {kind: rule}).may_allow(kind)
+    assert policy(tmp_path, {kind: rule}).decide(kind, f"{tmp_path}/a").answer == "deny"
 
 
 def test_unknown_kinds_patterns_for_bash_and_empty_lists_grant_nothing(tmp_path: Path) -> None:
     rules = policy(tmp_path, {"sudo": "allow", "bash": ("ls",), "read": (), "write": ("",)})
-    assert [kind for kind in ("read", "write", "bash") if rules.could(kind)] == []
+    assert [kind for kind in ("read", "write", "bash") if rules.may_allow(kind)] == []
 
 
 def test_ask_is_prompt(tmp_path: Path) -> None:
-    assert policy(tmp_path, {"bash": "ask"}).rule("bash", "ls").answer == "prompt"
+    assert policy(tmp_path, {"bash": "ask"}).decide("bash", "ls").answer == "prompt"
 
 
 # ---------------------------------------------------------------- patterns of files
@@ -217,8 +217,8 @@ def test_a_workspace_with_wildcards_in_its_name_is_taken_literally(tmp_path: Pat
     odd, other = tmp_path / "a*b", tmp_path / "axb"
     odd.mkdir()
     rules = Policy.of({"read": ("**",)}, {}, str(odd))
-    assert rules.rule("read", f"{odd}/x").answer == "allow"
-    assert rules.rule("read", f"{other}/x").answer == "deny"
+    assert rules.decide("read", f"{odd}/x").answer == "allow"
+    assert rules.decide("read", f"{other}/x").answer == "deny"
 
 
 @pytest.mark.parametrize("rule", ["allow", ("/",), ("**",), (".prose/",), (".prose/**", ".prose/.env")])
@@ -235,32 +235,32 @@ def test_some_files_are_open_to_no_session(tmp_path: Path, rule: Rule) -> None:
 
 def test_another_state_directory_is_as_closed(tmp_path: Path) -> None:
     rules = Policy.of({"read": "allow"}, {}, str(tmp_path), state_dir="state")
-    assert rules.rule("read", f"{tmp_path}/state/.env").answer == "deny"
-    assert rules.rule("read", f"{tmp_path}/state/runs/x/gates/g.md").answer == "deny"
-    assert rules.rule("read", f"{tmp_path}/state/runs/x/state.md").answer == "allow"
+    assert rules.decide("read", f"{tmp_path}/state/.env").answer == "deny"
+    assert rules.decide("read", f"{tmp_path}/state/runs/x/gates/g.md").answer == "deny"
+    assert rules.decide("read", f"{tmp_path}/state/runs/x/state.md").answer == "allow"
 
 
 def test_kernel_files_and_devices_are_open_to_no_session(tmp_path: Path) -> None:
     rules = Policy.of({"read": "allow", "write": ("/",)}, {}, str(tmp_path))
     for path in ("/proc/self/environ", "/sys/kernel", "/dev/sda", "relative", "", "/a\0b"):
-        assert rules.rule("read", path).answer == "deny", path
-        assert rules.rule("write", path).answer == "deny", path
+        assert rules.decide("read", path).answer == "deny", path
+        assert rules.decide("write", path).answer == "deny", path
 
 
 def test_the_workspace_default_leaves_out_files_of_secrets_and_a_pattern_names_them(tmp_path: Path) -> None:
     rules = policy(tmp_path)
     secret, harmless = [".env", "app/.env.local", ".env.production"], [".env.example", ".envrc", "env", "a.env"]
-    assert [name for name in secret if rules.rule("read", f"{tmp_path}/{name}").answer != "deny"] == []
-    assert [name for name in harmless if rules.rule("read", f"{tmp_path}/{name}").answer != "allow"] == []
+    assert [name for name in secret if rules.decide("read", f"{tmp_path}/{name}").answer != "deny"] == []
+    assert [name for name in harmless if rules.decide("read", f"{tmp_path}/{name}").answer != "allow"] == []
     assert read(tmp_path, (".env",), ".env") == "allow"
 
 
 def test_a_bare_program_is_looked_up(tmp_path: Path) -> None:
     rules = policy(tmp_path, {"execute": ("sh", "no-such-program", "tools/*")})
-    assert rules.rule("execute", os.path.realpath("/bin/sh")).answer == "allow"
-    assert rules.rule("execute", f"{tmp_path}/tools/x").answer == "allow"
-    assert rules.rule("execute", f"{tmp_path}/sh").answer == "deny"
-    assert rules.rule("execute", str(tmp_path)).answer == "deny"
+    assert rules.decide("execute", os.path.realpath("/bin/sh")).answer == "allow"
+    assert rules.decide("execute", f"{tmp_path}/tools/x").answer == "allow"
+    assert rules.decide("execute", f"{tmp_path}/sh").answer == "deny"
+    assert rules.decide("execute", str(tmp_path)).answer == "deny"
 
 
 # ---------------------------------------------------------------- patterns of hosts
@@ -294,8 +294,8 @@ def test_a_bare_program_is_looked_up(tmp_path: Path) -> None:
 )
 def test_a_pattern_of_hosts(tmp_path: Path, pattern: str, yes: list[str], no: list[str]) -> None:
     rules = policy(tmp_path, {"network": (pattern,)})
-    assert [url for url in yes if rules.rule("network", url).answer != "allow"] == []
-    assert [url for url in no if rules.rule("network", url).answer != "deny"] == []
+    assert [url for url in yes if rules.decide("network", url).answer != "allow"] == []
+    assert [url for url in no if rules.decide("network", url).answer != "deny"] == []
 
 
 @pytest.mark.parametrize(
@@ -304,15 +304,15 @@ def test_a_pattern_of_hosts(tmp_path: Path, pattern: str, yes: list[str], no: li
 )
 @pytest.mark.parametrize("rule", ["allow", "prompt", ("a.org",), ("*",)])
 def test_an_odd_address_is_denied(tmp_path: Path, url: str, rule: Rule) -> None:
-    assert policy(tmp_path, {"network": rule}).rule("network", url).answer == "deny"
+    assert policy(tmp_path, {"network": rule}).decide("network", url).answer == "deny"
 
 
 def test_only_a_pattern_that_names_the_host_is_exact(tmp_path: Path) -> None:
     rules = policy(tmp_path, {"network": ("localhost:80", "*.local", "*")})
-    assert rules.rule("network", "http://localhost/").exact
-    assert not rules.rule("network", "http://a.local/").exact
-    assert not rules.rule("network", "http://localhost:81/").exact
-    assert not policy(tmp_path, {"network": "allow"}).rule("network", "http://localhost/").exact
+    assert rules.decide("network", "http://localhost/").exact
+    assert not rules.decide("network", "http://a.local/").exact
+    assert not rules.decide("network", "http://localhost:81/").exact
+    assert not policy(tmp_path, {"network": "allow"}).decide("network", "http://localhost/").exact
 
 
 @given(
@@ -323,7 +323,7 @@ def test_no_target_makes_a_rule_raise(target: str, kind: Kind) -> None:
     rules = Policy.of(
         {"read": ("**",), "write": "allow", "execute": ("*",), "network": ("*", "https://a/*")}, {}, "/nowhere"
     )
-    assert rules.rule(kind, target).answer in ("allow", "deny", "prompt")
+    assert rules.decide(kind, target).answer in ("allow", "deny", "prompt")
 
 
 # ---------------------------------------------------------------- approvals
@@ -378,7 +378,7 @@ async def test_always_holds_only_for_the_caller_it_was_given_for(
 ) -> None:
     approvals = Approvals(ScriptedPerson("always", "n"), FakeClock())
     requests = [SessionRequest("session", "Tidy up", **fields) for fields in (first, second)]
-    asks = [Ask.of(request, "bash", "rm x", f"any command of {who(request)}") for request in requests]
+    asks = [Ask.of(request, "bash", "rm x", f"any command of {session_name(request)}") for request in requests]
     assert [(await approvals.ask(ask)).answer for ask in asks] == ["allow", "deny" if asked_again else "allow"]
 
 
@@ -479,7 +479,7 @@ def test_the_page_on_permissions_says_what_is_done(tmp_path: Path, block: str) -
     for line in cases.strip().split("\n"):
         target, said = line.split()
         where = target if kind == "network" else str(tmp_path / target)
-        assert rules.rule(kind, where).answer == said, line
+        assert rules.decide(kind, where).answer == said, line
 
 
 def test_the_page_has_its_blocks() -> None:

@@ -120,5 +120,5 @@ async def test_a_person_who_skips_cancels_and_one_who_fails_fails() -> None:
 )
 def test_no_rule_lets_a_session_write_what_the_runtime_keeps(place: str) -> None:
     policy = Policy.of({"write": "allow", "read": "allow"}, {}, "/work")
-    assert policy.rule("write", f"/work/{place}").answer == "deny"
-    assert policy.rule("read", f"/work/{place}").answer == "allow"
+    assert policy.decide("write", f"/work/{place}").answer == "deny"
+    assert policy.decide("read", f"/work/{place}").answer == "allow"

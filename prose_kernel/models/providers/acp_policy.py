@@ -79,7 +79,7 @@ def refuse_unenforceable(name: str, command: AgentCommand, policy: Policy) -> No
     asking, so a rule that restricts this is only advice. `enforcement = "advisory"` allows such rules."""
     if command.enforcement == "advisory":
         return
-    read, network = policy.words("read"), policy.words("network")
+    read, network = policy.rule("read"), policy.rule("network")
     restricted = not _WHOLE & set(read) if isinstance(read, tuple) else read in ("deny", "prompt")
     closed = [f"read: {_written(read)}"] if restricted else []
     if network == "deny" or not isinstance(network, str):
@@ -127,13 +127,13 @@ class AgentRules:
                     place = resolve(path, self._access.cwd, self._access.home)
                 except (ToolRefused, ToolFailed) as refused:
                     return str(refused)
-                ruling = policy.rule("write", place.path)
+                ruling = policy.decide("write", place.path)
                 if ruling.answer == "deny" and not self._access.granted("write", place):
                     return ruling.why
-        elif kind == "bash" and policy.words("bash") == "deny":
-            return policy.rule("bash", command_of(call) or call.title).why
+        elif kind == "bash" and policy.rule("bash") == "deny":
+            return policy.decide("bash", command_of(call) or call.title).why
         elif kind == "network" and (address := address_of(call)):
-            ruling = policy.rule("network", address)
+            ruling = policy.decide("network", address)
             return ruling.why if ruling.answer == "deny" else None
         return None
 
@@ -141,7 +141,7 @@ class AgentRules:
         """Return whether a command may be run."""
         if not command.strip():
             return Ruling("deny", "it is not clear what this would do")
-        ruling = self._access.policy.rule("bash", command)
+        ruling = self._access.policy.decide("bash", command)
         return await self._ask("bash", command) if ruling.answer == "prompt" else ruling
 
     async def _network(self, call: Call) -> Ruling:
@@ -149,9 +149,9 @@ class AgentRules:
         patterns."""
         policy, address = self._access.policy, address_of(call)
         if address:
-            ruling = policy.rule("network", address)
+            ruling = policy.decide("network", address)
         else:
-            word = policy.words("network")
+            word = policy.rule("network")
             answers: Mapping[object, Answer] = {"allow": "allow", "prompt": "prompt"}
             ruling = Ruling(answers.get(word, "deny"), f"the rule is `network: {_written(word)}`")
         return await self._ask("network", address or call.title) if ruling.answer == "prompt" else ruling
@@ -169,7 +169,7 @@ class AgentRules:
 
     async def _ask(self, kind: Kind, what: str) -> Ruling:
         covers = "running any command" if kind == "bash" else "any use of the network"
-        return await self._access.ask(kind, what, f"{covers} by {self._access.who}")
+        return await self._access.ask(kind, what, f"{covers} by {self._access.session_name}")
 
 
 # ---------------------------------------------------------------- reading a call
@@ -237,4 +237,4 @@ def option_for(ruling: Ruling, options: Iterable[Option], *, blanket: bool) -> s
 def is_blanket(policy: Policy, call: Call) -> bool:
     """Return whether the rule for calls of this kind is a plain `allow`."""
     kind = _KINDS.get(call.kind or "")
-    return kind is not None and policy.words(kind) == "allow"
+    return kind is not None and policy.rule(kind) == "allow"

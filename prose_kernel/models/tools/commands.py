@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from prose_kernel.access.approvals import Approvals, Ask, who
+from prose_kernel.access.approvals import Approvals, Ask, session_name
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.errors import TaskRefused
 from prose_kernel.models.tools.files import TEXT, schema_of
@@ -31,7 +31,7 @@ _TASK = {**TEXT, "description": "the task_id that exec_command gave"}
 
 def command_tools(request: SessionRequest, policy: Policy, approvals: Approvals, tasks: Tasks) -> Sequence[Tool]:
     """Return the tools of a session whose permissions allow a shell; none otherwise."""
-    if not policy.could("bash"):
+    if not policy.may_allow("bash"):
         return ()
     guard = _Guard(request, policy, approvals)
     return (ExecCommand(guard, tasks), *(TaskTool(*made, guard.caller, tasks) for made in _TASK_TOOLS))
@@ -51,29 +51,29 @@ class _Guard:
 
     async def allow(self, cmd: str, workdir: str) -> TaskCaller:
         """Return the caller for this command, with the rules that confine it. Raises `ToolRefused`."""
-        ruling = self._policy.rule("bash", cmd)
+        ruling = self._policy.decide("bash", cmd)
         if ruling.answer == "prompt":
             what = f"to run a shell command in {workdir or 'the workspace'}:\n{cmd}"
             ruling = await self._approvals.ask(
-                Ask.of(self._request, "bash", what, f"any command of {who(self._request)}")
+                Ask.of(self._request, "bash", what, f"any command of {session_name(self._request)}")
             )
         if ruling.answer != "allow":
             raise ToolRefused(ruling.why)
         stated = self._request.permissions
-        words = self._policy.words
-        rules = {"read": words("read"), "write": words("write"), "network": await self._network_rule()}
-        binds = any(kind in stated and words(kind) != "allow" for kind in ("read", "write"))
+        rule = self._policy.rule
+        rules = {"read": rule("read"), "write": rule("write"), "network": await self._network_rule()}
+        binds = any(kind in stated and rule(kind) != "allow" for kind in ("read", "write"))
         return TaskCaller(session=self.caller.session, continues=self._request.agent, rules=rules, lists_bind=binds)
 
     async def _network_rule(self) -> str:
         """Return `allow` or `deny`: a shell cannot be limited to some hosts, so patterns mean `deny`. The person is
         asked once."""
         if self._network is None:
-            words = self._policy.words("network")
-            answer = words if isinstance(words, str) else "deny"
+            rule = self._policy.rule("network")
+            answer = rule if isinstance(rule, str) else "deny"
             if answer not in ("allow", "deny"):
                 what = "its shell commands to use the network"
-                always = f"the network for the commands of {who(self._request)}"
+                always = f"the network for the commands of {session_name(self._request)}"
                 answer = (await self._approvals.ask(Ask.of(self._request, "network", what, always))).answer
             self._network = answer
         return self._network

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from prose_kernel.access.approvals import Approvals, Ask, who
+from prose_kernel.access.approvals import Approvals, Ask, session_name
 from prose_kernel.access.session_permissions import KINDS, Policy
 from prose_kernel.models.tools.files import TEXT, schema_of
 from prose_kernel.models.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
@@ -58,11 +58,11 @@ def exec_tools(
 
 
 def _caller(request: SessionRequest, policy: Policy, workspace: str, *, network: str | None = None) -> ExecCaller:
-    rules = {str(kind): policy.words(kind) for kind in KINDS}
+    rules = {str(kind): policy.rule(kind) for kind in KINDS}
     if network is not None:
         rules["network"] = network
     stated = request.permissions
-    binds = any(kind in stated and policy.words(kind) != "allow" for kind in ("read", "write"))
+    binds = any(kind in stated and policy.rule(kind) != "allow" for kind in ("read", "write"))
     agent = f"{request.at}#{request.attempt}" + ("" if network is None else f":{network}")
     return ExecCaller(agent, workspace, rules, binds)
 
@@ -118,13 +118,13 @@ class ExecTool:
     async def _ask(self, arguments: Mapping[str, object]) -> None:
         argv = arguments.get("argv")
         shown = json.dumps(argv, ensure_ascii=False)
-        if self._policy.words("execute") == "prompt":
+        if self._policy.rule("execute") == "prompt":
             ruling = await self._approvals.ask(Ask.of(self._request, "execute", shown, f"running {shown}"))
             if ruling.answer != "allow":
                 raise ToolRefused(f"permission_denied: running this is not allowed: {ruling.why}")
-        if self._policy.words("network") == "prompt" and not self._asked:
+        if self._policy.rule("network") == "prompt" and not self._asked:
             question = f"a network for the programs that it runs, first {shown}"
-            always = f"the network for programs of {who(self._request)}"
+            always = f"the network for programs of {session_name(self._request)}"
             ruling = await self._approvals.ask(Ask.of(self._request, "network", question, always))
             self._asked = True
             if ruling.answer != "allow":

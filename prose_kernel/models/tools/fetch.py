@@ -90,12 +90,14 @@ class FetchTool:
 
     async def _allowed(self, url: Any) -> Ruling:
         """Return the ruling on this URL, after asking the person if a rule says so. Raises `ToolRefused`."""
-        ruling, name = self._access.policy.rule("network", checked(url)), host_of(url)
+        ruling, name = self._access.policy.decide("network", checked(url)), host_of(url)
         if ruling.answer == "prompt":
             literal = _literal(name)
             if name.rstrip(".") == "localhost" or (literal is not None and not is_public(literal)):
                 raise ToolRefused(_private(name))
-            ruling = await self._access.ask("network", str(url), f"network access to {name} by {self._access.who}")
+            ruling = await self._access.ask(
+                "network", str(url), f"network access to {name} by {self._access.session_name}"
+            )
         if ruling.answer != "allow":
             raise ToolRefused(f"network access to '{name}' is not allowed: {ruling.why}")
         return ruling

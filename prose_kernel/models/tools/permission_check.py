@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from prose_kernel.access.approvals import Approvals, Ask, who
+from prose_kernel.access.approvals import Approvals, Ask, session_name
 from prose_kernel.access.grants import RUNS, Reach
 from prose_kernel.access.path_resolver import is_below
 from prose_kernel.access.safe_files import Place, opened, resolve
@@ -70,7 +70,7 @@ class Access:
         """
         place = resolve(path, self.cwd, self.home)
         if not self.granted(kind, place):
-            await self._ruled(kind, self.policy.rule(kind, place.path), path, request)
+            await self._ruled(kind, self.policy.decide(kind, place.path), path, request)
         return place
 
     async def directory(self, path: str, request: str) -> tuple[Place, Reach]:
@@ -79,8 +79,8 @@ class Access:
         reach = self.policy.reach("read")
         reason = self.policy.protects("read", place.path)
         if reason is not None or not (reach.covers(place.path) or reach.covers_below(place.path)):
-            raise ToolRefused(f"reading '{path}' is not allowed: {reason or self.policy.rule('read', '/').why}")
-        if self.policy.words("read") == "prompt":
+            raise ToolRefused(f"reading '{path}' is not allowed: {reason or self.policy.decide('read', '/').why}")
+        if self.policy.rule("read") == "prompt":
             await self._ruled("read", Ruling("prompt"), path, request)
         return place, reach
 
@@ -139,7 +139,7 @@ class Access:
 
     async def _ruled(self, kind: Kind, ruling: Ruling, path: str, request: str) -> None:
         if ruling.answer == "prompt":
-            ruling = await self.ask(kind, request, f"{_OPEN[kind]} any file by {self.who}")
+            ruling = await self.ask(kind, request, f"{_OPEN[kind]} any file by {self.session_name}")
         if ruling.answer != "allow":
             raise ToolRefused(f"{_OPEN[kind]} '{path}' is not allowed: {ruling.why}")
 
@@ -156,9 +156,9 @@ class Access:
         return await self._approvals.ask(Ask.of(self._request, kind, what, always))
 
     @property
-    def who(self) -> str:
+    def session_name(self) -> str:
         """Return the session's name for messages."""
-        return who(self._request)
+        return session_name(self._request)
 
     def shown(self, place: Place) -> str:
         """Return the path for the trace: relative to the workspace if it is inside."""

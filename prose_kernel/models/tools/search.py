@@ -64,7 +64,7 @@ class SearchTool:
         place = places.resolve(path, self._access.cwd, self._access.home)
         request = f"a search for {wanted!r} in {path}"
         if self._access.granted("read", place) or (
-            self._access.policy.rule("read", place.path).answer != "deny" and _is_file(place.path)
+            self._access.policy.decide("read", place.path).answer != "deny" and _is_file(place.path)
         ):
             return await self._access.file("read", path, request), None
         return await self._access.directory(path, request)

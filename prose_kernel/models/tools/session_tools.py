@@ -61,9 +61,9 @@ def tool_names(
     Tools that the rules never allow are left out, whether or not a person can be asked. `more` are the names of further
     tools, `default` the tools that the settings offer (None: all).
     """
-    ours = [name for name in _OURS if all(policy.could(kind) for kind in TOUCHES[name])]
+    ours = [name for name in _OURS if all(policy.may_allow(kind) for kind in TOUCHES[name])]
     names = [] if request.bare else [name for name in (*ours, *more) if _by_default(name, default)]
-    return (*names, *(f"tools:{name}" for name in request.tools if policy.could("tools")))
+    return (*names, *(f"tools:{name}" for name in request.tools if policy.may_allow("tools")))
 
 
 def _by_default(name: str, default: Sequence[str] | None) -> bool:
@@ -74,7 +74,7 @@ def idle_tools(policy: Policy, *, person: bool) -> frozenset[str]:
     """Return the tools whose calls are always refused: a rule says `prompt`, and no person can be asked."""
     if person:
         return frozenset()
-    return frozenset(name for name in _OURS if any(policy.words(kind) == "prompt" for kind in TOUCHES[name]))
+    return frozenset(name for name in _OURS if any(policy.rule(kind) == "prompt" for kind in TOUCHES[name]))
 
 
 class _Made(Struct, frozen=True):

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from msgspec import structs
 
-from prose_kernel.access.approvals import Approvals, Ask, Note, no_audit, who
+from prose_kernel.access.approvals import Approvals, Ask, Note, no_audit, session_name
 from prose_kernel.access.created_code import require_agreed
 from prose_kernel.access.function_files import pinned
 from prose_kernel.access.session_permissions import Policy
@@ -104,10 +104,10 @@ class UserTool:
         return encodable(answer)
 
     async def _allow(self, arguments: Mapping[str, object]) -> None:
-        ruling = self.policy.rule("tools", self.name)
+        ruling = self.policy.decide("tools", self.name)
         if ruling.answer == "prompt":
             question = f"{self.name} {self.summary(arguments)}".rstrip()
-            always = f"the tool {self.name} for {who(self.request)}"
+            always = f"the tool {self.name} for {session_name(self.request)}"
             ruling = await self.approvals.ask(Ask.of(self.request, "tools", question, always))
         if ruling.answer != "allow":
             raise ToolRefused(f"the tool {self.name} is not allowed: {ruling.why}")
@@ -148,10 +148,10 @@ class UserTools:
         """Return the tools of a session, in the order of its names. Raises `ProviderError` for a tool that is
         unavailable."""
         foreign = request.elsewhere or self._host.functions is None
-        if foreign and policy.could("tools"):
+        if foreign and policy.may_allow("tools"):
             unstated = structs.replace(request, permissions={})
             policy = Policy.of_session(unstated, self._options.permissions, self._where)
-        if not policy.could("tools"):
+        if not policy.may_allow("tools"):
             return ()
         found: dict[str, UserTool] = {}
         for name in request.tools:
@@ -180,7 +180,7 @@ class UserTools:
         """Ask the person before a remote program starts one of the person's servers or functions."""
         known = source in self._options.mcp
         what = f"the tool server {source}" if known else f"the function {name} of an installed package"
-        ruling = policy.rule("tools", source if known else name)
+        ruling = policy.decide("tools", source if known else name)
         if known and any(fnmatch.fnmatchcase(source, rule.partition(".")[0]) for rule in policy.patterns("tools")):
             return  # the rules allow some of its tools; each call is checked
         if ruling.answer == "prompt":
