@@ -222,11 +222,11 @@ def load(path: Path, shown: str = "") -> tuple[Item, ...]:
         if not line.strip():
             continue
         try:
-            fields = json.loads(line, parse_constant=_no_number)
-            _sendable(fields)
+            fields = json.loads(line, parse_constant=_refuse_constant)
+            _check_encodable(fields)
             item = _item(fields, number)
         except (ValueError, RecursionError) as problem:
-            reason = _of_json(problem) if isinstance(problem, json.JSONDecodeError | RecursionError) else str(problem)
+            reason = _reason(problem) if isinstance(problem, json.JSONDecodeError | RecursionError) else str(problem)
             raise UsageError(
                 f"{shown}, line {number}: {reason}",
                 hint='an item is {"values": {"NAME": VALUE}, "condition": TEXT, "label": "yes", "no" or "uncertain"}',
@@ -248,17 +248,17 @@ def of_category(items: Sequence[Item], category: str | None) -> tuple[Item, ...]
     return found
 
 
-def _of_json(problem: Exception) -> str:
+def _reason(problem: Exception) -> str:
     if isinstance(problem, json.JSONDecodeError):
         return f"no JSON: {problem.msg.lower()} in column {problem.colno}"
     return "nested too deeply"
 
 
-def _no_number(word: str) -> object:
+def _refuse_constant(word: str) -> object:
     raise ValueError(f"{word} isn't a JSON number")
 
 
-def _sendable(item: object) -> None:
+def _check_encodable(item: object) -> None:
     """Raise `ValueError` for values that JSON can hold but a request cannot."""
     try:
         json.dumps(item, ensure_ascii=False, allow_nan=False).encode()

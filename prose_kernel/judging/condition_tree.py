@@ -12,7 +12,7 @@ from prose_kernel.judging.value_tests import Test, agreed, compared
 from prose_kernel.runtime.content import preview
 from prose_kernel.runtime.values import Value
 
-_A_SENTENCE = 3
+_MIN_WORDS = 3
 """The minimum number of words that can be a statement by themselves."""
 WEAK = frozenset(("word", "true", "numbers", "sign"))
 """Forms that also match ordinary text (`it is nice`, `more than expected`): they apply only if the values fit."""
@@ -110,9 +110,9 @@ class Combination:
 
     def decide(self, bindings: Mapping[str, Value]) -> Ruling:
         deciding = self.word == "or"
-        if any(isinstance(operand, Unparsed) and len(operand.text.split()) < _A_SENTENCE for operand in self.operands):
+        if any(isinstance(operand, Unparsed) and len(operand.text.split()) < _MIN_WORDS for operand in self.operands):
             return Ruling(None, "", "no rule reads it")  # `is 87 or so`: the rest belongs to the words before it
-        guarded = any(unread(operand) for operand in self.operands)
+        guarded = any(has_unparsed(operand) for operand in self.operands)
         unknown: Ruling | None = None
         seen: list[Ruling] = []
         after_words = False
@@ -164,8 +164,8 @@ def negates(condition: Condition) -> bool:
     return negation or any(map(negates, parts(condition)))
 
 
-def unread(condition: Condition) -> bool:
-    return isinstance(condition, Unparsed) or any(map(unread, parts(condition)))
+def has_unparsed(condition: Condition) -> bool:
+    return isinstance(condition, Unparsed) or any(map(has_unparsed, parts(condition)))
 
 
 def clauses(condition: Condition) -> list[Clause]:

@@ -52,7 +52,7 @@ def resolve(subject: str, bindings: Mapping[str, Value]) -> tuple[bool, Value]:
     value = bindings[name]
     if isinstance(value, Reference):
         value = value.read()
-    if untouchable(value):
+    if is_missing(value):
         return False, None
     for match in _STEP.finditer(path, len(name)):
         found, value = _member(value, match[1]) if match[1] else _element(value, int(match[2]))
@@ -107,7 +107,7 @@ def structure(text: str) -> Value:
     return found if isinstance(found, list | dict) else None
 
 
-def untouchable(value: Value) -> bool:
+def is_missing(value: Value) -> bool:
     """Return whether a value does not exist yet: the marker of a dry run, or a collection that contains one."""
     match value:
         case list():

@@ -57,7 +57,7 @@ class HumanJudge:
         async with self._asker.turn():
             numbered = (f"  {number}. {printable(label)}" for number, label in enumerate(labels, 1))
             self._asker.show("\n".join([f"{_value(request)}Which one?\n  {_indented(request.text)}", *numbered]))
-            buttons = (Button(one_line(label), _typed(label, number, folded)) for number, label in enumerate(labels, 1))
+            buttons = (Button(one_line(label), _input(label, number, folded)) for number, label in enumerate(labels, 1))
             form = Form("judge", "Which one?", (*buttons, _WHY), text=request.text, above=True)
             while True:
                 answer = await self._word(f"1 to {len(labels)}, or why? ", form)
@@ -91,7 +91,7 @@ class HumanJudge:
         return " ".join((await question_forms.ask(self._asker, prompt, form)).split()).casefold()
 
 
-def _typed(label: str, number: int, folded: Container[str]) -> str:
+def _input(label: str, number: int, folded: Container[str]) -> str:
     """Return the text that picks a label: the label, because a label may itself be a number; its number in the list if
     the label cannot be typed as one line of single spaces."""
     return label if " ".join(label.split()).casefold() in folded else str(number)

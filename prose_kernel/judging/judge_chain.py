@@ -35,7 +35,7 @@ FIX = f"{RULE}, {ASK}"
 STRUCTURE = f"let the text be JSON (a session with `output:`), {ASK}"
 """The hint for a field or the items of a text, which no rule finds."""
 
-AN_ANSWER = 1000
+ANSWER_COST = 1000
 """The number of characters of values that costs about as much as one more answer of a model (a sentence and a word)."""
 
 
@@ -49,7 +49,7 @@ class Script(Protocol):
     def items(self, value: str, at: str = "") -> tuple[str, ...] | None: ...
 
 
-class Asked:
+class ModelOrPersonJudge:
     """The `Judge` port without recordings: a model or CLI agent (`live`), else the person.
 
     `live` is called for each question, because the judge may change from cell to cell.
@@ -171,7 +171,7 @@ class RecordedOnlyJudge(JudgeWrapper):
     def __init__(self, recorded: Judge, person: Asker, *, rules: RulesMode, criteria: bool = False) -> None:
         self._recorded = recorded
         self._person = person
-        self._undecided = Asked(rules=rules, criteria=criteria)
+        self._undecided = ModelOrPersonJudge(rules=rules, criteria=criteria)
 
     async def ask(self, request: JudgeRequest, calling: Callable[[Judge], Awaitable[Judged]]) -> Judged:
         try:
@@ -192,8 +192,8 @@ class JudgeChain:
     - `rules`: whether rules decide first, exclusively (`only`) or not at all (`off`).
     - `criteria`: whether rules also decide the criteria of VVM. `batch`: which questions are asked together.
     - `scripted`: answers written beforehand.
-    - `others`: the judge that is asked after these: `Asked`, or a recording of it. Without it, `human` is the person at
-      the front end.
+    - `others`: the judge that is asked after these: `ModelOrPersonJudge`, or a recording of it. Without it, `human` is
+      the person.
     - `dry_run`: no question is asked, so that the run continues: an undecided condition is uncertain, a loop shows its
       body once, a choice takes its first option.
     """
@@ -212,7 +212,7 @@ class JudgeChain:
         self._rules = rules
         self._criteria = criteria
         self._batch = batch
-        self._others = others if others is not None else Asked(human, rules=rules, criteria=criteria)
+        self._others = others if others is not None else ModelOrPersonJudge(human, rules=rules, criteria=criteria)
         self._scripted = scripted if rules != "only" else None
         self._dry_run = dry_run
 
@@ -234,9 +234,9 @@ class JudgeChain:
         if self._dry_run:
             again = request.loop is not None and bool(request.loop_index)
             return Verdict(None, "dry-run", "undecided", no_progress=again)
-        self._rules_alone(quoted(request), why, _fix(request))
+        self._refuse_if_only_rules(quoted(request), why, _fix(request))
         try:
-            return await self._others.decide(self._together(request))
+            return await self._others.decide(self._with_batch(request))
         except Undecided as problem:  # suggest the cheapest fix first: a rule needs no judge and no recording
             if request.subject is not None:
                 raise
@@ -244,7 +244,7 @@ class JudgeChain:
             hint = hint if hint.startswith(RULE) else f"{RULE}; or {hint}"
             raise Undecided(str(problem), hint=hint, missed=problem.missed, failed=problem.failed) from None
 
-    def _together(self, request: JudgeRequest) -> JudgeRequest:
+    def _with_batch(self, request: JudgeRequest) -> JudgeRequest:
         """Return the request with those further questions that no rule decides and that are worth asking with it:
         optional questions are included only while they are small compared with the common values."""
         if not request.further:
@@ -252,19 +252,19 @@ class JudgeChain:
         left = sum(map(len, material(request).whole.values())) // 2 if self._batch == "ahead" else 0
         chosen: list[JudgeRequest] = []
         for one in request.further if self._batch != "off" and self._scripted is None else ():
-            answer = self._ruled(one)
+            answer = self._rule_answer(one)
             if answer is not None:
                 if answer and one.conditional:
                     break  # nothing after it is asked
                 continue
             if one.conditional:
-                left -= len(one.question) + AN_ANSWER
+                left -= len(one.question) + ANSWER_COST
                 if left < 0:
                     break
             chosen.append(one)
         return structs.replace(request, further=tuple(chosen))
 
-    def _ruled(self, request: JudgeRequest) -> bool | None:
+    def _rule_answer(self, request: JudgeRequest) -> bool | None:
         if _no_rules(request, self._rules, self._criteria):
             return None
         from prose_kernel.judging import rules
@@ -284,7 +284,7 @@ class JudgeChain:
             return Pick(label, "scripted")
         if self._dry_run:
             return Pick(labels[0], "dry-run", "undecided: " + " | ".join(labels))
-        self._rules_alone(f"the choice {quoted(request)}", _no_label(request), _fix(request))
+        self._refuse_if_only_rules(f"the choice {quoted(request)}", _no_label(request), _fix(request))
         return await self._others.choose(request, labels)
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
@@ -294,7 +294,7 @@ class JudgeChain:
             return Finding(found, "scripted")
         if self._dry_run:
             return Finding(value, "dry-run", "undecided")
-        self._rules_alone(f"what `{path}` is in a text", "the text is not JSON", STRUCTURE)
+        self._refuse_if_only_rules(f"what `{path}` is in a text", "the text is not JSON", STRUCTURE)
         return await self._others.extract(request, value, path)
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
@@ -307,10 +307,10 @@ class JudgeChain:
             raise Undecided("the text has several lines: they are its items")
         if self._dry_run:
             return Finding([value], "dry-run", "undecided")
-        self._rules_alone("which items a text holds", "the text is neither JSON nor a list", STRUCTURE)
+        self._refuse_if_only_rules("which items a text holds", "the text is neither JSON nor a list", STRUCTURE)
         return await self._others.items(request, value)
 
-    def _rules_alone(self, what: str, why: str, fix: str) -> None:
+    def _refuse_if_only_rules(self, what: str, why: str, fix: str) -> None:
         if self._rules == "only":
             raise Undecided(f"no rule decides {what}: {why}", hint=fix)
 

@@ -24,7 +24,7 @@ from prose_kernel.judging.condition_tree import (
     Ruling,
     Unparsed,
     clauses,
-    unread,
+    has_unparsed,
 )
 from prose_kernel.judging.value_tests import FEWER, LITERAL, LITERALS, MORE, NUMERAL
 from prose_kernel.runtime.text import NAME
@@ -55,7 +55,7 @@ def decide(
 def decidable(text: str) -> bool:
     """Return whether each part of the condition has a form that decides both ways, whatever its bindings hold."""
     condition = parse(text)
-    return not unread(condition) and not any(clause.rule in WEAK for clause in clauses(condition))
+    return not has_unparsed(condition) and not any(clause.rule in WEAK for clause in clauses(condition))
 
 
 def subjects(text: str) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def subjects(text: str) -> tuple[str, ...]:
 def named(text: str) -> tuple[str, ...]:
     """Return the forms of a condition (`number`, `empty`, `word` ...), each once; empty if a part has none."""
     condition = parse(text)
-    return () if unread(condition) else tuple(dict.fromkeys(clause.rule for clause in clauses(condition)))
+    return () if has_unparsed(condition) else tuple(dict.fromkeys(clause.rule for clause in clauses(condition)))
 
 
 _TOKEN = re.compile(
@@ -97,7 +97,7 @@ def parse(text: str) -> Condition:
     tokens = [(m.group(), m.start(), m.end()) for m in _TOKEN.finditer(text)]
     connected = any(token in ("and", "or", "(", ")") for token, _, _ in tokens)
     if (match := _EITHER.match(text)) and [t[0] for t in tokens if t[0] in ("and", "or", "(", ")")] == ["or"]:
-        return _one_of_two(parse(text[match.end() :]))
+        return _either(parse(text[match.end() :]))
     both = _BOTH.match(text)
     bare = _SHARED.sub('""', text[both.end() if both else 0 :])
     if connected and _SCOPE_WORDS.search(re.sub(LITERAL, '""', bare)):
@@ -183,7 +183,7 @@ def _grouped(operands: list[Condition], words: list[str], loose: str) -> Conditi
     return Combination(loose, tuple(g[0] if len(g) == 1 else Combination(close, tuple(g)) for g in groups))
 
 
-def _one_of_two(condition: Condition) -> Condition:
+def _either(condition: Condition) -> Condition:
     """Return the condition for `either a failed or b failed`, Unknown if both have failed."""
     if not isinstance(condition, Combination):
         return Unparsed("")

@@ -57,7 +57,7 @@ def _exit(found: Mapping[str, str | None]) -> Test:
 
 def _text(found: Mapping[str, str | None]) -> Test | None:
     if found.get("lits"):
-        return _several(found, _text)
+        return _joined(found, _text)
     unquoted, how = _unquoted(found["lit"]), found.get("how") or found.get("at") or ""
     if unquoted is None:
         return None
@@ -105,7 +105,7 @@ def _among(values: list[Value], literal: str) -> bool | None:
     return None if near or None in items else False
 
 
-def _several(found: Mapping[str, str | None], single: Callable[[Mapping[str, str | None]], Test | None]) -> Test | None:
+def _joined(found: Mapping[str, str | None], single: Callable[[Mapping[str, str | None]], Test | None]) -> Test | None:
     """Return the test for several texts joined by `or` or `and`: `contains either "a" or "b"`, `is one of "a", "b"`."""
     written, which = found["lits"] or "", (found.get("which") or "").strip()
     between = set(re.findall(r"\b(?:or|and)\b", re.sub(LITERAL, "", written)))
@@ -251,7 +251,7 @@ def _count(found: Mapping[str, str | None]) -> Test:
 
 def _equal(found: Mapping[str, str | None]) -> Test | None:
     if found.get("lits"):
-        return _several(found, _equal)
+        return _joined(found, _equal)
     quoted = _unquoted(found["lit"])
     if quoted is None:
         return None

@@ -13,7 +13,7 @@ from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import UsageError
 from prose_kernel.judging import calibration
 from prose_kernel.judging.calibration import Answer, Calibration, Item
-from prose_kernel.judging.judge_chain import Asked
+from prose_kernel.judging.judge_chain import ModelOrPersonJudge
 from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.provider_name import AGENT, judge_choice, judge_model
 from prose_kernel.models.usage import CountedJudge, LimitedJudge
@@ -78,7 +78,7 @@ def _judge_of(services: SessionServices) -> tuple[str, Judge, Cassettes]:
         options.cassette, name=file, alone=True, mode=mode or ("auto" if where.attended else "replay")
     )
     cassettes = Cassettes(kept, where, services.means.clock)
-    asked = Asked(None, lambda: LimitedJudge(services.live.judge(choice, model)), rules="off")
+    asked = ModelOrPersonJudge(None, lambda: LimitedJudge(services.live.judge(choice, model)), rules="off")
     return name, CountedJudge(RecordedJudge(asked, cassettes, asker=services.asker), services.usage), cassettes
 
 

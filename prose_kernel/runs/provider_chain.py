@@ -218,7 +218,7 @@ class SessionServices:
             (recorded, partial(RecordedJudge, cassettes=self.cassettes, asker=self.asker)),
         ]
         person, live = (None, None) if replay else (self.asker, self._live_judge)
-        port: Judge = _linked(links, judging.Asked(person, live, rules=rules, criteria=criteria))
+        port: Judge = _linked(links, judging.ModelOrPersonJudge(person, live, rules=rules, criteria=criteria))
         return port
 
     @cached_property
