@@ -84,19 +84,19 @@ async def agree(candidates: Sequence[Candidate], trust: Trust, asker: SerialAske
     if peers.inside_a_run():  # apparent consent could come from the program itself
         why = "it has not run here before, and only a person may agree to that, not a command of a run"
         raise urls.unfetchable(first, why, f"at a terminal: prose install {first}")
-    open_ones = [one for one in candidates if not trust.covers(one)]
-    if not open_ones:
+    undecided = [one for one in candidates if not trust.covers(one)]
+    if not undecided:
         return
     if asker is None or not asker.available:
-        raise _no_person(open_ones, asker)
+        raise _no_person(undecided, asker)
     try:
         async with asker.turn():
-            asker.show(written(open_ones))
-            agreed = await _answer(open_ones, asker)
+            asker.show(written(undecided))
+            agreed = await _answer(undecided, asker)
     except (EOFError, NoPerson):
-        raise _no_person(open_ones, asker) from None
+        raise _no_person(undecided, asker) from None
     if not agreed:
-        raise urls.unfetchable(open_ones[0].fetched.url, "you did not agree to run it")
+        raise urls.unfetchable(undecided[0].fetched.url, "you did not agree to run it")
 
 
 async def _answer(candidates: Sequence[Candidate], asker: SerialAsker) -> bool:

@@ -27,7 +27,7 @@ _HEAD: Final = 16_000
 """The number of bytes of a file that contain its front matter."""
 _PIN: Final = re.compile(r"(\S+)[ \t]+([0-9a-fA-F]{7,})")
 _VERSION: Final = re.compile(r"(.+)@([^@/]+)\Z")
-_LEFT_OUT: Final = frozenset(["deps", "dist", "runs", "state"])
+_SKIPPED: Final = frozenset(["deps", "dist", "runs", "state"])
 _SKILLS: Final = ("skills", "~/.claude/skills", "~/.codex/skills", "~/.agents/skills")
 
 
@@ -60,16 +60,16 @@ class ContractFiles:
         if not path or not path.isprintable():
             raise _missing(f'"{path}" is not a path')
         if path.startswith(("./", "../", "/", "~/")) or (path.endswith((SUFFIX, ".prose")) and "." not in first):
-            return self._first(os.path.join(directory, expanded(path)), path)  # noqa: PTH118
+            return self._first_file(os.path.join(directory, expanded(path)), path)  # noqa: PTH118
         if first in STANDARD and slash:
             return self._dependency(importer, f"{STANDARD[first]}/{rest}", path)
         if not slash:
-            return self._first(os.path.join(directory, path), path)  # noqa: PTH118
+            return self._first_file(os.path.join(directory, path), path)  # noqa: PTH118
         if "." in first and "://" not in path:
             return self._dependency(importer, path, path)
         raise _missing(f'"{path}" names a registry, which is not open', "write the host: `github.com/OWNER/REPO/PATH`")
 
-    def _first(self, place: str, shown: str, within: str = "") -> str:
+    def _first_file(self, place: str, shown: str, within: str = "") -> str:
         """Return the first file that exists for a path: as written, with the suffix, or the index of a directory."""
         for candidate in (place, place + SUFFIX, os.path.join(place, INDEX)):  # noqa: PTH118
             address = _real(candidate)
@@ -99,7 +99,7 @@ class ContractFiles:
             raise _missing(f"Dependency not found: {repository}", hint)
         if wanted and not _pinned(root, repository, wanted):
             raise _missing(f"{repository} is not installed in version {wanted}", "prose.lock of the project names it")
-        found = self._first(os.path.join(place, *parts[3:]), shown, os.path.realpath(place))  # noqa: PTH118
+        found = self._first_file(os.path.join(place, *parts[3:]), shown, os.path.realpath(place))  # noqa: PTH118
         self._handles[found] = parts[1]
         return found
 
@@ -114,10 +114,10 @@ class ContractFiles:
             address = os.path.join(directory, candidate)  # noqa: PTH118
             if self._is_file(address):
                 return (address,)
-        return tuple(self._named(directory).get(name, ()))
+        return tuple(self._by_name(directory).get(name, ()))
 
     def sibling_names(self, importer: str) -> tuple[str, ...]:
-        named = self._named(os.path.dirname(importer))  # noqa: PTH120
+        named = self._by_name(os.path.dirname(importer))  # noqa: PTH120
         stems = {Path(one).name.removesuffix(SUFFIX) for places in named.values() for one in places}
         return tuple(sorted({*named, *stems}))
 
@@ -126,14 +126,14 @@ class ContractFiles:
         root = root_of(importer)
         top = os.path.dirname(place) if root == place else root  # noqa: PTH120
         while True:
-            for directory in _below(place):
-                if found := self._named(directory).get(name):
+            for directory in _directories_below(place):
+                if found := self._by_name(directory).get(name):
                     return found[0]
             if place in (top, os.path.dirname(place)):  # noqa: PTH120
                 return None
             place = os.path.dirname(place)  # noqa: PTH120
 
-    def _named(self, directory: str) -> dict[str, list[str]]:
+    def _by_name(self, directory: str) -> dict[str, list[str]]:
         """Return the contract files of a directory by the names in their front matter."""
         known = self._names.get(directory)
         if known is None:
@@ -213,9 +213,9 @@ def root_of(importer: str) -> str:
     return directory
 
 
-def _below(directory: str) -> Iterator[str]:
+def _directories_below(directory: str) -> Iterator[str]:
     for place, inner, _ in os.walk(directory):
-        inner[:] = sorted(name for name in inner if name not in _LEFT_OUT and not name.startswith("."))
+        inner[:] = sorted(name for name in inner if name not in _SKIPPED and not name.startswith("."))
         yield place
 
 

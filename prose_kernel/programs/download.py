@@ -77,7 +77,7 @@ async def download(
 
 async def _follow(url: str, limits: Limits) -> Downloaded:
     for _ in range(REDIRECTS + 1):
-        found = await _hop(url, limits)
+        found = await _request(url, limits)
         if isinstance(found, Downloaded):
             return found
         try:
@@ -90,7 +90,7 @@ async def _follow(url: str, limits: Limits) -> Downloaded:
     raise _Failed(f"more than {REDIRECTS} redirects")
 
 
-async def _hop(url: str, limits: Limits) -> Downloaded | str:
+async def _request(url: str, limits: Limits) -> Downloaded | str:
     """Make one request; return the program, or the URL of a redirect."""
     from prose_kernel.access import checked_http as http
 
@@ -127,7 +127,7 @@ def _accept(url: str, response: Any, limits: Limits) -> None:
         raise _Failed(f"{why} ({status})", _pause(response) if again else None)
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in _HTML:
-        raise _page(url)
+        raise _html_page(url)
     if kind and not kind.startswith("text/") and kind not in _FILES:
         raise _Failed(f"the server says that it is {kind}, which isn't a program")
     length = response.headers.get("content-length", "")
@@ -146,7 +146,7 @@ def _text(url: str, data: bytes) -> bytes:
     if not data.strip():
         raise _Failed("the server sent an empty text")
     if data.lstrip().lower().startswith((b"<!doctype html", b"<html")):
-        raise _page(url)
+        raise _html_page(url)
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as problem:
@@ -154,7 +154,7 @@ def _text(url: str, data: bytes) -> bytes:
     return data
 
 
-def _page(url: str) -> _Failed:
+def _html_page(url: str) -> _Failed:
     raw = urls.raw_page(url)
     hint = f"the text is at {raw}" if raw else "give the address of the program's text, not of a page that shows it"
     return _Failed("it is an HTML page, not a program", hint=hint)

@@ -54,7 +54,7 @@ def _unreadable(error: OSError | ValueError) -> Unreadable:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class Location:
     """The location of a program: an absolute path, or a URL (`remote`). `shown` is its name in messages."""
 
     address: str
@@ -62,28 +62,28 @@ class Where:
     shown: str = field(default="", compare=False)
 
 
-class Text(Protocol):
+class ReadProgram(Protocol):
     """A program that was read, with the paths of its imports."""
 
     @property
-    def where(self) -> Where: ...
+    def where(self) -> Location: ...
 
     @property
     def paths(self) -> tuple[str, ...]: ...
 
 
-T = TypeVar("T", bound=Text)
+T = TypeVar("T", bound=ReadProgram)
 R = TypeVar("R")
-Results = dict[Where, R | ImportProgramError]
-CycleTo = Callable[[Where], tuple[Where, ...]]
+Results = dict[Location, R | ImportProgramError]
+CycleTo = Callable[[Location], tuple[Location, ...]]
 """Returns the cycle that an import of a program closes, from this program to itself; empty if it closes none."""
 
 
 def checked(
     start: T,
-    chain: Sequence[Where],
-    find: Callable[[str, Where], Where],
-    read: Callable[[Where], T | None],
+    chain: Sequence[Location],
+    find: Callable[[str, Location], Location],
+    read: Callable[[Location], T | None],
     check: Callable[[T, CycleTo, Results[R]], R | ImportProgramError],
 ) -> Results[R]:
     """Check a program after all its imports, and these after their own. Not recursive: imports nest to any depth.
@@ -96,7 +96,7 @@ def checked(
     way, ahead = [start], [iter(start.paths)]
     active = {*chain, start.where}
 
-    def cycle_to(met: Where) -> tuple[Where, ...]:
+    def cycle_to(met: Location) -> tuple[Location, ...]:
         if met not in active:
             return ()
         places = [*chain, *(text.where for text in way), met]

@@ -107,7 +107,7 @@ class LockFile:
     def change(self, add: Iterable[Pin] = (), remove: Iterable[str] = ()) -> None:
         """Add, replace and remove pins in one step, keeping changes of other processes. Raises `OSError`, and
         `ImportProgramError` as `pins` does."""
-        with self._alone():
+        with self._locked():
             self._read = None
             pins = dict(self.pins())
             for url in remove:
@@ -116,7 +116,7 @@ class LockFile:
             write_whole(self.path, text_of(pins.values()), durable=True)
             self._read = None
 
-    def _alone(self) -> AbstractContextManager[object]:
+    def _locked(self) -> AbstractContextManager[object]:
         if self._mutex is None:
             return nullcontext()
         from filelock import FileLock, Timeout

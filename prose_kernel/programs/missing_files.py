@@ -8,7 +8,7 @@ from itertools import islice
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.runtime.home import expanded
 
-_MOST = 5_000  # names of a directory that are compared
+_MAX_NAMES = 5_000  # names of a directory that are compared
 
 
 def hint(name: str, suffixes: tuple[str, ...], *, path: str | None = None) -> str | None:
@@ -21,7 +21,7 @@ def hint(name: str, suffixes: tuple[str, ...], *, path: str | None = None) -> st
         with os.scandir(os.path.dirname(path or expanded(name)) or ".") as entries:  # noqa: PTH120
             there = [
                 one.name
-                for one in islice(entries, _MOST)
+                for one in islice(entries, _MAX_NAMES)
                 if one.name.endswith(suffixes) and one.name[0] != "." and one.name.isprintable() and one.is_file()
             ]
     except (OSError, ValueError):

@@ -31,7 +31,7 @@ from prose_kernel.programs import files as program_files
 from prose_kernel.programs import missing_files, schema_files, urls
 from prose_kernel.programs.consent import Candidate, Fetched
 from prose_kernel.programs.contract_files import ContractFiles
-from prose_kernel.programs.files import Where
+from prose_kernel.programs.files import Location
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 from prose_kernel.runtime.text import as_argument
 
@@ -71,15 +71,16 @@ class Resolver(Protocol):
         ...
 
 
+_Candidates = dict[Location, Candidate]
 Stamp = plain_files.Stamp | str
 """The stamp of a file; the digest of a remote program, or the given text itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _Parsed:
     """A parsed program with its imports."""
 
-    where: Where
+    where: Location
     stamp: Stamp
     source: Source
     program: Program
@@ -90,7 +91,7 @@ class _Text:
 class _Checked:
     """A program without errors. `imports` are the imported programs, as checked, in the order of `text.paths`."""
 
-    text: _Text
+    text: _Parsed
     contract: Contract
     imports: tuple[_Checked | None, ...]
 
@@ -121,16 +122,16 @@ class LocalPrograms:
         self._make_resolver = resolver
         self._made_resolver: Resolver | None = None
         name = file_and_node(program.name)[0] if program else ""
-        self._root = Where(str(_real(base / (name or "."))), shown=name)
+        self._root = Location(str(_real(base / (name or "."))), shown=name)
         if origin:
             self._root = self._remote(origin)
         self._directory = _real(base)
         self._shown_from = "" if base.is_absolute() else str(base)
-        self._texts: dict[Where, _Text] = {}
-        self._checked: dict[Where, _Checked] = {}
-        self._loaded: dict[int, tuple[Source, tuple[Where, ...]]] = {}
-        self._met_remote = False  # whether the last check has read a remote program
-        self._contracts: list[Where] = []  # files whose check is waiting for the files that they call
+        self._texts: dict[Location, _Parsed] = {}
+        self._checked: dict[Location, _Checked] = {}
+        self._loaded: dict[int, tuple[Source, tuple[Location, ...]]] = {}
+        self._read_remote = False  # whether the last check has read a remote program
+        self._contracts: list[Location] = []  # files whose check is waiting for the files that they call
         self._given: Mapping[str, str] = {} if texts is None else texts
 
     # ------------------------------------------------------------ the calls
@@ -145,10 +146,10 @@ class LocalPrograms:
         if path.startswith(typed_answers.FILE):
             return Contract(schema=self._schema(path, self._root)[0])
         if path == LIBRARY:
-            around = self._root
-            if around.address == str(self._directory):  # cells, which have no file
-                around = Where(f"{self._directory}/-", shown="-")
-            return self.library(around)
+            root = self._root
+            if root.address == str(self._directory):  # cells, which have no file
+                root = Location(f"{self._directory}/-", shown="-")
+            return self.library(root)
         where = self.resolve(path)
         text = self._read(where)
         return None if text is None else self._check(text, (self._root,)).contract
@@ -170,7 +171,7 @@ class LocalPrograms:
                 raise _cycle((*chain[chain.index(where) :], where))
             checked, remote = await self._complete(where, chain)
             if remote and len(chain) == 1:
-                remote = await self._with_others(source, where, remote)
+                remote = await self._with_other_imports(source, where, remote)
         finally:
             self._given = held  # later checks use the current texts
         await self._admit(remote)
@@ -183,26 +184,26 @@ class LocalPrograms:
 
     # ------------------------------------------------------------ contract files
 
-    def library(self, where: Where) -> ContractFiles:
+    def library(self, where: Location) -> ContractFiles:
         """Return the files around a contract file."""
         return ContractFiles(where.address, self._given, self._contract_at, shown_from=str(Path(where.shown).parent))
 
     def _contract_at(self, address: str) -> Contract:
         """Return the contract of a `.prose` program that a contract file calls."""
-        where = Where(address, shown=os.path.relpath(address, self._directory))
+        where = Location(address, shown=os.path.relpath(address, self._directory))
         if where in self._contracts:
             raise _cycle((*self._contracts[self._contracts.index(where) :], where))
         text = self._read(where)
         assert text is not None  # a file
         return self._check(text, (self._root, *self._contracts)).contract
 
-    def _check_contract(self, text: _Text) -> _Checked:
+    def _check_contract(self, text: _Parsed) -> _Checked:
         from prose_kernel.language.contracts.compile import compile_source
 
         self._contracts.append(text.where)
         try:
-            around: Any = self.library(text.where)
-            compiled = compile_source(text.source, profile=self._profile, load=lambda path: around)
+            files: Any = self.library(text.where)
+            compiled = compile_source(text.source, profile=self._profile, load=lambda path: files)
         finally:
             self._contracts.pop()
         if not compiled.ok:
@@ -246,7 +247,7 @@ class LocalPrograms:
     def _registry(self) -> str:
         return self._made_resolver.registry if self._made_resolver is not None else urls.REGISTRY
 
-    async def _complete(self, where: Where, chain: tuple[Where, ...]) -> tuple[_Checked, dict[Where, Candidate]]:
+    async def _complete(self, where: Location, chain: tuple[Location, ...]) -> tuple[_Checked, _Candidates]:
         """Return the checked program and all remote programs that it leads to, itself included, fetching missing
         ones."""
         while True:
@@ -261,24 +262,24 @@ class LocalPrograms:
                     )
                 await self._resolver.fetch(one.address)
 
-    def _attempt(self, where: Where, chain: tuple[Where, ...]) -> tuple[_Checked, dict[Where, Candidate]] | list[Where]:
+    def _attempt(self, where: Location, chain: tuple[Location, ...]) -> tuple[_Checked, _Candidates] | list[Location]:
         """Return the result of `_complete`, or the programs that must be fetched first."""
-        self._met_remote = where.remote
+        self._read_remote = where.remote
         if not where.remote and (local := self._read(where)) is not None:
             checked = self._check(local, chain)
-            if not self._met_remote:
+            if not self._read_remote:
                 return checked, {}
-        remote: dict[Where, Candidate] = {}
-        missing: list[Where] = []
+        remote: _Candidates = {}
+        missing: list[Location] = []
         resolver, size = self._resolver, 0
         seen = {where}
-        ahead: list[tuple[Where, tuple[str, ...]]] = [(where, ())]
+        ahead: list[tuple[Location, tuple[str, ...]]] = [(where, ())]
         for at, via in ahead:
             agreed = at.address in self._given  # agreed to when the run began
             fetched = resolver.cached(at.address) if at.remote and not agreed and resolver else None
             size += len(fetched.data) if fetched is not None else 0
             if resolver is not None and size > resolver.size:
-                raise _leads_to(where, f"{resolver.size:,} bytes of programs", "size")
+                raise _too_many(where, f"{resolver.size:,} bytes of programs", "size")
             try:
                 text = self._read(at)
             except ImportProgramError:
@@ -296,7 +297,7 @@ class LocalPrograms:
                     seen.add(inner)
                     ahead.append((inner, via))
         if resolver is not None and len(remote) + len(missing) > resolver.most:
-            raise _leads_to(where, f"{resolver.most} programs", "most")
+            raise _too_many(where, f"{resolver.most} programs", "most")
         if missing:
             return missing
         text = self._read(where)
@@ -306,16 +307,14 @@ class LocalPrograms:
             return []  # the pin has changed meanwhile
         return checked, remote
 
-    def _uses_of(self, text: _Text) -> list[Where]:
+    def _uses_of(self, text: _Parsed) -> list[Location]:
         found = []
         for path in text.paths:
             with contextlib.suppress(ImportProgramError):  # the check reports it
                 found.append(self.resolve(path, text.where))
         return found
 
-    async def _with_others(
-        self, importer: Source, first: Where, remote: dict[Where, Candidate]
-    ) -> dict[Where, Candidate]:
+    async def _with_other_imports(self, importer: Source, first: Location, remote: _Candidates) -> _Candidates:
         """Add the remote programs of the text's other imports, so that one question covers all. An error in one of
         these imports is reported when that import is loaded."""
         from prose_kernel.language.openprose.parser import parse
@@ -327,11 +326,11 @@ class LocalPrograms:
                     remote = (await self._complete(where, (self._root,)))[1] | remote
         return remote
 
-    async def _admit(self, remote: dict[Where, Candidate]) -> None:
+    async def _admit(self, remote: _Candidates) -> None:
         if remote and self._resolver is not None:
             await self._resolver.admit(tuple(remote.values()))
 
-    def _own_errors(self, text: _Text) -> tuple[Diagnostic, ...]:
+    def _own_errors(self, text: _Parsed) -> tuple[Diagnostic, ...]:
         """Return the program's own errors, without those of its imports; empty if it has none."""
         from prose_kernel.language.openprose import compile_source
 
@@ -340,43 +339,43 @@ class LocalPrograms:
 
     # ------------------------------------------------------------ paths
 
-    def resolve(self, path: str, importer: Where | None = None) -> Where:
+    def resolve(self, path: str, importer: Location | None = None) -> Location:
         """Resolve a path in `importer` (by default the root). Raises `ImportProgramError` (E215) if 6.1 forbids it."""
         importer = importer or self._root
         place = place_of(path, self._profile)
         if place == "local":
-            return self._remote_neighbour(path, importer) if importer.remote else self._file(path, importer)
+            return self._remote_relative(path, importer) if importer.remote else self._file(path, importer)
         if place == "remote":
             return self._remote(path)
         raise ImportProgramError(
             f'"{path}" is not an import path', hint="a file, `handle/name`, or an `https://` address"
         )
 
-    def _file(self, path: str, importer: Where) -> Where:
+    def _file(self, path: str, importer: Location) -> Location:
         if not path.isprintable():
             raise ImportProgramError("a path with unprintable characters cannot be loaded: no file can be called so")
         if path.startswith("~/"):
-            return Where(str(_real(Path.home() / path[2:])), shown=path)
+            return Location(str(_real(Path.home() / path[2:])), shown=path)
         is_root = importer is self._root
         directory = self._directory if is_root else Path(importer.address).parent
         above = self._shown_from if is_root else str(Path(importer.shown).parent)
-        return Where(str(_real(directory / path)), shown=os.path.normpath(Path(above) / path))
+        return Location(str(_real(directory / path)), shown=os.path.normpath(Path(above) / path))
 
-    def _remote(self, path: str) -> Where:
+    def _remote(self, path: str) -> Location:
         resolver = self._resolver
-        return Where(urls.address(path, resolver.registry if resolver is not None else urls.REGISTRY), True, path)
+        return Location(urls.address(path, resolver.registry if resolver is not None else urls.REGISTRY), True, path)
 
-    def _remote_neighbour(self, path: str, importer: Where) -> Where:
+    def _remote_relative(self, path: str, importer: Location) -> Location:
         """Resolve a relative path of a remote program: on its own server, never to a file of this machine."""
         if path.startswith(("/", "~/")):
             raise ImportProgramError(f'"{path}" names a file of this machine, in a program from elsewhere')
         resolver = self._resolver
-        url = urls.neighbour(resolver.location(importer.address) if resolver is not None else importer.address, path)
-        return Where(url, True, url)
+        url = urls.relative_url(resolver.location(importer.address) if resolver is not None else importer.address, path)
+        return Location(url, True, url)
 
     # ------------------------------------------------------------ reading
 
-    def _schema(self, path: str, importer: Where) -> tuple[dict[str, Any], dict[str, str]]:
+    def _schema(self, path: str, importer: Location) -> tuple[dict[str, Any], dict[str, str]]:
         """Return a JSON Schema that a program names, and the texts that were read for it. Raises
         `ImportProgramError`."""
         path = path.removeprefix(typed_answers.FILE)
@@ -386,12 +385,12 @@ class LocalPrograms:
             raise schema_files.unusable(path, "a schema is a file; nothing is fetched for it")
         return schema_files.read(self._file(path, importer), self._given)
 
-    def _read(self, where: Where) -> _Text | None:
+    def _read(self, where: Location) -> _Parsed | None:
         """Return the parsed program at `where`, cached if unchanged; None if a remote program is unavailable."""
         known = self._texts.get(where)
         data: bytes | None = None
         try:
-            self._met_remote |= where.remote
+            self._read_remote |= where.remote
             if where.address in self._given:
                 data = self._given[where.address].encode("utf-8", "replace")
                 stamp: Stamp = self._given[where.address]
@@ -412,7 +411,7 @@ class LocalPrograms:
         text = self._texts[where] = self._parse(where, stamp, content)
         return text
 
-    def _parse(self, where: Where, stamp: Stamp, data: bytes) -> _Text:
+    def _parse(self, where: Location, stamp: Stamp, data: bytes) -> _Parsed:
         from prose_kernel.language.diagnostics import decode
         from prose_kernel.language.openprose.parser import parse
 
@@ -421,14 +420,14 @@ class LocalPrograms:
         except CompileError as error:
             raise _errors(where, error.diagnostics) from None
         if is_contract(where.address):
-            return _Text(where, stamp, source, Program(()), ())
+            return _Parsed(where, stamp, source, Program(()), ())
         parsed = parse(source, self._profile)
         uses = dict.fromkeys(item.path.raw for item in parsed.program.items if isinstance(item, Use))
-        return _Text(where, stamp, source, parsed.program, tuple(uses))
+        return _Parsed(where, stamp, source, parsed.program, tuple(uses))
 
     # ------------------------------------------------------------ checking
 
-    def _check(self, start: _Text, chain: tuple[Where, ...]) -> _Checked:
+    def _check(self, start: _Parsed, chain: tuple[Location, ...]) -> _Checked:
         """Check a program and all its imports, innermost first."""
         result = program_files.checked(start, chain, self.resolve, self._read, self._check_one)[start.where]
         if isinstance(result, ImportProgramError):
@@ -436,7 +435,7 @@ class LocalPrograms:
         return result
 
     def _check_one(
-        self, text: _Text, cycle_to: program_files.CycleTo, results: program_files.Results[_Checked]
+        self, text: _Parsed, cycle_to: program_files.CycleTo, results: program_files.Results[_Checked]
     ) -> _Checked | ImportProgramError:
         """Check one program, whose imports have their `results`."""
         if is_contract(text.where.address):
@@ -463,7 +462,7 @@ class LocalPrograms:
         except ImportProgramError:
             imports = None  # the check of the text reports it
         known = self._checked.get(text.where)
-        if imports is not None and known is not None and known.text is text and _same(known.imports, imports):
+        if imports is not None and known is not None and known.text is text and _same_imports(known.imports, imports):
             return known
         from prose_kernel.language.openprose import compile_source
 
@@ -484,15 +483,15 @@ class LocalPrograms:
             self._checked[text.where] = checked
         return checked
 
-    def _with_targets(self, text: _Text) -> _Text:
+    def _with_targets(self, text: _Parsed) -> _Parsed:
         """Return a script together with the contract files around it, which it may call."""
         from prose_kernel.language.contracts.compile import with_targets
 
-        around: Any = self.library(text.where)
-        return replace(text, source=with_targets(text.source, lambda path: around, self._profile, None, pipefail=False))
+        files: Any = self.library(text.where)
+        return replace(text, source=with_targets(text.source, lambda path: files, self._profile, None, pipefail=False))
 
 
-def handle_and_slug(path: str, where: Where, registry: str = urls.REGISTRY) -> tuple[str, str]:
+def handle_and_slug(path: str, where: Location, registry: str = urls.REGISTRY) -> tuple[str, str]:
     """Return the two parts of an import's directory name (6.5): `local` and the stem, `url` and the last path segment,
     or the handle and name of a registry path."""
     if not where.remote:
@@ -503,7 +502,7 @@ def handle_and_slug(path: str, where: Where, registry: str = urls.REGISTRY) -> t
     return "url", Path(urlsplit(where.address).path).stem or "program"
 
 
-def _leads_to(where: Where, much: str, setting: str) -> ImportProgramError:
+def _too_many(where: Location, much: str, setting: str) -> ImportProgramError:
     hint = f"[programs] {setting} in prose.toml changes the limit"
     return urls.unfetchable(where.shown, f"it leads to more than {much} from elsewhere", hint)
 
@@ -522,7 +521,7 @@ def _texts(checked: _Checked) -> dict[str, str]:
     return found
 
 
-def _same(before: tuple[_Checked | None, ...], now: tuple[_Checked | None, ...]) -> bool:
+def _same_imports(before: tuple[_Checked | None, ...], now: tuple[_Checked | None, ...]) -> bool:
     return len(before) == len(now) and all(a is b for a, b in zip(before, now, strict=True))
 
 
@@ -531,7 +530,7 @@ def _real(path: Path) -> Path:
     return Path(os.path.realpath(path.parent), path.name)
 
 
-def _errors(where: Where, findings: tuple[Diagnostic, ...]) -> ImportProgramError:
+def _errors(where: Location, findings: tuple[Diagnostic, ...]) -> ImportProgramError:
     """Return the importer's error for an import with errors; a cycle among its imports stays E112."""
     errors = [finding for finding in findings if finding.severity == "error"]
     cycle = next((finding for finding in errors if finding.code == "E112"), None)
@@ -541,7 +540,7 @@ def _errors(where: Where, findings: tuple[Diagnostic, ...]) -> ImportProgramErro
     return ImportProgramError(program_files.errors_in(where.shown, errors), hint=hint)
 
 
-def _cycle(way: tuple[Where, ...]) -> ImportProgramError:
+def _cycle(way: tuple[Location, ...]) -> ImportProgramError:
     shown = " -> ".join(where.shown or "this program" for where in way)
     return ImportProgramError(
         f"Import cycle: {shown}", code="E112", hint="a program cannot import itself, also not by way of others"

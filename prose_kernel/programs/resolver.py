@@ -18,9 +18,9 @@ from prose_kernel.programs.download import Limits, download
 from prose_kernel.programs.lock_file import NAME, LockFile, Pin
 from prose_kernel.runtime.asker import SerialAsker
 
-MOST: Final = 100
+MAX_PROGRAMS: Final = 100
 """The number of remote programs that one program may lead to: a server could generate new ones endlessly."""
-TOGETHER: Final = 4
+SIZE_FACTOR: Final = 4
 """The total size of these programs as a multiple of the limit for one: they are parsed before any consent."""
 
 
@@ -30,7 +30,7 @@ class Options:
 
     registry: str = urls.REGISTRY
     limits: Limits = field(default_factory=Limits)
-    most: int = MOST
+    most: int = MAX_PROGRAMS
 
 
 class RemotePrograms:
@@ -54,7 +54,7 @@ class RemotePrograms:
     ) -> None:
         self.registry = urls.canonical(options.registry.rstrip("/") + "/")
         self.most = options.most
-        self.size = TOGETHER * options.limits.size
+        self.size = SIZE_FACTOR * options.limits.size
         self.lock = lock
         self.cache = cache
         self.trust = Trust()
@@ -63,7 +63,7 @@ class RemotePrograms:
         self._writes = writes
         self._upgrade = upgrade
         self._sleep = sleep
-        self._at_hand: dict[str, Fetched] = {}  # fetched and not pinned, or not pinned yet
+        self._fetched: dict[str, Fetched] = {}  # fetched and not pinned, or not pinned yet
         self._agreed: set[str] = set()  # digests of agreed texts that cannot be pinned
 
     def address(self, path: str) -> str:
@@ -80,7 +80,7 @@ class RemotePrograms:
 
         Raises `ImportProgramError` if `prose.lock` cannot be used.
         """
-        at_hand, pin = self._at_hand.get(url), self._pin(url)
+        at_hand, pin = self._fetched.get(url), self._pin(url)
         if pin is None or self._upgrade:
             return at_hand
         if at_hand is not None and at_hand.digest == pin.sha256:
@@ -90,7 +90,7 @@ class RemotePrograms:
 
     def location(self, url: str) -> str:
         """Return the URL at which a program was found after redirects, the base of its relative imports."""
-        at_hand, pin = self._at_hand.get(url), self._pin(url)
+        at_hand, pin = self._fetched.get(url), self._pin(url)
         if at_hand is not None and (pin is None or self._upgrade or at_hand.digest == pin.sha256):
             return at_hand.location
         return pin.location or url if pin is not None else url
@@ -108,7 +108,7 @@ class RemotePrograms:
             raise urls.unfetchable(url, why, f"if the change is wanted: prose install --upgrade {self.name(url)}")
         await asyncio.to_thread(self.cache.put, found.data)
         location = found.location if pin is None else pin.location or url
-        fetched = self._at_hand[url] = Fetched(url, location, found.data, digest)
+        fetched = self._fetched[url] = Fetched(url, location, found.data, digest)
         return fetched
 
     async def admit(self, candidates: Sequence[Candidate]) -> None:
@@ -118,17 +118,17 @@ class RemotePrograms:
         if not new:
             return
         agreed = self._agreed.union(pin.sha256 for pin in pins.values())
-        open_ones = [
+        undecided = [
             Candidate(one.fetched, one.holds, one.via, pin.sha256 if (pin := pins.get(one.fetched.url)) else None)
             for one in new
             if one.fetched.digest not in agreed
         ]
         try:
-            if open_ones:
-                await consent.agree(open_ones, self.trust, self._asker)
+            if undecided:
+                await consent.agree(undecided, self.trust, self._asker)
         except ImportProgramError:
             for one in new:
-                self._at_hand.pop(one.fetched.url, None)
+                self._fetched.pop(one.fetched.url, None)
             raise
         if not self._writes or not await self._write([self._pin_of(one) for one in new]):
             self._agreed.update(one.fetched.digest for one in new)

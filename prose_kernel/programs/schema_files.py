@@ -8,11 +8,11 @@ from typing import Any
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language import typed_answers
 from prose_kernel.programs import files as program_files
-from prose_kernel.programs.files import Where
+from prose_kernel.programs.files import Location
 from prose_kernel.runtime.typed_answers import require_schema
 
 
-def read(file: Where, given: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+def read(file: Location, given: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the schema in a file, its references resolved, and the text of the file by its address.
 
     `given` are texts of a resumed run, by address. Raises `ImportProgramError` (E224).

@@ -61,7 +61,7 @@ def address(target: str, registry: str) -> str:
     return canonical(registry.rstrip("/") + "/" + target.removeprefix("@"), target)
 
 
-def neighbour(location: str, path: str) -> str:
+def relative_url(location: str, path: str) -> str:
     """Return the URL for a relative path in the program at `location`: always on the same host.
 
     Raises `ImportProgramError` (E215).

@@ -20,16 +20,16 @@ from prose_kernel.language.vvm.modules import Module, execution_order, names_fil
 from prose_kernel.language.vvm.tree import Program
 from prose_kernel.programs import files as program_files
 from prose_kernel.programs import missing_files, schema_files
-from prose_kernel.programs.files import Where
+from prose_kernel.programs.files import Location
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 from prose_kernel.runtime.text import as_argument
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _Parsed:
     """A file that was read and parsed, with the paths of its imports."""
 
-    where: Where
+    where: Location
     stamp: plain_files.Stamp | str
     source: Source
     program: Program
@@ -49,9 +49,9 @@ class LocalModules:
         self._directory = os.path.abspath(base)  # noqa: PTH100 - links are not resolved
         self._shown_from = "" if base.is_absolute() else str(base)
         shown = os.path.normpath(os.path.join(self._shown_from, name)) if name else ""  # noqa: PTH118
-        self._root = Where(os.path.abspath(base / name), shown=shown)  # noqa: PTH100
-        self._texts: dict[str, _Text] = {}
-        self._modules: dict[str, tuple[_Text, Module]] = {}
+        self._root = Location(os.path.abspath(base / name), shown=shown)  # noqa: PTH100
+        self._texts: dict[str, _Parsed] = {}
+        self._modules: dict[str, tuple[_Parsed, Module]] = {}
         self._given: Mapping[str, str] = {} if texts is None else texts
 
     # ------------------------------------------------------------ the two calls
@@ -104,27 +104,27 @@ class LocalModules:
 
     # ------------------------------------------------------------ reading
 
-    def _schema(self, path: str, importer: Where) -> tuple[dict[str, Any], dict[str, str]]:
+    def _schema(self, path: str, importer: Location) -> tuple[dict[str, Any], dict[str, str]]:
         """Return a JSON Schema, and the texts that were read for it. Raises `ImportProgramError`."""
         path = path.removeprefix(typed_answers.FILE)
         if "://" in path or not path.isprintable():
             raise schema_files.unusable(path, "a schema is a file; nothing is fetched for it")
         return schema_files.read(self._place(path, importer), self._given)
 
-    def _resolve(self, path: str, importer: Where) -> Where:
+    def _resolve(self, path: str, importer: Location) -> Location:
         if not names_file(path) or not path.isprintable():
             raise ImportProgramError(f"Module not found: {path}", code="V090", hint="no file can be called so")
         return self._place(path, importer)
 
-    def _place(self, path: str, importer: Where) -> Where:
+    def _place(self, path: str, importer: Location) -> Location:
         is_root = importer is self._root
         directory = self._directory if is_root else os.path.dirname(importer.address)  # noqa: PTH120
         above = self._shown_from if is_root else os.path.dirname(importer.shown)  # noqa: PTH120
         shown = os.path.normpath(os.path.join(above, path))  # noqa: PTH118
-        found = Where(os.path.normpath(os.path.join(directory, path)), shown=shown)  # noqa: PTH118
+        found = Location(os.path.normpath(os.path.join(directory, path)), shown=shown)  # noqa: PTH118
         return self._root if found == self._root else found  # the root has the same name, whichever import leads to it
 
-    def _read(self, file: Where) -> _Text:
+    def _read(self, file: Location) -> _Parsed:
         """Return the parsed file, cached if unchanged. Raises `ImportProgramError` (V090)."""
         known = self._texts.get(file.address)
         if (given := self._given.get(file.address)) is not None:
@@ -145,7 +145,7 @@ class LocalModules:
 
     # ------------------------------------------------------------ checking
 
-    def _module(self, text: _Text, cycle_to: program_files.CycleTo, results: program_files.Results[Module]) -> Module:
+    def _module(self, text: _Parsed, cycle_to: program_files.CycleTo, results: program_files.Results[Module]) -> Module:
         """Check one file, whose imports have their `results`."""
         from prose_kernel.language.vvm.checker import check_module
 
@@ -159,7 +159,7 @@ class LocalModules:
             return found
 
         known = self._modules.get(text.where.address)
-        if known is not None and known[0] is text and _same(known[1].imports, load):
+        if known is not None and known[0] is text and _same_imports(known[1].imports, load):
             return known[1]
 
         def find(path: str) -> Module | Schema:
@@ -180,7 +180,7 @@ class LocalModules:
         return module
 
 
-def _parsed(file: Where, stamp: plain_files.Stamp | str, data: bytes) -> _Text:
+def _parsed(file: Location, stamp: plain_files.Stamp | str, data: bytes) -> _Parsed:
     from prose_kernel.language.diagnostics import decode
     from prose_kernel.language.vvm.parser import parse
 
@@ -188,12 +188,12 @@ def _parsed(file: Where, stamp: plain_files.Stamp | str, data: bytes) -> _Text:
         source = decode(data, file.shown, "V001")
     except CompileError as error:
         found = tuple(one for one in error.diagnostics if isinstance(one, Diagnostic))
-        return _Text(file, stamp, Source("", file.shown), Program(()), found, ())
+        return _Parsed(file, stamp, Source("", file.shown), Program(()), found, ())
     parsed = parse(source)
-    return _Text(file, stamp, source, parsed.program, tuple(parsed.diagnostics), contract(parsed.program).imports)
+    return _Parsed(file, stamp, source, parsed.program, tuple(parsed.diagnostics), contract(parsed.program).imports)
 
 
-def _same(imports: Mapping[str, Module], load: Callable[[str], Module]) -> bool:
+def _same_imports(imports: Mapping[str, Module], load: Callable[[str], Module]) -> bool:
     """Return whether the imports lead to the same modules as before."""
     try:
         return all(load(path) is module for path, module in imports.items())
@@ -201,7 +201,7 @@ def _same(imports: Mapping[str, Module], load: Callable[[str], Module]) -> bool:
         return False
 
 
-def _cycle(way: tuple[Where, ...]) -> ImportProgramError:
+def _cycle(way: tuple[Location, ...]) -> ImportProgramError:
     names = [one.shown or "this program" for one in way]
     if len(way) == 2:
         return ImportProgramError(f"{names[0]} imports itself", code="V201", hint="leave the import out")

@@ -12,7 +12,7 @@ from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source
 from prose_kernel.programs.cache import digest_of
 from prose_kernel.programs.consent import Candidate, Fetched
-from prose_kernel.programs.openprose_imports import LocalPrograms, Where, handle_and_slug
+from prose_kernel.programs.openprose_imports import LocalPrograms, Location, handle_and_slug
 from prose_kernel.runtime.ports import LoadRequest
 
 TIDY = 'input text: "What to tidy"\nlet n = exec "true"\noutput clean = text\n'
@@ -315,7 +315,7 @@ async def test_a_cycle_between_remote_programs(tmp_path: Path) -> None:
 
 
 def test_a_place_is_the_same_however_it_is_shown() -> None:
-    assert Where("/a", shown="a") == Where("/a", shown="./a")
+    assert Location("/a", shown="a") == Location("/a", shown="./a")
 
 
 async def test_what_is_agreed_to_is_what_is_loaded(tmp_path: Path) -> None:

@@ -312,7 +312,8 @@ def test_a_url_has_one_spelling_and_keeps_its_host(scheme: str, host: str, rest:
     assert again is not None and (again.host, again.port, again.scheme) == (found.host, found.port, found.scheme)
     assert ".." not in urlsplit(once).path.split("/")
     assert (
-        urlsplit(urls.neighbour(once, "./" + rest.partition("#")[0].replace("@", ""))).netloc == urlsplit(once).netloc
+        urlsplit(urls.relative_url(once, "./" + rest.partition("#")[0].replace("@", ""))).netloc
+        == urlsplit(once).netloc
     )
 
 
