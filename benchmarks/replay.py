@@ -91,7 +91,7 @@ def measure(count: int) -> dict[str, float]:
         loaded, hit, plain, bare = 9e9, 9e9, 9e9, 9e9
         for _ in range(3):  # in turn, so that all see the same machine
             port, cassettes = sessions(directory, "replay")
-            loaded = min(loaded, spent(lambda cassettes=cassettes: cassettes.shelf))  # type: ignore[misc]
+            loaded = min(loaded, spent(lambda cassettes=cassettes: cassettes.store))  # type: ignore[misc]
             hit = min(hit, asyncio.run(each(port, numbers)))
             plain = min(plain, spent(lambda: [json.loads(line) for line in data.splitlines()]))
             bare = min(bare, floor(lines, numbers))

@@ -20,7 +20,7 @@ from prose_kernel.cassettes.keys import HEAD, digest
 from prose_kernel.cassettes.portable_redaction import Redaction
 
 _NUMBER: Final = re.compile(r"\d+")
-_HELD: Final = frozenset({"sha256", "chars", "head"})
+_DIGEST_FIELDS: Final = frozenset({"sha256", "chars", "head"})
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ def tidied(data: bytes) -> Tidied:
     """Return the records that count, each once, in canonical form, in the order of their paths."""
     found = parsed(data)
     counted = [entry for entry in found.entries if entry.record.t != "head" and not entry.replaced]
-    lines = dict.fromkeys(records.encoded(records.plain(e.raw)) for e in sorted(counted, key=_order))
+    lines = dict.fromkeys(records.encoded(records.plain(e.raw)) for e in sorted(counted, key=_sort_key))
     heads = [entry for entry in found.entries if entry.record.t == "head"]
     newer = [bad.raw + b"\n" for bad in found.bad if bad.newer]
     first = records.encoded(records.plain(heads[0].raw) if heads else records.head())
@@ -53,7 +53,7 @@ def tidied(data: bytes) -> Tidied:
     )
 
 
-def _order(entry: Entry) -> tuple[list[tuple[str, int]], str, int]:
+def _sort_key(entry: Entry) -> tuple[list[tuple[str, int]], str, int]:
     """Return the sort key of a record: paths by their numbers (`c2/1` before `c10/1`), then attempts in order."""
     parts = []
     for part in entry.record.at.split("/"):
@@ -122,7 +122,7 @@ def _line(line: bytes, redaction: Redaction, number: int, result: Redacted) -> b
     req = record.get("req")
     if isinstance(req, Mapping) and "key" in record and after["req"] != req:
         lost: list[str] = []
-        after["req"] = _held_again(req, redaction, lost)
+        after["req"] = _redacted_request(req, redaction, lost)
         after["key"] = records.key_of(after["req"])
         if lost:
             result.lost.append(number)
@@ -140,18 +140,18 @@ def _writes(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [write for write in writes if isinstance(write, dict)] if isinstance(writes, list) else []
 
 
-def _held_again(value: Any, redaction: Redaction, lost: list[str]) -> Any:
+def _redacted_request(value: Any, redaction: Redaction, lost: list[str]) -> Any:
     """Return `req` without secrets. A text held by its digest gets a new digest if all of it is known."""
     if isinstance(value, Mapping):
-        if value.keys() == _HELD and isinstance(value["head"], str):
-            return _digest_again(value, redaction, lost)
-        return {name: _held_again(member, redaction, lost) for name, member in value.items()}
+        if value.keys() == _DIGEST_FIELDS and isinstance(value["head"], str):
+            return _redacted_digest(value, redaction, lost)
+        return {name: _redacted_request(member, redaction, lost) for name, member in value.items()}
     if isinstance(value, list):
-        return [_held_again(member, redaction, lost) for member in value]
+        return [_redacted_request(member, redaction, lost) for member in value]
     return redaction.text(value) if isinstance(value, str) else value
 
 
-def _digest_again(value: Mapping[str, Any], redaction: Redaction, lost: list[str]) -> dict[str, Any]:
+def _redacted_digest(value: Mapping[str, Any], redaction: Redaction, lost: list[str]) -> dict[str, Any]:
     head = redaction.text(value["head"])
     if head == value["head"]:
         return dict(value)

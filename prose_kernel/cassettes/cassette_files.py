@@ -150,11 +150,11 @@ def parse(data: bytes, path: Path, name: str, signature: plain_files.Stamp | Non
     """Parse the bytes of a cassette."""
     found = CassetteFile(path, name, signature)
     for number, line, torn in jsonl.lines(data.removeprefix(BOM)):
-        _take(found, number, line, torn)
+        _add_line(found, number, line, torn)
     return found
 
 
-def _take(found: CassetteFile, number: int, line: bytes, torn: bool) -> None:
+def _add_line(found: CassetteFile, number: int, line: bytes, torn: bool) -> None:
     """Add the record of a line. A damaged record replaces nothing."""
     try:
         record = records.read(line)
@@ -170,10 +170,10 @@ def _take(found: CassetteFile, number: int, line: bytes, torn: bool) -> None:
     else:
         found.put(Entry(found.name, number, record, line))
         if b'"ws":' in line or b'"home":' in line:
-            _learn(found, record)
+            _note_directories(found, record)
 
 
-def _learn(found: CassetteFile, record: Record) -> None:
+def _note_directories(found: CassetteFile, record: Record) -> None:
     """Note the directories of the machine that made this record: in keys, they count as this machine's."""
     try:
         meta = records.part(record.meta, records.Meta)

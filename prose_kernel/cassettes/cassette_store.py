@@ -63,7 +63,7 @@ class CassetteStore:
         self._files: dict[Path, CassetteFile] = {}
         self._index = Index(options.repeats)
         self._warned: set[str] = set()
-        self.asked_in: set[str] = set()
+        self.races_with_requests: set[str] = set()
         """The races in which sessions or judgements were requested."""
         self._nearest: differences.Nearest | None = None
         self._has_old = False
@@ -92,10 +92,10 @@ class CassetteStore:
                 own.put(entry)
         for entry in self.entries():
             entry.used = (entry.file, entry.raw) in used
-        self._find_again()
+        self._rebuild_index()
         return True
 
-    def _find_again(self) -> None:
+    def _rebuild_index(self) -> None:
         """Rebuild the index after the records have changed."""
         self._index = self._index.renewed(self.cassettes)
         self._nearest = None
@@ -145,12 +145,12 @@ class CassetteStore:
     def lookup(self, key: str, at: str, attempt: int = 1, *, failed: bool = True) -> Found | None:
         """Return the unused record that answers an attempt at this path; without `failed`, none that ended in a
         failure."""
-        found = self._sound(key, at, attempt)
+        found = self._undamaged(key, at, attempt)
         if found is None and self.load():
-            found = self._sound(key, at, attempt)
+            found = self._undamaged(key, at, attempt)
         return found if found is None or failed or found.take.last.record.t != "error" else None
 
-    def _sound(self, key: str, at: str, attempt: int) -> Found | None:
+    def _undamaged(self, key: str, at: str, attempt: int) -> Found | None:
         """Return the record for `lookup`, skipping and reporting damaged records and records that do not match their
         key."""
         while (take := self._index.find(key, at, open_request.cell.get())) is not None:
@@ -161,7 +161,7 @@ class CassetteStore:
             self.warn(f"{entry.place} is left out: {damage}")
             entry.replaced = True
             del take.attempts[entry.record.tried]
-            self._find_again()
+            self._rebuild_index()
         return None
 
     def use(self, found: Found, at: str) -> None:
@@ -178,14 +178,14 @@ class CassetteStore:
             for entry in found.entries:
                 entry.used = entry.used or (str(found.path), entry.raw) in lines
 
-    def again(self, at: str, key: str, recorded_at: str, attempt: int) -> None:
+    def use_as_before(self, at: str, key: str, recorded_at: str, attempt: int) -> None:
         """Count a record as used by the request at this path, as an earlier process of the run did."""
         take = self._index.exact.get((key, recorded_at))
         entry = take.entry(attempt) if take is not None else None
         if take is not None and entry is not None:
             self._index.use(take, at)
             self._count(at, entry)
-        self.took_part(at)
+        self.note_request(at)
 
     def unused(self) -> Iterable[Entry]:
         """Yield the records that a replay needs but this run has not used, in the cassettes that it has used."""
@@ -206,13 +206,13 @@ class CassetteStore:
 
     # ------------------------------------------------------------ races
 
-    def took_part(self, at: str) -> None:
+    def note_request(self, at: str) -> None:
         """Note that a session or a judgement was requested at this path: the races around it must be recorded."""
         parts = at.split("/")
         for number, part in enumerate(parts):
             if _BRANCH.fullmatch(part):
                 starred = _NUMBER.sub("*", part, count=1)
-                self.asked_in.add("/".join((*parts[:number], starred)))
+                self.races_with_requests.add("/".join((*parts[:number], starred)))
 
     # ------------------------------------------------------------ writing
 
@@ -236,7 +236,7 @@ class CassetteStore:
                 if not await asyncio.to_thread(self._flush, PATIENCE):
                     self._give_up()
 
-    def add_at_once(self, kind: str, at: str, answer: object, meta: Meta, asked: RecordedRequest | None = None) -> None:
+    def add_nowait(self, kind: str, at: str, answer: object, meta: Meta, asked: RecordedRequest | None = None) -> None:
         """Record an answer without waiting: while another kernel writes, the record is kept for the next write. A
         record without a request is only for people."""
         self._queue(kind, at, answer, meta, None, asked)
@@ -265,9 +265,9 @@ class CassetteStore:
             data |= {"key": key, "req": asked.req, "try": asked.number, "at": self.place(key, at)}
             data |= {"cell": cell} if cell else {}
         line = records.encoded(data)
-        self._pending.append((self._enter(line, at), line))
+        self._pending.append((self._index_record(line, at), line))
 
-    def _enter(self, line: bytes, at: str) -> Entry:
+    def _index_record(self, line: bytes, at: str) -> Entry:
         """Add a new record to the index, so that this run uses it, too."""
         entry = Entry(self.own_name, 0, records.read(line[:-1]), line[:-1])
         if entry.record.t in records.ANSWERS:

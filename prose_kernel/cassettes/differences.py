@@ -227,7 +227,7 @@ def message(what: str, nearest: Nearest, req: Mapping[str, Any], at: str, *, use
 
 # ---------------------------------------------------------------- two cassettes
 
-What = Literal["added", "removed", "moved", "changed"]
+ChangeKind = Literal["added", "removed", "moved", "changed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ class Change:
     """One record that differs. `before` is the former path of a moved record; `details` describe the differences, one
     line each."""
 
-    what: What
+    what: ChangeKind
     type: str
     at: str
     tried: int = 1
@@ -243,7 +243,7 @@ class Change:
     details: tuple[str, ...] = ()
 
 
-_ALIKE: Final[tuple[Callable[[Record], tuple[object, ...]], ...]] = (
+_MATCHED_BY: Final[tuple[Callable[[Record], tuple[object, ...]], ...]] = (
     lambda one: (one.key, one.at, one.tried),
     # a moved record
     lambda one: (one.key, one.tried),
@@ -258,7 +258,7 @@ def changes(old: CassetteFile, new: CassetteFile) -> list[Change]:
     before, after = _counting(old), _counting(new)
     pairs: dict[int, Entry] = {}
     taken: set[int] = set()
-    for alike in _ALIKE:
+    for alike in _MATCHED_BY:
         waiting: dict[tuple[object, ...], list[Entry]] = {}
         for entry in before:
             if id(entry) not in taken:

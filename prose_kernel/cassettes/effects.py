@@ -42,7 +42,7 @@ def _digest(data: bytes) -> str:
 # ---------------------------------------------------------------- recording
 
 
-def _described(write: FileWrite, path: str, cwd: str, redaction: Redaction) -> Written | None:
+def _recorded_file(write: FileWrite, path: str, cwd: str, redaction: Redaction) -> Written | None:
     """Return the recorded facts of a file below the workspace; None if it was created and removed again."""
     before = _digest(redaction.text(write.before).encode("utf-8", "replace")) if write.before is not None else None
     if write.after is None:
@@ -73,10 +73,10 @@ def _bytes(path: Path) -> bytes | None:
 
 def changed(reads: Iterable[FileRead], cwd: str, redaction: Redaction) -> list[str]:
     """Return the files that a session read and that have changed since, or are missing."""
-    return [seen.path for seen in reads if seen.sha256 not in _states(_bytes(Path(cwd, seen.path)), redaction)]
+    return [seen.path for seen in reads if seen.sha256 not in _digests_of(_bytes(Path(cwd, seen.path)), redaction)]
 
 
-def _states(here: bytes | None, redaction: Redaction) -> set[str | None]:
+def _digests_of(here: bytes | None, redaction: Redaction) -> set[str | None]:
     """Return the digests that may be recorded for these contents: unchanged, and redacted."""
     if here is None:
         return {None}
@@ -88,12 +88,12 @@ def _states(here: bytes | None, redaction: Redaction) -> set[str | None]:
 # ---------------------------------------------------------------- replaying
 
 
-_Step = tuple[Path, bytes | None]
+_FileChange = tuple[Path, bytes | None]
 """One file to change: its new bytes, or None to remove it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class FileReplay:
     """Writes the files of a recorded session again, under the given rules."""
 
     policy: Policy
@@ -107,17 +107,17 @@ class Replayed:
 
         `may_write` asks the person if a rule says `prompt`.
         """
-        steps = [step for write in writes if (step := self._step(write)) is not None]
+        steps = [step for write in writes if (step := self._file_change(write)) is not None]
         for path, _ in steps:
             await self._permit(path, may_write)
         for path, data in steps:
-            self._make(path, data)
+            self._change(path, data)
 
-    def _step(self, write: Written) -> _Step | None:
+    def _file_change(self, write: Written) -> _FileChange | None:
         """Return the change to make to one file; None if it is already in its final state."""
         path = self._place(write.path)
         here = _bytes(path)
-        states = _states(here, self.redaction)
+        states = _digests_of(here, self.redaction)
         if (write.sha256 in states) if write.sha256 is not None else here is None:
             return None
         if write.before not in states:
@@ -172,7 +172,7 @@ class Replayed:
             hint="allow it in `permissions:`, or record the session again",
         )
 
-    def _make(self, path: Path, data: bytes | None) -> None:
+    def _change(self, path: Path, data: bytes | None) -> None:
         try:
             if data is None:
                 path.unlink()
@@ -192,25 +192,25 @@ class Replayed:
 
 
 def answer_of(
-    result: SessionResult, request: SessionRequest, shelf: CassetteStore
+    result: SessionResult, request: SessionRequest, store: CassetteStore
 ) -> tuple[SessionResult, Facts] | None:
     """Return a session's answer for the record, and the facts about its files; None if it must not be recorded. Warns
     about effects that a replay will not have."""
-    cwd = shelf.where.cwd
+    cwd = store.where.cwd
     text = result.text if result.text is not None else written_answer(request.target, cwd)
     writes = []
     for write in result.writes:
         path = _relative(write.path, cwd)
         if path is None:
-            shelf.warn(
+            store.warn(
                 f"session {request.at} wrote {write.path}, outside of the working directory: a replay will not write it"
             )
-        elif (written := _described(write, path, cwd, shelf.redaction)) is not None:
+        elif (written := _recorded_file(write, path, cwd, store.redaction)) is not None:
             writes.append(written)
     kept = (text, result.reply, result.memory_after, result.segment, result.summary)
     texts = [*kept, *(write.after for write in result.writes), *(use.detail for use in result.trace)]
     if any(holds_private_key(text) for text in texts if text):
-        shelf.warn(f"session {request.at} is not recorded: its answer holds a private key (PEM)")
+        store.warn(f"session {request.at} is not recorded: its answer holds a private key (PEM)")
         return None
     details = {"cut": True} if result.details.get("cut") is True else {}
     answer = structs.replace(without_facts(result), text=text, provider="", origin="", details=details, replayed=False)

@@ -47,7 +47,7 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def held(text: str, whole: int = 0) -> Any:
+def shortened(text: str, whole: int = 0) -> Any:
     """Return a text for `req`: itself up to `whole` characters, else its digest, length and beginning."""
     if len(text) <= whole:
         return text
@@ -68,13 +68,13 @@ class Identity:
     def session(self, request: SessionRequest) -> Req:
         same, names = self.redaction.identity, self._tool_names(request)
         forms: dict[str, Callable[[Any], Any]] = {
-            "prompt": lambda text: held(same(text), WHOLE),
-            "agent's prompt": lambda text: held(same(text or ""), WHOLE),
+            "prompt": lambda text: shortened(same(text), WHOLE),
+            "agent's prompt": lambda text: shortened(same(text or ""), WHOLE),
             "context": lambda items: self._given(request.given) | self._context(items or ()),
             "input": lambda given: None,  # in the context
             "settings": lambda settings: same(canonical(settings).decode()) if settings else None,
-            "output": lambda schema: held(same(canonical(schema).decode())) if schema else None,
-            "correction": lambda text: held(same(text), WHOLE),
+            "output": lambda schema: shortened(same(canonical(schema).decode())) if schema else None,
+            "correction": lambda text: shortened(same(text), WHOLE),
             "memory": lambda text: "sha256:" + digest(memory) if (memory := same(text)) else None,
             "skills": lambda skills: {same(path): self._skill(path) for path in map(expanded, skills)},
             "tools": lambda tools: sorted(names),
@@ -95,18 +95,18 @@ class Identity:
         same, reads = self.redaction.identity, kind in ("extract", "items")
         sent = material(request) if not reads else Material({}, {})
         forms: dict[str, Callable[[Any], Any]] = {
-            "question": lambda text: held(same(text), WHOLE),
+            "question": lambda text: shortened(same(text), WHOLE),
             "labels": lambda labels: [same(label) for label in labels] if not reads else None,
-            "values": lambda asked: {same(name): held(same(text)) for name, text in sent.whole.items()},
+            "values": lambda asked: {same(name): shortened(same(text)) for name, text in sent.whole.items()},
         }
         previews = {same(name): same(text) for name, text in sent.previews.items()}
-        read = held(same(also[0])) if reads and also else None
+        read = shortened(same(also[0])) if reads and also else None
         more = {"kind": kind, "path": same(path), "text": read, "previews": previews}
         return _recorded(request, forms, also) | _without_empty(more)
 
     def race(self, text: str) -> Req:
         """Return the `req` of a `parallel` with a winner, from its source text."""
-        return {"kind": "race", "text": held(self.redaction.identity(text), WHOLE)}
+        return {"kind": "race", "text": shortened(self.redaction.identity(text), WHOLE)}
 
     # ------------------------------------------------------------ parts
 
@@ -118,7 +118,7 @@ class Identity:
                 number += 1
                 name = f"{item.name}~{number}"
             text = None if item.missing else self._content(item)
-            found[name] = {"missing": True} if text is None else held(self.redaction.identity(text))
+            found[name] = {"missing": True} if text is None else shortened(self.redaction.identity(text))
             if images := [hashlib.sha256(image).hexdigest() for image in images_in(item.content)]:
                 found[name] = {**found[name], "images": images}
         return found
@@ -128,11 +128,11 @@ class Identity:
         if given is None:
             return {}
         same = self.redaction.identity
-        found: Req = {"input": held(same(given.text)) or "empty"}
+        found: Req = {"input": shortened(same(given.text)) or "empty"}
         for place in given.references:
             if given.readable and place.startswith(f"{given.readable}/") and ".." not in place.split("/"):
                 text = self._file(place)
-                found[same(place)] = {"missing": True} if text is None else held(same(text))
+                found[same(place)] = {"missing": True} if text is None else shortened(same(text))
         return found
 
     def _content(self, item: ContextItem) -> str | None:

@@ -31,7 +31,7 @@ def scope(at: str) -> str:
     return found[0] if found is not None else ""
 
 
-def _borrows(scope: str) -> bool:
+def _may_borrow(scope: str) -> bool:
     """Return whether a run of an evaluation may use the records of ordinary runs: only the first repetition may,
     because further ones would get the same answers and not be repetitions."""
     return scope.endswith("/r1/")
@@ -95,7 +95,7 @@ class Index:
         self._by_key: dict[str, list[Take]] = defaultdict(list)
         self._by_scope: dict[tuple[str, str], Equal[Take]] = defaultdict(Equal)
         self._by_cell: dict[tuple[str, str, str], Take] = {}
-        self._ran: set[tuple[str, str, str]] = set()  # requests that cells have made in this process
+        self._requested_by_cells: set[tuple[str, str, str]] = set()  # requests that cells have made in this process
         self._borrowed: Counter[tuple[str, str]] = Counter()
         self._bound: dict[tuple[str, str], Take] = {}
 
@@ -118,7 +118,7 @@ class Index:
     def renewed(self, files: Iterable[CassetteFile]) -> Index:
         """Return an index of the files now on disk that remembers which takes this run has used."""
         fresh = Index(self._repeats)
-        fresh._ran = self._ran
+        fresh._requested_by_cells = self._requested_by_cells
         for file in files:
             fresh.add(file.takes.values())
         for (key, at), take in self._bound.items():
@@ -142,7 +142,7 @@ class Index:
         self.use(take, at)
         if cell := entry.record.cell:
             self._by_cell[take.key, tail(at), cell] = take
-            self._ran.add((take.key, tail(at), cell))
+            self._requested_by_cells.add((take.key, tail(at), cell))
 
     def find(self, key: str, at: str, cell: str = "") -> Take | None:
         """Return the take that answers a request, without using it up. A cell gets only answers that it has recorded,
@@ -151,19 +151,19 @@ class Index:
             return bound
         place, own, reuses = (key, tail(at), cell), scope(at), self._repeats == "reuse"
         if cell and (take := self._by_cell.get(place)) is not None:
-            return take if reuses or place not in self._ran else None
+            return take if reuses or place not in self._requested_by_cells else None
         if (take := self.exact.get((key, at))) is not None:
             return take
-        take = self._by_tail[key, tail(at)].free() or self._by_scope[key, own].free() or self._lent(key, own)
+        take = self._by_tail[key, tail(at)].free() or self._by_scope[key, own].free() or self._next_borrowed(key, own)
         return next(self._reusable(key, own), None) if take is None and reuses else take
 
     def _reusable(self, key: str, own: str) -> Iterator[Take]:
         """Yield the takes that may answer again, the last one first; for an ordinary run, none of an evaluation."""
         return (take for take in reversed(self._by_key[key]) if own or not scope(take.at))
 
-    def _lent(self, key: str, own: str) -> Take | None:
+    def _next_borrowed(self, key: str, own: str) -> Take | None:
         """Return the next record of ordinary runs for this run of an evaluation; None if there is none."""
-        lent, number = self._by_scope[key, ""].answers if _borrows(own) else [], self._borrowed[key, own]
+        lent, number = self._by_scope[key, ""].answers if _may_borrow(own) else [], self._borrowed[key, own]
         return lent[number] if number < len(lent) else None
 
     def count(self, key: str, own: str = "") -> int:
@@ -174,7 +174,7 @@ class Index:
         """Use the take for a request at this path, and for its further attempts."""
         take.is_free = False
         if cell:
-            self._ran.add((take.key, tail(at), cell))
+            self._requested_by_cells.add((take.key, tail(at), cell))
         own = scope(at)
         if own and not scope(take.at) and (take.key, at) not in self._bound:
             self._borrowed[take.key, own] += 1

@@ -44,26 +44,26 @@ class _Recorded(Generic[P]):
         if mode == "off":
             return await ask()
         decides = kind != "phrase"  # the program does not get the answer of `phrase`
-        with self.cassettes.answering(request.at if decides else "", self.asker) as shelf:
-            judgement = shelf.judgement(kind, request, also, path)
+        with self.cassettes.answering(request.at if decides else "", self.asker) as store:
+            judgement = store.judgement(kind, request, also, path)
             if mode != "record" and (found := judgement.lookup()) is not None:
                 recorded: Any = found.answer
-                shelf.use(found, judgement.at)
+                store.use(found, judgement.at)
                 if decides:
                     judgement.note(found)
                 if mode == "replay":
                     budgets.recorded(found.usage)
                 return cast("T", structs.replace(recorded, details={"replayed": True, **found.details()}))
             if mode == "replay":
-                miss = shelf.miss(judgement)
+                miss = store.miss(judgement)
                 raise Undecided(miss.message, hint=miss.hint, missed=True)
             answer = await ask()
             model, paid = str(answer.details.get("model") or ""), answer.details.get("usage")
             usage = Usage(**paid) if isinstance(paid, dict) else None
-            meta = shelf.meta(judgement.begun, usage, origin=answer.by, resolved=model)
+            meta = store.meta(judgement.begun, usage, origin=answer.by, resolved=model)
             if decides:
                 judgement.note()
-            await shelf.add("judge" if decides else "phrase", judgement, _kept(answer), meta)
+            await store.add("judge" if decides else "phrase", judgement, _without_details(answer), meta)
             return answer
 
 
@@ -78,8 +78,8 @@ class RecordedJudge(_Recorded[Judge]):
         """Return the request without further questions that are already recorded."""
         if not request.further or self.cassettes.mode(self.asker) in ("off", "record"):
             return request
-        shelf = self.cassettes.shelf
-        left = (one for one in request.further if shelf.judgement("decide", one).lookup() is None)
+        store = self.cassettes.store
+        left = (one for one in request.further if store.judgement("decide", one).lookup() is None)
         return structs.replace(request, further=tuple(left))
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
@@ -101,7 +101,7 @@ class RecordedPhrases(_Recorded[Phrases]):
         return await self._answer("phrase", request, lambda: self.inner.phrase(request))
 
 
-def _kept(answer: T) -> T:
+def _without_details(answer: T) -> T:
     """Return an answer for the record: without volatile details, texts of values verbatim."""
     if isinstance(answer, Finding):
         return structs.replace(answer, value=verbatim(answer.value), details={})
@@ -120,22 +120,22 @@ class RecordedRaces:
         """Return the recorded order; None if recordings are not used, or the race has no record."""
         if self.cassettes.mode(self.asker) in ("off", "record"):
             return None
-        shelf = self.cassettes.shelf
-        found = shelf.race(text, at).lookup()
+        store = self.cassettes.store
+        found = store.race(text, at).lookup()
         if found is None:
             return None
         order: Any = found.answer
-        shelf.use(found, at)
+        store.use(found, at)
         return cast("tuple[int, ...]", order.ended)
 
     async def ended(self, at: str, text: str, branches: tuple[int, ...]) -> None:
         """Record how the race ended, if sessions or judgements took part in it and nothing is recorded for it."""
         mode = self.cassettes.mode(self.asker)
-        if mode not in ("auto", "record") or at not in self.cassettes.shelf.asked_in:
+        if mode not in ("auto", "record") or at not in self.cassettes.store.races_with_requests:
             return
         from prose_kernel.cassettes.records import Order
 
-        shelf = self.cassettes.shelf
-        race = shelf.race(text, at)
+        store = self.cassettes.store
+        race = store.race(text, at)
         if mode == "record" or race.lookup() is None:
-            await shelf.add("race", race, Order(branches), shelf.meta())
+            await store.add("race", race, Order(branches), store.meta())

@@ -29,7 +29,7 @@ class RecordedRequest:
     - `number` is the number of the attempt (from 1), `begun` the clock time of the request.
     """
 
-    shelf: CassetteStore
+    store: CassetteStore
     req: Mapping[str, Any]
     at: str
     what: str = ""
@@ -38,23 +38,23 @@ class RecordedRequest:
 
     def __post_init__(self) -> None:
         self.key = key_of(self.req)
-        self.begun = self.shelf.clock.monotonic()
+        self.begun = self.store.clock.monotonic()
 
     def lookup(self, *, failed: bool = True) -> Found | None:
         """Return the record that answers the request. Without `failed`, records of failed sessions are ignored: the
         current provider may have other settings, another model, more room."""
-        return self.shelf.lookup(self.key, self.at, self.number, failed=failed)
+        return self.store.lookup(self.key, self.at, self.number, failed=failed)
 
-    def looked_up(self) -> Found | Miss:
+    def replay_result(self) -> Found | Miss:
         """Return the result of a replay without using up the record."""
-        return self.lookup() or self.shelf.miss(self)
+        return self.lookup() or self.store.miss(self)
 
     def note(self, found: Found | None = None) -> None:
         """Note for resumed runs which record has answered; None if it was just written."""
         current = open_request.current()
         if current is not None:
             record = found.entry.record if found is not None else None
-            place = (record.key, record.at) if record is not None else (self.key, self.shelf.place(self.key, self.at))
+            place = (record.key, record.at) if record is not None else (self.key, self.store.place(self.key, self.at))
             current.notes["record"] = [*place, self.number]
 
 
@@ -65,20 +65,20 @@ class RecordedSession(RecordedRequest):
     request: SessionRequest = field(kw_only=True)
 
     def missed(self) -> CassetteMiss:
-        miss = self.shelf.miss(self)
+        miss = self.store.miss(self)
         return CassetteMiss(miss.message, hint=miss.hint)
 
     def changed(self, found: Found) -> str | None:
         """Return the files that have changed since the recorded session read them, as text; None if there are none."""
-        if found.entry.record.t != "session" or self.shelf.options.stale == "ignore":
+        if found.entry.record.t != "session" or self.store.options.stale == "ignore":
             return None
-        names = effects.changed(found.facts.reads, self.shelf.where.cwd, self.shelf.redaction)
+        names = effects.changed(found.facts.reads, self.store.where.cwd, self.store.redaction)
         more = f" and {len(names) - 3} more files" if len(names) > 3 else ""
         return ", ".join(names[:3]) + more if names else None
 
     def refuse_private_key(self) -> None:
         """Raise `ProviderError` for a request with a private key, which must be neither sent nor recorded."""
-        if self.shelf.identity.holds_private_key(self.request):
+        if self.store.identity.holds_private_key(self.request):
             raise ProviderError(
                 f"session {self.at} is not run: its prompt or context holds a private key (PEM), which must not"
                 " be recorded",
@@ -89,7 +89,7 @@ class RecordedSession(RecordedRequest):
     # ------------------------------------------------------------ recording
 
     async def record(self, result: SessionResult) -> None:
-        recorded = effects.answer_of(result, self.request, self.shelf)
+        recorded = effects.answer_of(result, self.request, self.store)
         if recorded is None:
             return
         meta = self._meta(
@@ -102,13 +102,13 @@ class RecordedSession(RecordedRequest):
         )
         self.note()
         answer, facts = recorded
-        await self.shelf.add("session", self, answer, meta, facts)
+        await self.store.add("session", self, answer, meta, facts)
 
     def record_failure(self, failure: Exception, usage: Usage | None = None) -> None:
         """Record that the attempt has failed. If another process is writing, the record is written with the next
         one."""
         self.note()
-        self.shelf.add_at_once("error", self.at, failure, self._meta(usage), self)
+        self.store.add_nowait("error", self.at, failure, self._meta(usage), self)
 
     def record_budget(self, spent: BudgetSpent, counted: Spent) -> None:
         """Record that a budget has ended the attempt, or refused it."""
@@ -116,7 +116,7 @@ class RecordedSession(RecordedRequest):
 
     def _meta(self, usage: Usage | None = None, **details: Any) -> Meta:
         agent, label = self.request.agent or "", self.request.label or ""
-        return self.shelf.meta(self.begun, usage, agent=agent, label=label, **details)
+        return self.store.meta(self.begun, usage, agent=agent, label=label, **details)
 
 
 def failure_of(error: object, *, replayed: bool) -> ProviderError:

@@ -48,8 +48,8 @@ class RecordedSessions:
         mode = "replay" if self.inner is None else self.cassettes.mode(self.asker)
         if mode == "off" and self.inner is not None:
             return await self.inner.run(request, on_progress)
-        with self.cassettes.answering(request.at, self.asker) as shelf:
-            session = shelf.session(request)
+        with self.cassettes.answering(request.at, self.asker) as store:
+            session = store.session(request)
             found = self._lookup(session, mode) if mode != "record" else None
             if found is not None:
                 changed = session.changed(found)
@@ -77,12 +77,12 @@ class RecordedSessions:
         from prose_kernel.cassettes.recorded_requests import failure_of
 
         await budgets.placed()
-        shelf = session.shelf
-        shelf.use(found, session.at)
+        store = session.store
+        store.use(found, session.at)
         session.note(found)
-        realtime = shelf.options.realtime
+        realtime = store.options.realtime
         if realtime and found.meta.ms > 0:
-            await shelf.clock.sleep(found.meta.ms / 1000)
+            await store.clock.sleep(found.meta.ms / 1000)
         answer = found.answer
         if not isinstance(answer, SessionResult):
             raise failure_of(answer, replayed=not realtime)
@@ -95,9 +95,9 @@ class RecordedSessions:
 
     async def _write(self, session: RecordedSession, found: Found, writes: Sequence[Written]) -> None:
         """Write the files of the recorded session again."""
-        from prose_kernel.cassettes.effects import Replayed
+        from prose_kernel.cassettes.effects import FileReplay
 
-        shelf, request = session.shelf, session.request
+        store, request = session.store, session.request
 
         async def may_write(name: str) -> bool:
             if self.approvals is None:
@@ -105,8 +105,8 @@ class RecordedSessions:
             ruling = await self.approvals.ask(Ask.of(request, "write", f"write {name} (replayed)", name))
             return ruling.answer == "allow"
 
-        policy = shelf.identity.policy(request)
-        await Replayed(policy, shelf.where.cwd, shelf.redaction, found.entry.place).apply(writes, may_write)
+        policy = store.identity.policy(request)
+        await FileReplay(policy, store.where.cwd, store.redaction, found.entry.place).apply(writes, may_write)
 
     # ------------------------------------------------------------ calling and recording
 
@@ -137,15 +137,15 @@ class RecordedSessions:
 
 def _require_accepted(session: RecordedSession, found: Found, changed: str) -> None:
     """Report an outdated recording. Raises `StaleRecording` unless the settings accept it."""
-    shelf = session.shelf
+    store = session.store
     stale = f"session {session.at}: {changed} has changed since {found.entry.place} was recorded"
-    mode = shelf.options.stale or ("warn" if shelf.where.attended else "fail")
+    mode = store.options.stale or ("warn" if store.where.attended else "fail")
     if mode == "fail":
         raise StaleRecording(
             stale, hint="record it again, or accept old answers: `--cassette-stale=warn`, `%cassette --stale warn`"
         )
     if mode == "warn":
-        shelf.warn(f"{stale}; its answer may be out of date")
+        store.warn(f"{stale}; its answer may be out of date")
 
 
 async def _end_as_recorded(session: RecordedSession, found: Found) -> None:
@@ -156,5 +156,5 @@ async def _end_as_recorded(session: RecordedSession, found: Found) -> None:
     error = budgets.recorded_end(spent.budget, spent.message, found.usage)
     if error is None:
         raise session.missed()
-    session.shelf.use(found, session.at)
+    session.store.use(found, session.at)
     raise error

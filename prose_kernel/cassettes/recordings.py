@@ -44,7 +44,7 @@ class Cassettes:
     tool_names: ToolNames = no_tools
     permissions: Mapping[str, Rule] = field(default_factory=dict)
     on_use: Callable[[str, Meta], None] | None = None
-    is_lent: bool = False
+    is_shared: bool = False
     """Whether several runs share it, so that the end of one does not close it."""
 
     def __post_init__(self) -> None:
@@ -60,17 +60,17 @@ class Cassettes:
     def answering(self, at: str, asker: Asker) -> Iterator[CassetteStore]:
         """Yield the open cassettes for a request at this path ("": it takes part in no race), then show their warnings
         to the person."""
-        shelf = self.shelf
+        store = self.store
         try:
-            yield shelf
+            yield store
         finally:
             if at:
-                shelf.took_part(at)
+                store.note_request(at)
             while self.warnings:
                 asker.show(f"Warning: {self.warnings.popleft()}")
 
     @property
-    def shelf(self) -> CassetteStore:
+    def store(self) -> CassetteStore:
         """Return the open cassettes; the first access reads them."""
         if self._opened is None:
             from prose_kernel.cassettes.cassette_store import CassetteStore
@@ -87,7 +87,7 @@ class Cassettes:
     def note_ask(self, at: str, question: str, answer: str) -> None:
         """Record a permission question and its answer, for people; the record never grants anything."""
         if self._mode in ("auto", "record"):
-            self.shelf.add_at_once("ask", at, {"question": question, "answer": answer}, self.shelf.meta())
+            self.store.add_nowait("ask", at, {"question": question, "answer": answer}, self.store.meta())
 
     def unused(self) -> tuple[Entry, ...]:
         """Return the records of used cassettes that this run has not needed, in file order."""
@@ -102,11 +102,11 @@ class Cassettes:
     def note_used(self, lines: frozenset[tuple[str, bytes]]) -> None:
         """Note that another part of the run has used these lines, as returned by `used`."""
         if lines:
-            self.shelf.note_used(lines)
+            self.store.note_used(lines)
 
     def close(self) -> None:
         """Write pending records and remove replaced ones. A second call does nothing."""
-        if self._opened is not None and not self.is_lent:
+        if self._opened is not None and not self.is_shared:
             self._opened.close()
 
 
@@ -124,7 +124,7 @@ class SharedCassettes:
         for one in self._made:
             if (one.options, one.where, one.permissions) == (new.options, new.where, new.permissions):
                 return one
-        new.on_use, new.is_lent = self._on_use, True
+        new.on_use, new.is_shared = self._on_use, True
         self._made.append(new)
         return new
 
@@ -135,6 +135,6 @@ class SharedCassettes:
     def end(self) -> None:
         """Close all recordings after the last run. A second call does nothing."""
         for one in self._made:
-            one.is_lent = False
+            one.is_shared = False
             one.close()
         self._made.clear()

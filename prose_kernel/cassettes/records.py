@@ -140,7 +140,7 @@ def read(line: bytes) -> Record:
         if record.v < VERSION:
             record = structs.replace(_read(encoded(_upgraded(_plain(line)))), v=record.v)
     except _UNREADABLE as problem:
-        raise BadLine(_why(line, problem)) from None
+        raise BadLine(_parse_problem(line, problem)) from None
     if record.t in ANSWERS and record.v <= VERSION and not record.key:
         raise BadLine("it has no key")
     return record
@@ -158,7 +158,7 @@ def _upgraded(data: dict[str, Any]) -> dict[str, Any]:
     return new | old_format.answer(data)
 
 
-def _why(line: bytes, problem: Exception) -> str:
+def _parse_problem(line: bytes, problem: Exception) -> str:
     if conflict_line(line.decode("utf-8", "replace")):
         return "it is a conflict marker of git: keep the records of both sides and remove the marker"
     try:

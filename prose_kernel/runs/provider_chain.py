@@ -342,7 +342,7 @@ class SessionServices:
         self.usage.again(notes.get("usage", ()))
         budgets.again(notes)
         if "record" in notes and self.choice.recorded and self.cassettes.mode(self.asker) != "off":
-            self.cassettes.shelf.again(request.at, *notes["record"])
+            self.cassettes.store.use_as_before(request.at, *notes["record"])
         if got and "memory" in notes:
             again(self.memories, self.means.where.cwd, request, notes["memory"])
 
@@ -353,7 +353,7 @@ class SessionServices:
         no model, so it needs no prices.
         """
         mode = self.cassettes.mode(self.asker) if self.choice.recorded else "off"
-        if mode == "replay" and any(self.cassettes.shelf.entries()):
+        if mode == "replay" and any(self.cassettes.store.entries()):
             return
         from prose_kernel.models.providers import prices
 

@@ -160,7 +160,7 @@ def describe(request: SessionRequest, services: SessionServices) -> Description:
         tuple(name.removeprefix("tools:") for name in tools),
         permissions,
         mode,
-        services.cassettes.shelf.session(request).looked_up() if recorded and mode != "off" else None,
+        services.cassettes.store.session(request).replay_result() if recorded and mode != "off" else None,
         problem,
         sizes,
         schemas,

@@ -270,10 +270,10 @@ async def test_what_another_kernel_records_meanwhile_is_found(there: Recording) 
     other = Recording(there.cwd)
     cassettes = there.open("replay")
     await other.run(ONE, provider=Provider(FakeClock()))
-    assert cassettes.shelf.own_name == "cassettes/session.jsonl"
+    assert cassettes.store.own_name == "cassettes/session.jsonl"
     live = await other.run(TWO, provider=Provider(FakeClock()), name="other")
     key = other.records("other", "session")[0]["key"]
-    assert cassettes.shelf.lookup(key, "c1/2/s0") is not None
+    assert cassettes.store.lookup(key, "c1/2/s0") is not None
     assert live["b"]
 
 

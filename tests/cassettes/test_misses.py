@@ -11,7 +11,7 @@ from scaling import assert_linear
 
 from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes import differences, records
-from prose_kernel.cassettes.keys import held
+from prose_kernel.cassettes.keys import shortened
 from prose_kernel.cassettes.records import key_of
 
 
@@ -45,7 +45,7 @@ DIFFERENT: list[tuple[dict[str, Any], list[str]]] = [
     ({"tools": ["read"]}, ["`tools` is read instead of list, read"]),
     ({"perm": "sha256:2"}, ["`permissions` are others than in the recording"]),
     ({"memory": "sha256:3"}, ["`memory` holds something else"]),
-    ({"context": {"plan": held("x")}}, ["`context.plan` is new"]),
+    ({"context": {"plan": shortened("x")}}, ["`context.plan` is new"]),
     (
         {"model": "opus", "prompt": "Write on"},
         [
@@ -79,8 +79,11 @@ def test_what_differs(change: dict[str, Any], told: list[str]) -> None:
 
 
 def test_members_and_long_texts() -> None:
-    was = {**BASE, "context": {"a": held("x" * 5_000), "b": held("one"), "c": held("gone"), "d": {"missing": True}}}
-    now = {**BASE, "context": {"a": held("x" * 4_999 + "y"), "b": held("only"), "d": held("found")}}
+    was = {
+        **BASE,
+        "context": {"a": shortened("x" * 5_000), "b": shortened("one"), "c": shortened("gone"), "d": {"missing": True}},
+    }
+    now = {**BASE, "context": {"a": shortened("x" * 4_999 + "y"), "b": shortened("only"), "d": shortened("found")}}
     assert differences.differences(was, now) == [
         "`context.a` differs after its first 1,000 characters (5,000 recorded, 5,000 now)",
         '`context.b` differs at character 3: "only" instead of "one"',
@@ -145,7 +148,7 @@ def test_the_price_of_misses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         return likeness(self, other, exact=exact)
 
     monkeypatch.setattr(differences._Request, "likeness", counted)
-    big = {**BASE, "prompt": held("p" * 10_000_000)}
+    big = {**BASE, "prompt": shortened("p" * 10_000_000)}
 
     def finder(size: int) -> differences.Nearest:
         requests = [{**BASE, "prompt": f"Write about {n} frogs " + "and more " * 50} for n in range(size)]

@@ -175,9 +175,9 @@ def test_half_a_character_in_an_answer_is_recorded_as_a_replacement_and_is_not_a
     """A lone surrogate cannot be written as UTF-8."""
     where = Surroundings(str(tmp_path))
     cassettes = Cassettes(CassetteOptions(), where, SystemClock())
-    store = cassettes.shelf
+    store = cassettes.store
     answer = {"question": "may it?", "answer": "yes \ud83d"}
-    store.add_at_once("ask", "c1/1/s0", answer, store.meta())
+    store.add_nowait("ask", "c1/1/s0", answer, store.meta())
     recorded = (tmp_path / "cassettes" / "session.jsonl").read_text().splitlines()[-1]
     assert json.loads(recorded)["out"]["answer"] == "yes \ufffd"
     assert not cassettes.warnings

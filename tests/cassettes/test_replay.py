@@ -470,12 +470,12 @@ async def test_looking_up_uses_nothing(there: Recording) -> None:
     cassettes = Cassettes(CassetteOptions(mode="replay"), there.where(), there.clock)
     asked = SessionRequest("session", "One", "c9/1/s0", program="demo.ipynb")
     for _ in range(2):
-        hit = cassettes.shelf.session(asked).looked_up()
+        hit = cassettes.store.session(asked).replay_result()
         assert isinstance(hit, Found)
         assert (hit.entry.record.at, hit.entry.place) == ("c1/1/s0", "cassettes/session.jsonl, line 2")
         meta = hit.meta
         assert (meta.origin, meta.provider, meta.resolved, meta.recorded) == ("model", "vendor", "big-1", "2026-01-01")
-    miss = cassettes.shelf.session(SessionRequest("session", "Two", "c1/1/s0", program="demo.ipynb")).looked_up()
+    miss = cassettes.store.session(SessionRequest("session", "Two", "c1/1/s0", program="demo.ipynb")).replay_result()
     assert isinstance(miss, Miss)
     assert "`prompt` differs at character 1" in miss.message
     assert "prose run --cassette-mode=auto demo.ipynb" in miss.hint

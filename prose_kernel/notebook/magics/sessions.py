@@ -192,15 +192,15 @@ def _cassette(call: Call) -> doc.Table:
     from prose_kernel.cassettes.records import ANSWERS
 
     services = call.cells.workspace.opened.services
-    shelf = services.cassettes.shelf
+    store = services.cassettes.store
     mode = services.cassettes.mode(services.asker)
-    files = list(shelf.cassettes)
-    entries = [entry for entry in shelf.entries() if entry.record.t in ANSWERS and not entry.replaced]
+    files = list(store.cassettes)
+    entries = [entry for entry in store.entries() if entry.record.t in ANSWERS and not entry.replaced]
     problems = [warning for file in files for warning in file.warnings]
     recorded = services.choice.recorded
     writes = recorded and mode in ("auto", "record")
     rows = [
-        ("is written", shelf.own_name if writes else f"nothing (it would be {shelf.own_name})"),
+        ("is written", store.own_name if writes else f"nothing (it would be {store.own_name})"),
         ("mode", mode if recorded else f"{mode} (provider {services.choice.kind} is not recorded)"),
         ("records", f"{sum(entry.line > 0 for entry in entries):,} in {doc.counted(len(files), 'file')}"),
         ("used in this run", f"{sum(entry.used for entry in entries):,}"),
