@@ -20,7 +20,7 @@ from prose_kernel.evaluation.programs import Prepared
 from prose_kernel.evaluation.results import Check, Result, Status
 from prose_kernel.evaluation.spec import Spec
 from prose_kernel.language.shortening import clipped
-from prose_kernel.models.providers.model_servers import SharedWays
+from prose_kernel.models.providers.model_servers import SharedConnections
 from prose_kernel.runs.workspace import Start, Workspace, uncancel
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.asker import Unattended
@@ -114,7 +114,7 @@ class SharedParts:
     spec: Spec
     assertions: Assertions
     recordings: SharedCassettes
-    ways: SharedWays
+    connections: SharedConnections
     meters: dict[str, Meter]
     budget: Budget | None
     clock: Clock
@@ -169,7 +169,7 @@ class ItemRun:
             language=prepared.language,
             at=item.at,
             recordings=shared.recordings,
-            ways=shared.ways,
+            connections=shared.connections,
         )
         shown: list[str] = []
         asker = Unattended(shown.append, why=UNATTENDED, magic="")

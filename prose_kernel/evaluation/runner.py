@@ -32,7 +32,7 @@ from prose_kernel.evaluation.summary import (
     summary_of,
 )
 from prose_kernel.judging import rules
-from prose_kernel.models.providers.model_servers import SharedWays
+from prose_kernel.models.providers.model_servers import SharedConnections
 from prose_kernel.runs import settings
 from prose_kernel.runs.execution import AcceptedValues
 from prose_kernel.runs.settings import Settings, budget_limits
@@ -220,9 +220,9 @@ class Evaluation:
 
         at_once = self.options.parallel or self.spec.parallel
         most = at_once * max(one.settings.max_parallel or 1 for one in self.variants)
-        recordings, ways = SharedCassettes(used), SharedWays(most)
+        recordings, connections = SharedCassettes(used), SharedConnections(most)
         budget = self._budget()
-        shared = SharedParts(self.spec, self._assertions, recordings, ways, meters, budget, self._clock)
+        shared = SharedParts(self.spec, self._assertions, recordings, connections, meters, budget, self._clock)
         todo = iter(items)
 
         async def work() -> None:
@@ -243,7 +243,7 @@ class Evaluation:
         finally:
             self.used = recordings.used()
             recordings.end()
-            await ways.close()
+            await connections.close()
             warnings = sorted(shared.warnings)
             more = [f"… and {len(warnings) - WARNINGS:,} more warnings"] if len(warnings) > WARNINGS else []
             self.notes += [*warnings[:WARNINGS], *more]

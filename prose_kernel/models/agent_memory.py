@@ -64,7 +64,7 @@ class MemoryFiles:
                 retryable=False,
                 hint=f"repair or remove {_place(memory)}; nothing in it was changed",
             ) from None
-        self._mark = _mark(self._path)
+        self._stamp = _stamp(self._path)
         self._segment = Path(next_segment(directory, memory.agent))
         self.segment_name = self._segment.name
 
@@ -74,7 +74,7 @@ class MemoryFiles:
             return
         if result.memory_after is not None:
             self._write(self._path, result.memory_after)
-        elif _mark(self._path) == self._mark:
+        elif _stamp(self._path) == self._stamp:
             self._write(self._path, memory_text(self._memory, request, result, self.former))
         if result.segment is not None:
             number = self._segment.stem.rpartition("-")[2]
@@ -167,7 +167,7 @@ def _summary(result: SessionResult) -> str:
 # ---------------------------------------------------------------- files
 
 
-def _mark(path: Path) -> tuple[int, int, int] | None:
+def _stamp(path: Path) -> tuple[int, int, int] | None:
     """Return values that change whenever the file is written; None if there is no file."""
     try:
         found = path.stat()
@@ -333,7 +333,7 @@ def _settle(directory: str, memory: AgentMemory, files: MemoryFiles, held: conte
 # ---------------------------------------------------------------- memories of a resumed run
 
 
-def again(memories: memory_directory.Memories, cwd: str, request: object, note: Mapping[str, Any]) -> None:
+def restore_noted(memories: memory_directory.Memories, cwd: str, request: object, note: Mapping[str, Any]) -> None:
     """Restore the memory that the journal noted together with a replayed answer."""
     if "outside" in note:
         memories.known[note["outside"]] = memory_directory.Known(note["digest"])

@@ -18,7 +18,7 @@ from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 if TYPE_CHECKING:
     from prose_kernel.models.providers.acp import AcpSessions
     from prose_kernel.models.providers.model_judge import ModelJudge
-    from prose_kernel.models.providers.model_servers import ModelServers, SharedWays
+    from prose_kernel.models.providers.model_servers import ModelServers, SharedConnections
     from prose_kernel.models.tools.session_tools import SessionTools
     from prose_kernel.models.tools.tool import Tool
     from prose_kernel.models.tools.user_tools.pool import UserTools
@@ -40,7 +40,7 @@ class ProviderContext:
     more_tools: MoreTools | None = None
     user_tools: UserTools | None = None
     streams: bool = True
-    ways: SharedWays | None = None
+    connections: SharedConnections | None = None
 
     def policy(self, request: SessionRequest) -> Policy:
         """Return the rules of a session. Raises `PermissionDenied` for an invalid pattern."""
@@ -88,8 +88,8 @@ class ProviderContext:
 class LiveProviders:
     """All models and agents of one run. Nothing is imported or started before it is used."""
 
-    def __init__(self, means: ProviderContext) -> None:
-        self._means = means
+    def __init__(self, context: ProviderContext) -> None:
+        self._context = context
         self._servers: ModelServers | None = None
         self._judges: dict[tuple[Choice, str | None], ModelJudge] = {}
         self._agents: dict[str, AcpSessions] = {}
@@ -101,15 +101,15 @@ class LiveProviders:
             return self._agent(choice.name)
         from prose_kernel.models.providers.model_sessions import ModelSessions
 
-        means = self._means
+        context = self._context
         return ModelSessions(
             self._model_servers(),
             choice.name,
             choice.model,
-            session_tools=means.session_tools,
-            rounds=means.options.tool_rounds,
-            user_tools=means.found,
-            streams=means.streams,
+            session_tools=context.session_tools,
+            rounds=context.options.tool_rounds,
+            user_tools=context.found,
+            streams=context.streams,
         )
 
     async def prepare(self, choice: Choice) -> None:
@@ -130,11 +130,11 @@ class LiveProviders:
             from prose_kernel.models.providers.model_judge import ModelJudge
 
             servers, chosen = self._model_servers(), model or choice.model
-            self._judges[choice, model] = ModelJudge(servers, choice.name, chosen, clock=self._means.clock)
+            self._judges[choice, model] = ModelJudge(servers, choice.name, chosen, clock=self._context.clock)
         return self._judges[choice, model]
 
     def _check(self, choice: Choice) -> None:
-        if self._means.options.offline:
+        if self._context.options.offline:
             name = f"acp:{choice.name}" if choice.kind == "agent" else choice.name
             raise NoProvider(
                 f"{name} is not called: this run is offline",
@@ -149,8 +149,8 @@ class LiveProviders:
         closing = [a.close() for a in agents.values()]
         if servers is not None:
             closing.append(servers.close())
-        if self._means.user_tools is not None:
-            closing.append(self._means.user_tools.close())
+        if self._context.user_tools is not None:
+            closing.append(self._context.user_tools.close())
         for problem in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(problem, BaseException):
                 raise problem  # by now all of them are closed
@@ -160,18 +160,18 @@ class LiveProviders:
         if self._servers is None:
             from prose_kernel.models.providers.model_servers import ModelServers
 
-            means = self._means
-            self._servers = ModelServers(means.options, means.where, means.clock, means.ways)
+            context = self._context
+            self._servers = ModelServers(context.options, context.where, context.clock, context.connections)
         return self._servers
 
     def _agent(self, name: str) -> AcpSessions:
         if name not in self._agents:
             from prose_kernel.models.providers.acp import AcpSessions, AgentHost
 
-            means = self._means
-            if means.guard is None:
+            context = self._context
+            if context.guard is None:
                 raise NoProvider(f"{name} cannot be started here: no process engine would end it")
-            host = AgentHost(means.policy, means.approvals, means.where, means.guard, means.terminals)
-            command, limit = means.options.agents[name], means.options.max_parallel
+            host = AgentHost(context.policy, context.approvals, context.where, context.guard, context.terminals)
+            command, limit = context.options.agents[name], context.options.max_parallel
             self._agents[name] = AcpSessions(name, command, host, limit=limit)
         return self._agents[name]

@@ -1,6 +1,6 @@
 """The message to a session, and the reply from it (openprose.md 4.2, 4.3, 4.6; docs/reference/vvm.md 6.5, 7.3).
 
-This module only builds messages and parses replies. There are two protocols. By value (`in_message`, `taken_apart`):
+This module only builds messages and parses replies. There are two protocols. By value (`in_message`, `split_reply`):
 the contexts are in the message and the reply is the answer; for models and people. By files (`assemble`, `answered`):
 the session reads the files that the message names and writes its binding; for CLI agents.
 """
@@ -190,7 +190,7 @@ def _memory_text(memory: AgentMemory) -> str:
 _OPENS, _CLOSES = "<memory>", "</memory>"
 
 
-def taken_apart(reply: str, request: SessionRequest) -> tuple[str, str | None]:
+def split_reply(reply: str, request: SessionRequest) -> tuple[str, str | None]:
     """Return the answer in a reply, and the memory after it; None if there is none."""
     if request.memory is None or request.output is not None:
         return reply, None

@@ -76,10 +76,10 @@ def discarded(result: SessionResult) -> None:
 
 
 def _note(what: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
-    """Record for a resumed run the usage that `UsageTotals.again` will count."""
+    """Record for a resumed run the usage that `UsageTotals.add_noted` will count."""
     current = open_request.current()
     if current is not None:
-        note = [what, provider, model, plain(usage) if usage is not None else None, replayed]
+        note = [what, provider, model, usage_details(usage) if usage is not None else None, replayed]
         cast("list[object]", current.notes.setdefault("usage", [])).append(note)
 
 
@@ -120,7 +120,7 @@ class UsageTotals:
         """Count the usage of an attempt without a result."""
         self._count("", provider, model, usage, False)
 
-    def again(self, notes: Sequence[Sequence[Any]]) -> None:
+    def add_noted(self, notes: Sequence[Sequence[Any]]) -> None:
         """Count the notes in the journal of a resumed run: they belong to the same run."""
         for what, provider, model, usage, replayed in notes:
             if what != "attempt":
@@ -172,7 +172,7 @@ class UsageTotals:
         return answer
 
 
-def plain(usage: Usage) -> dict[str, object]:
+def usage_details(usage: Usage) -> dict[str, object]:
     """Return a usage in the form of a judgement's details; `reported` reads it."""
     as_usual = {"counted": True, "tokens_cached": 0}
     return {name: value for name, value in structs.asdict(usage).items() if as_usual.get(name, ...) != value}

@@ -18,7 +18,7 @@ from prose_kernel.runtime.ports import CONFIGURED, Clock, LoadedProgram, LoadReq
 
 if TYPE_CHECKING:
     from prose_kernel.cassettes.recordings import SharedCassettes
-    from prose_kernel.models.providers.model_servers import SharedWays
+    from prose_kernel.models.providers.model_servers import SharedConnections
     from prose_kernel.processes.engine import Engine
     from prose_kernel.remote.commands import RemoteCommands
     from prose_kernel.runs.earlier_run import EarlierRun
@@ -44,7 +44,7 @@ class Start:
     - `origin`: the registry name or URL of a fetched program. `trust`: the fetched programs agreed to beforehand.
     - `language`: the language of a text that does not name one, None for the language of the program file.
     - `at`: the prefix of all paths of the run.
-    - `recordings`, `ways`: recordings, and ways to model servers, that several runs share.
+    - `recordings`, `connections`: recordings, and connections to model servers, that several runs share.
     - `run_id`: the id of the first run, "" for a new id.
     - `overrides`: ports that Python code supplies.
     - `keep`: the earlier run whose answers the run may use.
@@ -63,7 +63,7 @@ class Start:
     language: Language | None = None
     at: str = ""
     recordings: SharedCassettes | None = None
-    ways: SharedWays | None = None
+    connections: SharedConnections | None = None
     run_id: str = ""
     overrides: Overrides = CONFIGURED
     keep: EarlierRun | None = None

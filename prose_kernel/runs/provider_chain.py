@@ -30,7 +30,7 @@ from prose_kernel.cassettes.recorded_sessions import RecordedSessions
 from prose_kernel.cassettes.recordings import Cassettes, SharedCassettes
 from prose_kernel.errors import ProviderError, UsageError
 from prose_kernel.judging import judge_chain as judging
-from prose_kernel.models.agent_memory import RememberingSessions, again
+from prose_kernel.models.agent_memory import RememberingSessions, restore_noted
 from prose_kernel.models.digest_memory import DigestMemories
 from prose_kernel.models.memory_directory import IsAnswered, Memories
 from prose_kernel.models.provider_pool import LiveProviders, MoreTools, ProviderContext
@@ -66,7 +66,7 @@ from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from prose_kernel.models.providers.model_servers import SharedWays
+    from prose_kernel.models.providers.model_servers import SharedConnections
     from prose_kernel.models.providers.scripted import Script
     from prose_kernel.runs.session_description import Description
 
@@ -78,8 +78,8 @@ class Facilities:
     `interrupt` cancels the run; a person's `:quit` calls it. `guard` starts the processes of CLI agents, `terminals`
     their commands. `more_tools` makes the tools of commands, tasks and `Exec`. `is_answered` searches the journals of
     killed runs. `functions` is the directory whose Python functions sessions may use; `note` writes the run's audit
-    log. `recordings`, and the `ways` to model servers, may be shared by many runs. `overrides` are ports that Python
-    code supplies instead of the chosen ones.
+    log. `recordings`, and the `connections` to model servers, may be shared by many runs. `overrides` are ports that
+    Python code supplies instead of the chosen ones.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -91,7 +91,7 @@ class Facilities:
     functions: Path | None = None
     note: Note = no_audit
     recordings: SharedCassettes | None = None
-    ways: SharedWays | None = None
+    connections: SharedConnections | None = None
     overrides: Overrides = CONFIGURED
 
 
@@ -339,12 +339,12 @@ class SessionServices:
 
         `got` is true if the program received the answer, false after a failure.
         """
-        self.usage.again(notes.get("usage", ()))
+        self.usage.add_noted(notes.get("usage", ()))
         budgets.again(notes)
         if "record" in notes and self.choice.recorded and self.cassettes.mode(self.asker) != "off":
             self.cassettes.store.use_as_before(request.at, *notes["record"])
         if got and "memory" in notes:
-            again(self.memories, self.means.where.cwd, request, notes["memory"])
+            restore_noted(self.memories, self.means.where.cwd, request, notes["memory"])
 
     def refuse_unpriced(self, models: Sequence[str | None], *, judges: bool) -> None:
         """Raise `UsageError` if the price of a model is unknown, which a budget of money needs.
@@ -428,7 +428,7 @@ def _means(
         run.more_tools,
         UserTools(options, where, host),
         streams=run.recordings is None,
-        ways=run.ways,
+        connections=run.connections,
     )
 
 

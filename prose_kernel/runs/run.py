@@ -261,7 +261,7 @@ class Run:
             functions=context.functions,
             note=run_parts.tool_notes(context, directory),
             recordings=start.recordings,
-            ways=start.ways,
+            connections=start.connections,
             overrides=start.overrides,
         )
         where = surroundings(context.project, directory, settings.state_dir)

@@ -90,9 +90,9 @@ async def run_report(found: JournalRead, state: str, settings: Settings, redact:
     story = RunStory(times_of(found), shown, waiting)
     replayed = await replay(found, settings, _StoryListener(story, usage))
     for one in waiting.values():
-        usage.again(codec.notes(one.aside).get("usage", ()))
+        usage.add_noted(codec.notes(one.aside).get("usage", ()))
     for steps in found.steps_under_way().values() if state not in ("done", "failed") else ():
-        usage.again([note for one in folded(steps) for note in one.notes()])
+        usage.add_noted([note for one in folded(steps) for note in one.notes()])
     with uncollected():  # a page is built of texts, so garbage collection would only cost time
         return _Report(found, state, story, replayed, usage, shown).page()
 
@@ -114,7 +114,7 @@ class _StoryListener(ReplayListener):
         self._story.end(ended.status if ended is not None else None, error, ended.t if ended is not None else 0)
 
     def noted(self, notes: Mapping[str, Any]) -> None:
-        self._usage.again(notes.get("usage", ()))
+        self._usage.add_noted(notes.get("usage", ()))
 
 
 class _Report:

@@ -10,7 +10,7 @@ from models.people import ScriptedPerson
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.errors import ProviderError, SessionCancelled
 from prose_kernel.models.providers.human import HumanSessions
-from prose_kernel.models.providers.model_sessions import Spoken
+from prose_kernel.models.providers.model_sessions import SplitMessage
 from prose_kernel.models.request import RULE, answered, assemble, in_message
 from prose_kernel.runtime.ports import Given, SessionRequest, Target
 
@@ -60,7 +60,7 @@ def test_all_of_it_in_the_order_of_the_reference() -> None:
 
 def test_a42_what_does_not_change_comes_first_and_no_file_is_to_be_written() -> None:
     request = call(system="Be brief.", prelude="## Memory Context", given=Given("{}", ("a.md",)), target=TARGET)
-    spoken = Spoken.of(in_message(request, reads=True))
+    spoken = SplitMessage.of(in_message(request, reads=True))
     assert spoken.system == f"Be brief.\n\n{RULE}"
     assert spoken.context == ("===== input\n{}\n===== end of input",)
     assert spoken.message == "## Memory Context\n\nDo it."

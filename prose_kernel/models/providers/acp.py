@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from acp import schema
 
     from prose_kernel.models.providers.acp_conversation import Conversation
-    from prose_kernel.models.providers.acp_process import Agent, Opened
+    from prose_kernel.models.providers.acp_process import Agent, AgentSession
 
     Block = (
         schema.TextContentBlock
@@ -222,7 +222,7 @@ class AcpSessions:
         return file
 
     async def _turn_of(
-        self, agent: Agent, session: Opened, blocks: Sequence[Block], conversation: Conversation
+        self, agent: Agent, session: AgentSession, blocks: Sequence[Block], conversation: Conversation
     ) -> schema.PromptResponse:
         """Run one turn of the agent. The usage of a turn that fails or is cancelled is reported here."""
         from prose_kernel.models.providers.acp_conversation import usage_of

@@ -52,7 +52,7 @@ class Calls:
         self._before: dict[str, tuple[Place, str | None]] = {}
         self._number = 0
 
-    def heard(self, id: str, *, starts: bool = False) -> Reported:
+    def get_or_add(self, id: str, *, starts: bool = False) -> Reported:
         """Return the call with this id, known or new. With `starts`, the agent starts a call, so a known call that has
         ended is replaced (ids are not always unique)."""
         if starts and id in self._reported and self._reported[id].done:
@@ -60,7 +60,7 @@ class Calls:
             self._reported[f"{id}\0{self._number}"] = self._reported.pop(id)
         return self._reported.setdefault(id, Reported(Call(None, "", None)))
 
-    def own(self, call: Call, *, refused: str | None = None, failed: str | None = None) -> ToolUse:
+    def add_own(self, call: Call, *, refused: str | None = None, failed: str | None = None) -> ToolUse:
         """Record an action that the agent requested from the client: on a file, in a terminal."""
         self._number += 1
         status = "completed" if refused is None and failed is None else "failed"
@@ -116,7 +116,7 @@ class Calls:
 
     # ------------------------------------------------------------ files
 
-    def look(self, reported: Reported) -> None:
+    def save_contents(self, reported: Reported) -> None:
         """Remember the former contents of the files of a change. Reads files: call it in a thread."""
         if reported.call.kind not in ("edit", "delete", "move"):
             return

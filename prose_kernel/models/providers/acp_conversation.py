@@ -35,7 +35,7 @@ Answer = TypeVar("Answer")
 Handler = Callable[["Conversation", Any], Awaitable[BaseModel | None]]
 
 
-class _CalledOff(RequestError):
+class _Cancelled(RequestError):
     """The session is being cancelled."""
 
     def __init__(self) -> None:
@@ -46,8 +46,8 @@ class Conversation:
     """One session inside an agent's process.
 
     - `usage` and `cost` are the agent's reports so far, also for a turn that failed or was cancelled.
-    - `heard` is the loop time of the agent's last message; while `busy` is above 0 (a question to the person, a
-      command), the agent has to wait.
+    - `last_message_at` is the loop time of the agent's last message; while `busy` is above 0 (a question to the person,
+      a command), the agent has to wait.
     - `fault` is an error that must end the session; `disturbed` is set with it.
     """
 
@@ -61,7 +61,7 @@ class Conversation:
         terminals: Terminals | None = None,
     ) -> None:
         self.calls = Calls(access)
-        self.heard = asyncio.get_running_loop().time()
+        self.last_message_at = asyncio.get_running_loop().time()
         self.busy = 0
         self.cost: float | None = None
         self.usage: schema.Usage | None = None
@@ -78,7 +78,7 @@ class Conversation:
         self._text: list[list[str]] = [[]]
         self._length = 0
         self._asking: set[asyncio.Future[Any]] = set()
-        self._called_off = False
+        self._cancelled = False
 
     @property
     def reply(self) -> str:
@@ -87,9 +87,9 @@ class Conversation:
         texts = ("".join(pieces) for pieces in reversed(self._text))
         return next((text for text in texts if text.strip()), "").strip("\n")
 
-    def call_off(self) -> None:
+    def cancel(self) -> None:
         """Cancel the session: pending requests of the agent are answered with the cancellation."""
-        self._called_off = True
+        self._cancelled = True
         for asking in tuple(self._asking):
             asking.cancel()
 
@@ -138,7 +138,7 @@ class Conversation:
     def _reported(self, update: schema.ToolCallUpdate | schema.ToolCall) -> Reported:
         """Return the call with this update applied. Its files are read before the agent gets an answer."""
         starts = isinstance(update, schema.ToolCallStart)
-        reported = self.calls.heard(update.tool_call_id, starts=starts)
+        reported = self.calls.get_or_add(update.tool_call_id, starts=starts)
         paths = [location.path for location in update.locations or ()]
         for content in update.content or ():
             match content:
@@ -152,7 +152,7 @@ class Conversation:
         if output := output_of(update.raw_output):
             reported.output = output
         reported.call = updated(reported.call, update.kind, update.title, update.raw_input, tuple(paths))
-        self.calls.look(reported)
+        self.calls.save_contents(reported)
         return reported
 
     def _check(self, reported: Reported) -> None:
@@ -187,7 +187,7 @@ class Conversation:
         reported.asked = True
         try:
             ruling = await self._while_busy(self._rules.decide(reported.call))
-        except _CalledOff:
+        except _Cancelled:
             return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
         blanket = is_blanket(self._access.policy, reported.call)
         options = [Option(option.option_id, option.kind) for option in asked.options]
@@ -204,23 +204,23 @@ class Conversation:
         return schema.RequestPermissionResponse(outcome=schema.AllowedOutcome(outcome="selected", option_id=chosen))
 
     async def _while_busy(self, work: Awaitable[Answer]) -> Answer:
-        """Return the result of `work`. Raises `_CalledOff` if the session is called off meanwhile."""
+        """Return the result of `work`. Raises `_Cancelled` if the session is cancelled meanwhile."""
         asking = asyncio.ensure_future(work)
-        if self._called_off:
+        if self._cancelled:
             asking.cancel()
-            raise _CalledOff
+            raise _Cancelled
         self._asking.add(asking)
         self.busy += 1
         try:
             await asyncio.wait((asking,))
             if asking.cancelled():
-                raise _CalledOff
+                raise _Cancelled
             return asking.result()
         finally:
             asking.cancel()
             self._asking.discard(asking)
             self.busy -= 1
-            self.heard = asyncio.get_running_loop().time()
+            self.last_message_at = asyncio.get_running_loop().time()
 
     async def read(self, asked: schema.ReadTextFileRequest) -> schema.ReadTextFileResponse:
         call = Call("read", "", None, (asked.path,))
@@ -231,9 +231,9 @@ class Conversation:
 
         text = await self._do(call, work())
         if text is None:
-            self.calls.own(call, failed="there is no such file")
+            self.calls.add_own(call, failed="there is no such file")
             raise RequestError.resource_not_found(asked.path)
-        self.calls.own(call)
+        self.calls.add_own(call)
         return schema.ReadTextFileResponse(content=_lines(text, asked.line, asked.limit))
 
     async def write(self, asked: schema.WriteTextFileRequest) -> schema.WriteTextFileResponse:
@@ -244,7 +244,7 @@ class Conversation:
             self.calls.wrote(place, await in_thread(lambda _: files.replace(place, asked.content)))
 
         await self._do(call, work())
-        self.calls.own(call)
+        self.calls.add_own(call)
         return schema.WriteTextFileResponse()
 
     async def start(self, asked: schema.CreateTerminalRequest) -> schema.CreateTerminalResponse:
@@ -269,12 +269,12 @@ class Conversation:
                 raise ToolFailed(str(problem)) from None
 
         terminal = await self._do(call, work())
-        if self._called_off:
+        if self._cancelled:
             await terminal.close()
-            raise _CalledOff
+            raise _Cancelled
         id = f"terminal-{len(self._running) + 1}"
         self._running[id] = terminal
-        self.calls.own(call)
+        self.calls.add_own(call)
         return schema.CreateTerminalResponse(terminal_id=id)
 
     async def output(self, asked: schema.TerminalOutputRequest) -> schema.TerminalOutputResponse:
@@ -308,11 +308,11 @@ class Conversation:
             return await self._while_busy(work)
         except ToolRefused as problem:
             why = str(problem)
-            use = self.calls.own(call, refused=why)
+            use = self.calls.add_own(call, refused=why)
             self._audit(call, why)
         except ToolFailed as problem:
             why = str(problem)
-            use = self.calls.own(call, failed=why)
+            use = self.calls.add_own(call, failed=why)
         self._on_progress(SessionProgress("tool", use.summary, use))
         raise RequestError(_NOT_ALLOWED, why, {"details": why})
 
@@ -359,7 +359,7 @@ async def dispatch(
     """Handle a message of the agent. Raises only `RequestError`, and nothing for a notification."""
     conversation = conversations.get(str(params.get("sessionId"))) if isinstance(params, dict) else None
     if conversation is not None:
-        conversation.heard = asyncio.get_running_loop().time()
+        conversation.last_message_at = asyncio.get_running_loop().time()
     if notification:
         if conversation is not None and method == "session/update":
             _take_update(conversation, params)

@@ -37,7 +37,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 @dataclass(slots=True)
-class Opened:
+class AgentSession:
     """A session that the agent has opened, and the choice of its model: the option's id (None: the older method), the
     offered models, the current one."""
 
@@ -67,7 +67,7 @@ class Agent:
         self._closes = False
         self.images = self.documents = False
         self._logins: tuple[str, ...] = ()
-        self._hurry = False
+        self._skip_grace = False
         self._chores: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
@@ -97,7 +97,7 @@ class Agent:
         )
         agent._watching = asyncio.ensure_future(agent._watch())
         try:
-            await agent._hello(terminals)
+            await agent._initialize(terminals)
         except BaseException:
             await agent.stop(0)
             raise
@@ -109,7 +109,7 @@ class Agent:
         self._wire.end()
         await self._connection.close()
 
-    async def _hello(self, terminals: bool) -> None:
+    async def _initialize(self, terminals: bool) -> None:
         greeting = serialize_params(self._greeting(terminals))
         hello = asyncio.ensure_future(self._send("initialize", greeting))
         disturbed = asyncio.ensure_future(self._wire.disturbed.wait())
@@ -118,7 +118,7 @@ class Agent:
             if not hello.done() and self._wire.broken is None:  # an agent that prints a banner answers soon
                 await asyncio.wait((hello,), timeout=self._patience.noise)
             if not hello.done():
-                raise await self._gone() if self._wire.broken is not None else self._no_agent()
+                raise await self._connection_lost() if self._wire.broken is not None else self._no_agent()
             answer = self._read(schema.InitializeResponse, hello.result(), "initialize")
         except (ProviderConnection, ProviderTimeout, ProviderBadReply):
             if self._wire.noise is not None:
@@ -172,15 +172,15 @@ class Agent:
 
     # ------------------------------------------------------------ sessions
 
-    async def open(self, cwd: str, conversation: Conversation) -> Opened:
+    async def open(self, cwd: str, conversation: Conversation) -> AgentSession:
         """Open a session; the agent's messages and requests in it go to the conversation, until `leave`."""
         params = schema.NewSessionRequest(cwd=cwd, mcp_servers=[])
         raw = await self._send("session/new", serialize_params(params) | {"mcpServers": []})
         answer = self._read(schema.NewSessionResponse, raw, "session/new")
         self.conversations[answer.session_id] = conversation
-        return _opened(answer, raw)
+        return _agent_session(answer, raw)
 
-    async def choose_model(self, session: Opened, model: str) -> None:
+    async def choose_model(self, session: AgentSession, model: str) -> None:
         """Let the session use this model. Raises `ProviderError` if the agent does not offer it."""
         if session.current == model:
             return
@@ -205,19 +205,19 @@ class Agent:
             await self._send("session/set_config_option", params)
         session.current = model
 
-    async def prompt(self, session: Opened, blocks: Sequence[Any]) -> schema.PromptResponse:
+    async def prompt(self, session: AgentSession, blocks: Sequence[Any]) -> schema.PromptResponse:
         """Send a prompt and wait for the end of the turn. A cancelled or failed turn is also cancelled at the agent.
 
         Raises the fault that the conversation found, and `ProviderTimeout` if the agent is silent for too long.
         """
         conversation = self.conversations[session.id]
         params = serialize_params(schema.PromptRequest(session_id=session.id, prompt=list(blocks)))
-        conversation.heard = self._loop.time()
+        conversation.last_message_at = self._loop.time()
         sending = asyncio.ensure_future(self._connection.send_request("session/prompt", params))
         disturbed = asyncio.ensure_future(conversation.disturbed.wait())
         try:
             while not sending.done():
-                quiet = self._loop.time() - conversation.heard
+                quiet = self._loop.time() - conversation.last_message_at
                 await asyncio.wait(
                     (sending, disturbed),
                     timeout=max(self._command.timeout - quiet, 0.01),
@@ -226,14 +226,14 @@ class Agent:
                 if conversation.fault is not None:
                     raise conversation.fault
                 if conversation.busy:
-                    conversation.heard = self._loop.time()
-                elif not sending.done() and self._loop.time() - conversation.heard >= self._command.timeout:
+                    conversation.last_message_at = self._loop.time()
+                elif not sending.done() and self._loop.time() - conversation.last_message_at >= self._command.timeout:
                     raise ProviderTimeout(
                         f"the agent {self.name} fell silent",
                         hint=f"`timeout` in [agents.{self.name}] of prose.toml says how long it may",
                     )
         except BaseException:
-            await self._call_off(session.id, sending)
+            await self._cancel_turn(session.id, sending)
             raise
         finally:
             disturbed.cancel()
@@ -241,16 +241,16 @@ class Agent:
         conversation.usage = response.usage
         return response
 
-    async def _call_off(self, id: str, sending: asyncio.Future[Any]) -> None:
+    async def _cancel_turn(self, id: str, sending: asyncio.Future[Any]) -> None:
         """Cancel a turn by protocol. An agent that ignores it gets no more sessions, and the last session that leaves
         it ends it. A second cancellation skips the waiting."""
         conversation = self.conversations[id]
-        conversation.call_off()
+        conversation.cancel()
         self._notify_cancel(id)
         try:
             await asyncio.wait((sending,), timeout=self._patience.cancel)
         except asyncio.CancelledError:
-            self._hurry = True
+            self._skip_grace = True
             raise
         finally:
             if not sending.done():
@@ -265,13 +265,13 @@ class Agent:
         message = {"jsonrpc": "2.0", "method": "session/cancel", "params": params}
         self._helper.write(json.dumps(message, separators=(",", ":")) + "\n")
 
-    async def leave(self, session: Opened) -> None:
+    async def leave(self, session: AgentSession) -> None:
         """End a session. When the last session leaves a retired agent, the agent ends."""
         conversation = self.conversations.pop(session.id)
         await conversation.close()
         if self.retired:
             if not self.conversations:
-                await self.stop(0 if self._hurry else None)
+                await self.stop(0 if self._skip_grace else None)
         elif self._closes and not self.dead.is_set():
             chore = asyncio.ensure_future(self._close(session.id))
             self._chores.add(chore)
@@ -304,7 +304,7 @@ class Agent:
         except RequestError as refused:
             raise self._refused(refused, method) from None
         except ConnectionError:
-            raise await self._gone() from None
+            raise await self._connection_lost() from None
 
     def _read(self, model: type[Model], raw: Any, method: str) -> Model:
         try:
@@ -325,7 +325,7 @@ class Agent:
             hint=f"many agents need an option for it: see `command` in [agents.{self.name}] of prose.toml",
         )
 
-    async def _gone(self) -> ProviderError:
+    async def _connection_lost(self) -> ProviderError:
         """Return the error for a broken connection: how the process ended, and its last words."""
         if self._wire.broken is not None:
             await self.stop()
@@ -370,17 +370,18 @@ def _reason_of(refused: RequestError) -> str:
     return one_line(": ".join(words), 300)
 
 
-def _opened(answer: schema.NewSessionResponse, raw: Any) -> Opened:
+def _agent_session(answer: schema.NewSessionResponse, raw: Any) -> AgentSession:
     """Return a new session with the models it offers: as an option of its configuration, or in the older way."""
     for option in answer.config_options or ():
         if isinstance(option, schema.SessionConfigOptionSelect) and "model" in (option.category, option.id):
-            return Opened(answer.session_id, option.id, tuple(_values(option.options)), option.current_value)
+            return AgentSession(answer.session_id, option.id, tuple(_values(option.options)), option.current_value)
     older = raw.get("models")
     offered = older.get("availableModels") if isinstance(older, dict) else None
     if not isinstance(offered, list):
-        return Opened(answer.session_id)
+        return AgentSession(answer.session_id)
     ids = (each.get("modelId") for each in offered if isinstance(each, dict))
-    return Opened(answer.session_id, None, tuple(id for id in ids if isinstance(id, str)), older.get("currentModelId"))
+    models = tuple(id for id in ids if isinstance(id, str))
+    return AgentSession(answer.session_id, None, models, older.get("currentModelId"))
 
 
 def _values(options: Iterable[schema.SessionConfigSelectOption | schema.SessionConfigSelectGroup]) -> Iterator[str]:

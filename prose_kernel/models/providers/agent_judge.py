@@ -12,7 +12,7 @@ from typing import TypeVar
 from prose_kernel.errors import ProviderError, Undecided
 from prose_kernel.models.providers.acp import AcpSessions
 from prose_kernel.models.providers.model_judge import ANSWERS, PHRASING, SYSTEM, TO_PHRASE, message, statement
-from prose_kernel.models.usage import consumed, discarded, plain
+from prose_kernel.models.usage import consumed, discarded, usage_details
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict, reported
 from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.typed_answers import again
@@ -115,7 +115,7 @@ class AgentJudge:
                 continue
             details: dict[str, object] = {"provider": result.provider, "model": result.details.get("model", "")}
             if result.usage is not None:
-                details["usage"] = plain(result.usage)
+                details["usage"] = usage_details(result.usage)
             return answer, one_line(str(reply.get("reason", "")), 300), details
         if problem is not None:
             raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint)

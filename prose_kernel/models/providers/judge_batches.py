@@ -75,7 +75,7 @@ def answers(reply: Mapping[str, object], count: int) -> list[tuple[str, str]]:
     return [(str(reply[f"reason_{number}"]), str(reply[f"answer_{number}"])) for number in range(1, count + 1)]
 
 
-class Kept:
+class KeptAnswers:
     """Answers to questions that were asked ahead of time, by their place in the program."""
 
     def __init__(self) -> None:

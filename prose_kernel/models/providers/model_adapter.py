@@ -19,13 +19,13 @@ from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.usage import RunUsage
 
 from prose_kernel.errors import ProviderError
-from prose_kernel.models.providers.model_bounds import Bounds, Patience, usage_of
+from prose_kernel.models.providers.model_bounds import BudgetedModel, TimeLimits, usage_of
 from prose_kernel.models.providers.model_calls import LONGEST_REPLY, Conversation, Reply
 from prose_kernel.models.providers.model_chat import Handlers, begun, correction, is_prose, talk, text_of, worded
-from prose_kernel.models.providers.model_errors import At, provider_error
+from prose_kernel.models.providers.model_errors import ErrorPlace, provider_error
 from prose_kernel.models.providers.model_http import client, too_long
-from prose_kernel.models.providers.model_output import Ways, is_refused
-from prose_kernel.models.providers.model_settings import Beginnings, settings_of
+from prose_kernel.models.providers.model_output import OutputModes, is_refused
+from prose_kernel.models.providers.model_settings import Prefixes, settings_of
 from prose_kernel.models.tools.tool import ToolAnswer
 from prose_kernel.models.usage import consumed
 from prose_kernel.runtime.session_options import ModelServer, Surroundings
@@ -41,25 +41,25 @@ class ServerLink:
 
     def __init__(self, name: str, server: ModelServer, key: str | None, where: Surroundings) -> None:
         self._server = server
-        self._at = At(name, server.key or "", server.base_url or "", key or "")
+        self._at = ErrorPlace(name, server.key or "", server.base_url or "", key or "")
         self._http = client(server.timeout)
         self._others: list[Provider[Any]] = []
         self._make = _maker(name, server, key, where, self._http, self._others)
         self._says_its_end = bool(server.kind) or name == "openai"
         self._models: dict[str, Model[Any]] = {}
-        self._ways = Ways(server)
-        self._beginnings = Beginnings()
+        self._ways = OutputModes(server)
+        self._prefixes = Prefixes()
 
     async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply:
         """Return the model's final text, after any tool calls; each piece of text is passed to `on_text`."""
         listener, used, messages = _Listener(on_text), RunUsage(), list[library.ModelMessage]()
-        bounded: Bounds | None = None
+        bounded: BudgetedModel | None = None
         try:
             model = self._model(asked.model)
             limits = () if asked.timed else (self._server.token_timeout, self._server.session_timeout)
-            bounded = Bounds(model, asked, self._at.name, used, Patience(self._at.name, *limits))
+            bounded = BudgetedModel(model, asked, self._at.name, used, TimeLimits(self._at.name, *limits))
             listener.on_length, listener.alive = bounded.count, bounded.patience.token
-            kept = self._beginnings.kept(model, asked)
+            kept = self._prefixes.kept(model, asked)
             messages = begun(asked, _prompt(asked, model, self._at.name, kept), encodable(asked.system or "") or None)
             last = await self._ask(model, bounded, asked, messages, used, listener)
         except BaseException as problem:
@@ -90,7 +90,7 @@ class ServerLink:
     async def _ask(
         self,
         model: Model[Any],
-        bounded: Bounds,
+        bounded: BudgetedModel,
         asked: Conversation,
         messages: list[library.ModelMessage],
         used: RunUsage,

@@ -22,7 +22,7 @@ from pydantic_ai.usage import RunUsage
 from prose_kernel.errors import BudgetSpent, ProviderError, ProviderTimeout
 from prose_kernel.models.providers import prices
 from prose_kernel.models.providers.model_calls import Conversation
-from prose_kernel.models.usage import plain
+from prose_kernel.models.usage import usage_details
 from prose_kernel.runtime import budgets, open_request, tracing
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.budgets import Budget, Spent
@@ -38,7 +38,7 @@ ASSURED = 4096  # tokens that every model accepts as a limit; a model refuses a 
 FEWEST = 16  # minimum token limit of an answer: some servers refuse a lower one
 
 
-class Patience:
+class TimeLimits:
     """The time limits of a model's requests in one session, in seconds: without a token, and in total. `name` is the
     server in the hint."""
 
@@ -82,13 +82,13 @@ class Patience:
 
 
 class _Answer(Struct):
-    """A response in the journal, and the way in which it was requested (`model_output.Way`)."""
+    """A response in the journal, and the way in which it was requested (`OutputMode`)."""
 
     way: str
     response: Raw
 
 
-class Bounds(WrapperModel):
+class BudgetedModel(WrapperModel):
     """A model whose answers are limited to the remaining budgets. A request waits until the server accepts calls and
     the budgets have room for it in addition to other requests. Each request is a step of the run's request
     (`runtime/request_steps.py`).
@@ -98,7 +98,7 @@ class Bounds(WrapperModel):
     """
 
     def __init__(
-        self, wrapped: Model[Any], asked: Conversation, provider: str, used: RunUsage, patience: Patience
+        self, wrapped: Model[Any], asked: Conversation, provider: str, used: RunUsage, patience: TimeLimits
     ) -> None:
         super().__init__(wrapped)
         self.patience = patience
@@ -147,7 +147,7 @@ class Bounds(WrapperModel):
         step, self._step = self._step, None
         if step is None:
             return
-        used = [self._by[0], response.model_name or self._by[1], plain(self._one(response.usage))]
+        used = [self._by[0], response.model_name or self._by[1], usage_details(self._one(response.usage))]
         value = NOTHING
         if not ends:
             with contextlib.suppress(RecursionError):
@@ -231,7 +231,7 @@ class Bounds(WrapperModel):
         )
         if problem is not None and self._step is not None:
             broken = structs.replace(self._one(self.stream.usage if self.stream else RunUsage()), counted=False)
-            self._step.ends(usage=() if refused and self.stream is None else [*self._by, plain(broken)])
+            self._step.ends(usage=() if refused and self.stream is None else [*self._by, usage_details(broken)])
             self._step = None
         if (watched := self._watched) is not None:
             self._watched = None

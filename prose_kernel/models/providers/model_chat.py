@@ -21,9 +21,9 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RunUsage
 
-from prose_kernel.models.providers.model_bounds import Bounds
+from prose_kernel.models.providers.model_bounds import BudgetedModel
 from prose_kernel.models.providers.model_calls import Conversation
-from prose_kernel.models.providers.model_output import ANSWER, Way
+from prose_kernel.models.providers.model_output import ANSWER, OutputMode
 from prose_kernel.models.tools.tool import ToolAnswer
 from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.typed_answers import corrected
@@ -72,11 +72,11 @@ def worded(first: library.ModelMessage, words: str) -> library.ModelMessage:
 
 
 async def talk(
-    model: Bounds,
+    model: BudgetedModel,
     asked: Conversation,
     conversation: list[library.ModelMessage],
     *,
-    output: Way,
+    output: OutputMode,
     settings: ModelSettings,
     used: RunUsage,
     handlers: Handlers,
@@ -139,7 +139,7 @@ def is_prose(response: library.ModelResponse) -> bool:
     return bool(text.strip()) and json_in(text) is None
 
 
-def _parameters(asked: Conversation, output: Way) -> ModelRequestParameters:
+def _parameters(asked: Conversation, output: OutputMode) -> ModelRequestParameters:
     tools = [
         ToolDefinition(name=spec.name, description=spec.description, parameters_json_schema=dict(spec.parameters))
         for spec in asked.tools

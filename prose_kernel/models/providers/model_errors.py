@@ -23,7 +23,7 @@ LONGEST_MESSAGE = 200  # characters that are kept of a server's message
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class ErrorPlace:
     """The place of an error: the server's name, the variable of its key, its address. The key is needed only to remove
     it."""
 
@@ -33,7 +33,7 @@ class At:
     key: str = field(default="", repr=False)
 
 
-def provider_error(problem: BaseException, at: At, model: str = "") -> errors.ProviderError:
+def provider_error(problem: BaseException, at: ErrorPlace, model: str = "") -> errors.ProviderError:
     """Return the error of our tree for a failure of the library, of a vendor's client or of the connection."""
     for cause in _chain(problem):
         if isinstance(cause, errors.ProviderError):
@@ -74,7 +74,7 @@ def provider_error(problem: BaseException, at: At, model: str = "") -> errors.Pr
             return errors.ProviderBadReply(f"{at.name}: the reply makes no sense")
 
 
-def _api_error(problem: library.ModelAPIError, at: At, model: str) -> errors.ProviderError:
+def _api_error(problem: library.ModelAPIError, at: ErrorPlace, model: str) -> errors.ProviderError:
     match problem:
         case library.ModelContextWindowExceededError():
             return _too_long(at)
@@ -116,7 +116,7 @@ def _api_error(problem: library.ModelAPIError, at: At, model: str) -> errors.Pro
     )
 
 
-def _auth(problem: library.ModelAPIError, at: At) -> errors.ProviderAuth:
+def _auth(problem: library.ModelAPIError, at: ErrorPlace) -> errors.ProviderAuth:
     status = problem.status_code if isinstance(problem, library.ModelHTTPError) else 401
     if not at.variable:
         return errors.ProviderAuth(
@@ -130,13 +130,13 @@ def _auth(problem: library.ModelAPIError, at: At) -> errors.ProviderAuth:
     )
 
 
-def _timeout(at: At) -> errors.ProviderTimeout:
+def _timeout(at: ErrorPlace) -> errors.ProviderTimeout:
     return errors.ProviderTimeout(
         f"{at.name}: no answer in time", hint=f"raise `timeout` in [providers.{at.name}] if it is slow"
     )
 
 
-def _connection(at: At, *, reached: bool = True) -> errors.ProviderConnection:
+def _connection(at: ErrorPlace, *, reached: bool = True) -> errors.ProviderConnection:
     if reached:
         return errors.ProviderConnection(f"{at.name}: the connection broke before the answer was whole")
     address = _clean(at.address, at) if at.address else ""
@@ -144,13 +144,13 @@ def _connection(at: At, *, reached: bool = True) -> errors.ProviderConnection:
     return errors.ProviderConnection(f"{at.name}: the server cannot be reached", hint=hint)
 
 
-def _too_long(at: At) -> errors.ContextTooLong:
+def _too_long(at: ErrorPlace) -> errors.ContextTooLong:
     return errors.ContextTooLong(
         f"{at.name}: the message is longer than the model takes", hint="pass less context, or take a larger model"
     )
 
 
-def _which_model(problem: library.ModelAPIError, at: At, model: str) -> str:
+def _which_model(problem: library.ModelAPIError, at: ErrorPlace, model: str) -> str:
     suggested = getattr(problem, "suggested_model_id", None)
     if isinstance(suggested, str) and suggested:
         return f"did you mean `{one_line(suggested.rpartition(':')[2])}`?"
@@ -159,7 +159,7 @@ def _which_model(problem: library.ModelAPIError, at: At, model: str) -> str:
     return "is its name right, and the server's base_url?"
 
 
-def _refused_by_library(problem: library.UserError, at: At) -> errors.ProviderError:
+def _refused_by_library(problem: library.UserError, at: ErrorPlace) -> errors.ProviderError:
     variables = re.findall(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`", problem.message)
     if variables and "environment" in problem.message:
         named = " or ".join(dict.fromkeys(variables))
@@ -168,7 +168,7 @@ def _refused_by_library(problem: library.UserError, at: At) -> errors.ProviderEr
     return errors.ProviderError(f"{at.name}: {_clean(problem.message, at)}", retryable=False, hint=hint)
 
 
-def _not_installed(problem: ImportError, at: At) -> errors.ProviderError:
+def _not_installed(problem: ImportError, at: ErrorPlace) -> errors.ProviderError:
     """Return the error for a missing package; the library's message names the extra that installs a vendor's client."""
     if found := re.search(r"pydantic-ai-slim\[([\w-]+)\]", str(problem)):
         line = f"pip install 'pydantic-ai-slim[{found[1]}]'"
@@ -198,7 +198,7 @@ _IDS = re.compile(
 _ADDRESS = re.compile(r"(\b\w{1,30}://)[^/\s@]+@|(?<=\w)\?[^\s\"']*")  # its user and its query
 
 
-def _message_of(problem: library.ModelAPIError, at: At) -> str:
+def _message_of(problem: library.ModelAPIError, at: ErrorPlace) -> str:
     """Return the server's own message; "" if its reply has none."""
     body = problem.body
     for _ in range(3):
@@ -209,7 +209,7 @@ def _message_of(problem: library.ModelAPIError, at: At) -> str:
     return _clean(body, at)
 
 
-def _clean(text: str, at: At) -> str:
+def _clean(text: str, at: ErrorPlace) -> str:
     if len(at.key) >= 6:  # a shorter key would match ordinary letters of the message
         text = text.replace(at.key, "…")
     text = QUOTED.sub("…", hidden_of_process()(text[: LONGEST_MESSAGE * 8]))

@@ -14,9 +14,9 @@ from prose_kernel.errors import ProviderBadReply, ProviderError, Undecided
 from prose_kernel.language.typed_answers import Schema, object_of
 from prose_kernel.models.providers import judge_batches as batches
 from prose_kernel.models.providers.model_calls import Conversation, Link, Reply
-from prose_kernel.models.providers.model_servers import Answered, ModelServers, Opens
-from prose_kernel.models.providers.vendors import Meant
-from prose_kernel.models.usage import consumed, plain
+from prose_kernel.models.providers.model_servers import Answered, ModelServers, WaitUntilOpen
+from prose_kernel.models.providers.vendors import ModelTarget
+from prose_kernel.models.usage import consumed, usage_details
 from prose_kernel.runtime.backoff import jittered
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.content import MATERIAL, cut, data_or_text, fence_of, material
@@ -53,7 +53,7 @@ REASON = {"reason": batches.words("Why, in one short sentence.")}
 ANSWERS = {"yes": True, "no": False, "uncertain": None, "no_progress": None}
 
 
-_PAID = plain(Usage(cost=0.0))  # the whole cost is counted for the first judgement of a batch
+_PAID = usage_details(Usage(cost=0.0))  # the whole cost is counted for the first judgement of a batch
 
 
 class ModelJudge:
@@ -71,7 +71,7 @@ class ModelJudge:
         self._model = model
         self._clock = clock or SystemClock()
         self._batches = True
-        self._kept = batches.Kept()
+        self._kept = batches.KeptAnswers()
 
     async def decide(self, request: JudgeRequest) -> Verdict:
         """Return yes, no or uncertain; for a loop also that it makes no progress. Further questions of the request
@@ -155,7 +155,7 @@ class ModelJudge:
         try:
             fields = _fields(answer, asked)
         except WrongAnswer as wrong:
-            raise _strange(answer, wrong) from None
+            raise _bad_reply(answer, wrong) from None
         words: dict[str, Value] = {"question": str(fields["question"]), "options": fields["options"]}  # type: ignore[dict-item]
         return Finding(words, "model", "", _details(answer))
 
@@ -183,8 +183,8 @@ class ModelJudge:
         return found, _details(answer)
 
     async def _reply(self, asked: Conversation) -> Answered:
-        async def ask(link: Link, meant: Meant, opens: Opens) -> Reply:
-            to = replace(asked, model=meant.model, options=meant.options, opens=opens, history=[])
+        async def ask(link: Link, target: ModelTarget, opens: WaitUntilOpen) -> Reply:
+            to = replace(asked, model=target.model, options=target.options, opens=opens, history=[])
             return await link.converse(to, lambda _: None)
 
         return await self._servers.ask(self._servers.chain(self._name, None, self._model), ask)
@@ -199,7 +199,7 @@ class ModelJudge:
                     return answer, _fields(answer, asked)
                 except WrongAnswer as wrong:
                     asked = replace(asked, wrong=(*asked.wrong, (answer.reply.text, str(wrong))))
-                    raise _strange(answer, wrong) from None
+                    raise _bad_reply(answer, wrong) from None
             except ProviderBadReply as problem:
                 strange += 1
                 if strange > 1 or not problem.retryable:
@@ -220,7 +220,7 @@ def _asking(text: str, fields: Mapping[str, Schema], system: str) -> Conversatio
 
 
 def _details(answer: Answered) -> dict[str, object]:
-    return {"provider": answer.by.name, **answer.details, "usage": plain(answer.reply.usage)}
+    return {"provider": answer.by.name, **answer.details, "usage": usage_details(answer.reply.usage)}
 
 
 def _fields(answer: Answered, asked: Conversation) -> Mapping[str, object]:
@@ -235,7 +235,7 @@ def _fields(answer: Answered, asked: Conversation) -> Mapping[str, object]:
     return found
 
 
-def _strange(answer: Answered, wrong: WrongAnswer) -> ProviderBadReply:
+def _bad_reply(answer: Answered, wrong: WrongAnswer) -> ProviderBadReply:
     """Return the error for a reply that is not used."""
     name, reply = answer.by.name, answer.reply
     consumed(name, reply.model, reply.usage)

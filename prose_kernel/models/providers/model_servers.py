@@ -10,25 +10,27 @@ from functools import partial
 
 from prose_kernel.errors import ProviderError
 from prose_kernel.models.providers import vendors
-from prose_kernel.models.providers.model_calls import AT_ONCE, Link, Reply, Way
+from prose_kernel.models.providers.model_calls import AT_ONCE, Connection, Link, Reply
 from prose_kernel.models.providers.throttle import LONGEST, UNAVAILABLE, Throttle
-from prose_kernel.models.providers.vendors import Meant
+from prose_kernel.models.providers.vendors import ModelTarget
 from prose_kernel.runtime import budgets, open_request
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.runtime.request_steps import MODEL
 from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
 
-Opens = Callable[[], Awaitable[None]]
+WaitUntilOpen = Callable[[], Awaitable[None]]
 """Waits until the server may be called again; raises `ProviderError` if another server should be asked instead."""
 
-Call = Callable[[Link, Meant, Opens], Awaitable[Reply]]
+Call = Callable[[Link, ModelTarget, WaitUntilOpen], Awaitable[Reply]]
+Chain = tuple[ModelTarget, ...]
+_Server = tuple[Connection, Throttle]
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
     """A reply, the model that gave it, and the errors of the earlier models of the chain."""
 
-    by: Meant
+    by: ModelTarget
     reply: Reply
     failed: tuple[str, ...] = ()
 
@@ -38,26 +40,26 @@ class Answered:
         return {"model": self.reply.model, **({"instead_of": list(self.failed)} if self.failed else {})}
 
 
-class SharedWays:
+class SharedConnections:
     """Connections and throttles that the runs of an evaluation share: opening a connection costs more than a request,
     and all runs skip a server that fails. `most` is the limit of simultaneous calls of all runs to one server. Close it
     after all runs have ended."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._ways: list[tuple[Way, Throttle]] = []
+        self._connections: list[_Server] = []
 
-    def way(self, name: str, server: ModelServer, where: Surroundings, clock: Clock) -> tuple[Way, Throttle]:
+    def connection(self, name: str, server: ModelServer, where: Surroundings, clock: Clock) -> _Server:
         """Return the connection and throttle for this server with these keys."""
-        for known in self._ways:
+        for known in self._connections:
             if known[0].leads_to(name, server, where):
                 return known
-        self._ways.append((Way(name, server, where), Throttle(name, self._most, clock)))
-        return self._ways[-1]
+        self._connections.append((Connection(name, server, where), Throttle(name, self._most, clock)))
+        return self._connections[-1]
 
     async def close(self) -> None:
-        ways, self._ways = self._ways, []
-        await asyncio.gather(*(way.close() for way, _ in ways))
+        connections, self._connections = self._connections, []
+        await asyncio.gather(*(connection.close() for connection, _ in connections))
 
 
 class ModelServers:
@@ -67,7 +69,7 @@ class ModelServers:
     """
 
     def __init__(
-        self, options: SessionOptions, where: Surroundings, clock: Clock, shared: SharedWays | None = None
+        self, options: SessionOptions, where: Surroundings, clock: Clock, shared: SharedConnections | None = None
     ) -> None:
         self._options = options
         self._where = where
@@ -75,18 +77,18 @@ class ModelServers:
         self._shared = shared
         self._most = options.max_parallel or AT_ONCE
         self._limit = asyncio.Semaphore(self._most)
-        self._ways: dict[str, tuple[Way, Throttle]] = {}
-        self._chains: dict[tuple[str, str | None, str | None], tuple[Meant, ...]] = {}
+        self._connections: dict[str, _Server] = {}
+        self._chains: dict[tuple[str, str | None, str | None], Chain] = {}
         self._warned: set[str] = set()
 
-    def chain(self, server: str, alias: str | None, default: str | None = None) -> tuple[Meant, ...]:
+    def chain(self, server: str, alias: str | None, default: str | None = None) -> Chain:
         """Return the model that `alias` means on a server, and its fallbacks in order. Raises `ProviderError`."""
         key = (server, alias, default)
         if key not in self._chains:
             self._chains[key] = vendors.chain(server, self._options, alias, default)
         return self._chains[key]
 
-    async def ask(self, chain: tuple[Meant, ...], call: Call, note: Callable[[str], object] | None = None) -> Answered:
+    async def ask(self, chain: Chain, call: Call, note: Callable[[str], object] | None = None) -> Answered:
         """Ask the models of a chain until one answers; `note` is called with messages for the person.
 
         Each is asked once, without waiting; servers that are skipped, or have requested a pause, come last. Only the
@@ -97,71 +99,71 @@ class ModelServers:
         then = _recorded_provider()  # the recorded model first; the others keep their order unless a server is closed
         order = sorted(chain, key=lambda one: ((one.name, one.model) != then, *self._readiness(one)))
         asked: ProviderError | None = None
-        for at, meant in enumerate(order):
-            way, throttle = self._way(meant)
+        for at, target in enumerate(order):
+            connection, throttle = self._connection(target)
             last = at == len(order) - 1
             patience = LONGEST if last else 0.0
             begun = False
             try:
                 async with throttle.slot(patience, elsewhere=not last), self._limit:
                     await budgets.placed(reserves=True)
-                    self._refuse_unpriced(meant)
+                    self._refuse_unpriced(target)
                     begun = True
-                    link = await way.open(meant.model)
-                    reply = await call(link, meant, partial(throttle.opens, patience))
-                    return Answered(meant, reply, tuple(failed))
+                    link = await connection.open(target.model)
+                    reply = await call(link, target, partial(throttle.opens, patience))
+                    return Answered(target, reply, tuple(failed))
             except ProviderError as problem:
-                if note is not None and throttle.slowed and meant.name not in self._warned:
-                    self._warned.add(meant.name)
-                    note(f"{meant.name} is busy: it now gets fewer simultaneous calls")
+                if note is not None and throttle.slowed and target.name not in self._warned:
+                    self._warned.add(target.name)
+                    note(f"{target.name} is busy: it now gets fewer simultaneous calls")
                 if not isinstance(problem, UNAVAILABLE) or (begun and not problem.retryable):
                     raise
                 if last:
                     ended = problem if begun or asked is None else asked
-                    if all(self._way(one)[1].closed_for > LONGEST for one in chain):
+                    if all(self._connection(one)[1].closed_for > LONGEST for one in chain):
                         ended.retryable = False
                     raise ended from None
-                failed.append(f"{meant.name} {meant.model}: {problem}")
+                failed.append(f"{target.name} {target.model}: {problem}")
                 asked = problem if begun else asked
                 other = order[at + 1]
                 if note is not None and begun:
                     note(f"{problem}; {other.name} {other.model} is asked instead")
         raise AssertionError("a chain has a last model")
 
-    def _readiness(self, meant: Meant) -> tuple[bool, float]:
+    def _readiness(self, target: ModelTarget) -> tuple[bool, float]:
         """Return the sort key of a chain: first models that can be asked now, then the others by their pauses."""
-        throttle = self._way(meant)[1]
+        throttle = self._connection(target)[1]
         closed = throttle.closed_for
         return throttle.passed_over or closed > 0, closed
 
-    def _refuse_unpriced(self, meant: Meant) -> None:
+    def _refuse_unpriced(self, target: ModelTarget) -> None:
         """Raise `ProviderError` if a budget in US dollars applies and the price of the model is unknown."""
         if budgets.nearest("usd") is None or self._options.unpriced == "allow":
             return
         from prose_kernel.models.providers import prices
 
-        if not prices.is_known(meant.name, meant.model, meant.options.price):
-            message, hint = vendors.unpriced(meant)
+        if not prices.is_known(target.name, target.model, target.options.price):
+            message, hint = vendors.unpriced(target)
             raise ProviderError(message, retryable=False, hint=hint)
 
-    async def prepare(self, meant: Meant) -> None:
+    async def prepare(self, target: ModelTarget) -> None:
         """Load the packages of this model without calling it. Raises `ProviderError`."""
-        await self._way(meant)[0].open(meant.model)
+        await self._connection(target)[0].open(target.model)
 
-    def _way(self, meant: Meant) -> tuple[Way, Throttle]:
-        if meant.name not in self._ways:
-            to = meant.name, meant.server, self._where
+    def _connection(self, target: ModelTarget) -> _Server:
+        if target.name not in self._connections:
+            to = target.name, target.server, self._where
             if self._shared is not None:
-                self._ways[meant.name] = self._shared.way(*to, self._clock)
+                self._connections[target.name] = self._shared.connection(*to, self._clock)
             else:
-                self._ways[meant.name] = Way(*to), Throttle(meant.name, self._most, self._clock)
-        return self._ways[meant.name]
+                self._connections[target.name] = Connection(*to), Throttle(target.name, self._most, self._clock)
+        return self._connections[target.name]
 
     async def close(self) -> None:
         """Close the connections. A second call does nothing."""
-        ways, self._ways = self._ways, {}
+        connections, self._connections = self._connections, {}
         if self._shared is None:
-            await asyncio.gather(*(way.close() for way, _ in ways.values()))
+            await asyncio.gather(*(connection.close() for connection, _ in connections.values()))
 
 
 def _recorded_provider() -> tuple[str, ...] | None:

@@ -11,9 +11,9 @@ from msgspec import structs
 
 from prose_kernel.errors import ProviderBadReply
 from prose_kernel.models.providers.model_calls import Conversation, Link, Reply
-from prose_kernel.models.providers.model_servers import Answered, ModelServers, Opens
-from prose_kernel.models.providers.vendors import Meant
-from prose_kernel.models.request import AnswerStream, Assembled, in_message, summarise, taken_apart
+from prose_kernel.models.providers.model_servers import Answered, ModelServers, WaitUntilOpen
+from prose_kernel.models.providers.vendors import ModelTarget
+from prose_kernel.models.request import AnswerStream, Assembled, in_message, split_reply, summarise
 from prose_kernel.models.tools.tool import Tool, in_thread
 from prose_kernel.models.usage import discarded
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
@@ -72,9 +72,9 @@ class _Attempt:
     def note(self, text: str) -> None:
         self._on_progress(SessionProgress("note", text))
 
-    async def converse(self, link: Link, meant: Meant, opens: Opens) -> Reply:
+    async def converse(self, link: Link, target: ModelTarget, opens: WaitUntilOpen) -> Reply:
         """Ask this model, which continues where another model of the chain has failed."""
-        request, tools = self._request, meant.server.tools
+        request, tools = self._request, target.server.tools
         session_tools = await self._tools_of(tools)
         specs = session_tools.specs if tools else ()
         reads = any(spec.name == "read" for spec in specs)
@@ -84,16 +84,16 @@ class _Attempt:
         )
         # earlier wrong answers are in the conversation
         fresh = structs.replace(request, correction="", wrong=())
-        spoken = Spoken.of(in_message(fresh, reads=reads, files=files))
+        spoken = SplitMessage.of(in_message(fresh, reads=reads, files=files))
         asked = Conversation(
-            meant.model,
+            target.model,
             spoken.message,
             spoken.system,
             specs,
             session_tools.call if tools else partial(session_tools.call, offered=False),
             self._sessions.rounds,
             session_tools.denied if tools else (),
-            meant.options,
+            target.options,
             request.settings,
             request.output,
             self._attached,
@@ -130,7 +130,7 @@ class _Attempt:
         details = {**answer.details, **({"cut": True} if reply.cut else {})}
         if sampling := answer.by.options.recorded_options:
             details["sampling"] = sampling
-        text, memory = taken_apart(reply.text, self._request)
+        text, memory = split_reply(reply.text, self._request)
         result = SessionResult(text, summarise(text), name, "model", details, memory_after=memory, usage=reply.usage)
         if self._tools is not None:
             made = self._tools
@@ -142,7 +142,7 @@ class _Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class SplitMessage:
     """The parts of a message to a server: the system text, the contexts, which come first, the rest, and the words that
     ask for a typed answer."""
 
@@ -152,7 +152,7 @@ class Spoken:
     words: str
 
     @classmethod
-    def of(cls, assembled: Assembled) -> Spoken:
+    def of(cls, assembled: Assembled) -> SplitMessage:
         def text(*names: str, but: bool = False) -> str:
             return Assembled(tuple(part for part in assembled.parts if (part.section in names) != but)).text
 

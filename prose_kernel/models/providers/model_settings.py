@@ -26,7 +26,7 @@ def settings_of(model: Model[Any], server: ModelServer, asked: Conversation) -> 
     """Return the settings of a request: the server's, overridden by the model's alias, then by the agent. Raises
     `ProviderError` for an option of the alias without an effect."""
     options = asked.options
-    refuse_idle(model, options)
+    refuse_ineffective(model, options)
     found: dict[str, Any] = {}
     found["request_timeout" if "timeout" in model.unsupported_settings else "timeout"] = server.timeout
     if "max_retries" not in model.unsupported_settings:
@@ -52,9 +52,9 @@ def _of_agent(model: Model[Any], settings: Mapping[str, object], most: int | Non
             yield name, min(cast("int", value), most) if name == "max_tokens" and most is not None else value
 
 
-def refuse_idle(model: Model[Any], options: ModelOptions) -> None:
+def refuse_ineffective(model: Model[Any], options: ModelOptions) -> None:
     """Raise `ProviderError` if an option of the alias would have no effect."""
-    idle = list(dict.fromkeys(_idle(model, options)))
+    idle = list(dict.fromkeys(_ineffective(model, options)))
     if idle:
         named = ", ".join(f"`{name}`" for name in idle)
         have = "has" if len(idle) == 1 else "have"
@@ -65,7 +65,7 @@ def refuse_idle(model: Model[Any], options: ModelOptions) -> None:
         )
 
 
-def _idle(model: Model[Any], options: ModelOptions) -> Iterable[str]:
+def _ineffective(model: Model[Any], options: ModelOptions) -> Iterable[str]:
     profile = model.profile
     refused = cast("Iterable[str]", profile.get("openai_unsupported_model_settings", ()))
     dropped = {*model.unsupported_settings, *refused}
@@ -96,7 +96,7 @@ WORTH_KEEPING: Final = 4_000
 _MOST: Final = 10_000
 
 
-class Beginnings:
+class Prefixes:
     """The prefixes (system text and contexts) of the requests of a run.
 
     Caching a prefix costs a quarter more than sending it, so a server is asked to cache it when it occurs for the

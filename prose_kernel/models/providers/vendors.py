@@ -186,7 +186,7 @@ def options_of(server: ModelServer, alias: str | None, default: str | None = Non
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class ModelTarget:
     """A model that may answer: the name of its server, the server, its id there, and its options."""
 
     name: str
@@ -195,12 +195,12 @@ class Meant:
     options: ModelOptions
 
 
-def chain(name: str, options: SessionOptions, alias: str | None, default: str | None = None) -> tuple[Meant, ...]:
+def chain(name: str, options: SessionOptions, alias: str | None, default: str | None = None) -> tuple[ModelTarget, ...]:
     """Return the model for a session (`model_id`), then its fallbacks and their fallbacks, each model once.
 
     Raises `ProviderError` for an alias without a meaning, and for fallbacks in a cycle.
     """
-    found: list[Meant] = []
+    found: list[ModelTarget] = []
     try:
         _follow((name, alias or default or DEFAULT), options, found, ())
     except UsageError as problem:
@@ -222,7 +222,7 @@ Place = tuple[str, str]
 """A server, and an alias or a model of it."""
 
 
-def _follow(place: Place, options: SessionOptions, found: list[Meant], above: tuple[Place, ...]) -> None:
+def _follow(place: Place, options: SessionOptions, found: list[ModelTarget], above: tuple[Place, ...]) -> None:
     """Add the model of a place to `found`, then its fallbacks. An alias, or the name of a model, may refer to another
     server (`openai:gpt-5-mini`); the options of the alias apply there too."""
     name, alias = place
@@ -233,12 +233,12 @@ def _follow(place: Place, options: SessionOptions, found: list[Meant], above: tu
     model, asked = model_id(name, server, alias), options_of(server, alias)
     other = elsewhere(model, options)
     if other is None:
-        meant = [Meant(name, server, model, asked)]
+        targets = [ModelTarget(name, server, model, asked)]
     else:
-        meant = []
-        _follow(other, options, meant, (*above, place))
-        meant = [replace(meant[0], options=asked.over(meant[0].options)), *meant[1:]]
-    for one in meant:
+        targets = []
+        _follow(other, options, targets, (*above, place))
+        targets = [replace(targets[0], options=asked.over(targets[0].options)), *targets[1:]]
+    for one in targets:
         if not any((each.name, each.model) == (one.name, one.model) for each in found):
             found.append(one)
     for entry in asked.fallback:
@@ -252,11 +252,11 @@ def elsewhere(model: str, options: SessionOptions) -> Place | None:
     return (head, rest) if rest and head in names(options) else None
 
 
-def unpriced(meant: Meant) -> tuple[str, str]:
+def unpriced(target: ModelTarget) -> tuple[str, str]:
     """Return the message and the hint about a model without a price under a budget in US dollars."""
-    line = f'[models.{meant.name}.NAME] model = "{meant.model}", price = {{ input = 3.0, output = 15.0 }}'
+    line = f'[models.{target.name}.NAME] model = "{target.model}", price = {{ input = 3.0, output = 15.0 }}'
     return (
-        f"a budget of money cannot count the model `{meant.model}` of {meant.name}: its price is not known",
+        f"a budget of money cannot count the model `{target.model}` of {target.name}: its price is not known",
         f'write in prose.toml: {line} (US dollars for a million tokens), or [budget] unpriced = "allow"',
     )
 

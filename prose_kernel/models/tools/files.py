@@ -97,7 +97,7 @@ def _lines_of(file: BinaryIO, size: int, first: int, limit: int, named: str, che
         check()
     if at < first:
         return f"[the file ends before line {first}]"
-    taken, cut, count = _taken(file.readline, limit)
+    taken, cut, count = _whole_lines(file.readline, limit)
     shown = _decoded(taken, named, size, cut=cut == "inside")
     last = at + count
     if cut == "inside":
@@ -107,7 +107,7 @@ def _lines_of(file: BinaryIO, size: int, first: int, limit: int, named: str, che
     return shown
 
 
-def _taken(readline: Callable[[int], bytes], limit: int) -> tuple[bytes, str, int]:
+def _whole_lines(readline: Callable[[int], bytes], limit: int) -> tuple[bytes, str, int]:
     """Return the whole lines that fit; where they are cut (`""`, `between` lines, `inside` one); the number of
     lines."""
     pieces: list[bytes] = []

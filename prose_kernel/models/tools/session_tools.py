@@ -50,7 +50,7 @@ GRANTS: Final[Mapping[str, str]] = {
 }
 """The known tools, each with the permission that grants it."""
 
-_TELLING: Final = ("command", "cmd", "path", "url", "argv", "task_id")
+_MAIN_ARGUMENTS: Final = ("command", "cmd", "path", "url", "argv", "task_id")
 
 
 def tool_names(
@@ -61,7 +61,7 @@ def tool_names(
     Tools that the rules never allow are left out, whether or not a person can be asked. `more` are the names of further
     tools, `default` the tools that the settings offer (None: all).
     """
-    ours = [name for name in _OURS if all(policy.may_allow(kind) for kind in TOUCHES[name])]
+    ours = [name for name in _BUILT_IN if all(policy.may_allow(kind) for kind in TOUCHES[name])]
     names = [] if request.bare else [name for name in (*ours, *more) if _by_default(name, default)]
     return (*names, *(f"tools:{name}" for name in request.tools if policy.may_allow("tools")))
 
@@ -74,10 +74,10 @@ def idle_tools(policy: Policy, *, person: bool) -> frozenset[str]:
     """Return the tools whose calls are always refused: a rule says `prompt`, and no person can be asked."""
     if person:
         return frozenset()
-    return frozenset(name for name in _OURS if any(policy.rule(kind) == "prompt" for kind in TOUCHES[name]))
+    return frozenset(name for name in _BUILT_IN if any(policy.rule(kind) == "prompt" for kind in TOUCHES[name]))
 
 
-class _Made(Struct, frozen=True):
+class _RecordedCall(Struct, frozen=True):
     """A call in the journal: the text for the model, its trace, the files that it read, and the files that were written
     for the first time, each with its former text."""
 
@@ -87,9 +87,9 @@ class _Made(Struct, frozen=True):
     written: dict[str, str | None] = {}
 
 
-def _made(value: Raw) -> _Made | None:
+def _recorded_call(value: Raw) -> _RecordedCall | None:
     try:
-        return codec.decode(value, _Made)
+        return codec.decode(value, _RecordedCall)
     except MsgspecError:
         return None
 
@@ -121,7 +121,7 @@ class SessionTools:
         names -= self._idle
         if "read" not in names and not request.bare and _by_default("read", default) and too_long(request):
             names.add("read")  # only for the context, which needs no rule
-        tools = (*(make(self) for make in _OURS.values()), *more)
+        tools = (*(make(self) for make in _BUILT_IN.values()), *more)
         self._tools = {
             tool.spec.name: tool for tool in tools if tool.spec.name in names and getattr(tool, "offered", True)
         }
@@ -184,25 +184,25 @@ class SessionTools:
         async with self._turn:
             began, steps = time.monotonic(), open_request.steps()
             value = steps.known(TOOL, (name, arguments)) if steps is not None else None
-            if value is not None and (made := _made(value)) is not None:
+            if value is not None and (made := _recorded_call(value)) is not None:
                 self._access.restore(made.reads)
                 self._writes.restore(made.written)
                 answer, use = ToolAnswer(made.text, made.use.outcome), made.use
             elif steps is None:
-                answer, use = await self._made(name, arguments, offered)
+                answer, use = await self._execute(name, arguments, offered)
             else:
                 step = steps.begin(TOOL, (name, arguments), f"{name} {self._summary(name, arguments)}".rstrip())
                 seen, written = len(self.reads), self._writes.before
                 with open_request.stepping(step):
-                    answer, use = await self._made(name, arguments, offered)
+                    answer, use = await self._execute(name, arguments, offered)
                 new = {path: text for path, text in self._writes.before.items() if path not in written}
-                step.ends(codec.encode(_Made(answer.text, use, self.reads[seen:], new)))
+                step.ends(codec.encode(_RecordedCall(answer.text, use, self.reads[seen:], new)))
             self._trace.append(use)
             took = time.monotonic() - began
         self._on_progress(SessionProgress("tool", f"{use.tool} {use.summary}".rstrip(), use, took))
         return answer
 
-    async def _made(self, name: str, arguments: Mapping[str, object], offered: bool) -> tuple[ToolAnswer, ToolUse]:
+    async def _execute(self, name: str, arguments: Mapping[str, object], offered: bool) -> tuple[ToolAnswer, ToolUse]:
         """Execute a call; return its answer, and the call for the trace."""
         with tracing.tool(name) as watched:
             answer = await self._outcome(name, arguments, offered)
@@ -224,7 +224,7 @@ class SessionTools:
             return ToolAnswer(self._unknown(name, arguments), "failed")
         try:
             if not getattr(tool, "checks_arguments", False):
-                argument_rules.check(tool.spec.parameters, arguments, closed=name in _OURS)
+                argument_rules.check(tool.spec.parameters, arguments, closed=name in _BUILT_IN)
             return ToolAnswer(await tool.call(arguments))
         except ToolRefused as refused:
             if not refused.audited:
@@ -257,28 +257,28 @@ class SessionTools:
     def _summary(self, name: str, arguments: Mapping[str, object]) -> str:
         summarise = getattr(self._tools.get(name), "summary", None)
         try:
-            text = str(summarise(arguments)) if summarise is not None else _telling(arguments)
+            text = str(summarise(arguments)) if summarise is not None else _main_argument(arguments)
         except Exception:  # invalid arguments; the call has failed already
-            text = _telling(arguments)
+            text = _main_argument(arguments)
         return one_line(self._access.neutral(text), 200)
 
 
-def _telling(arguments: Mapping[str, object]) -> str:
+def _main_argument(arguments: Mapping[str, object]) -> str:
     """Return the most telling argument of a call: its command, path or URL; otherwise all arguments."""
-    value = next((arguments[name] for name in _TELLING if name in arguments), arguments or "")
+    value = next((arguments[name] for name in _MAIN_ARGUMENTS if name in arguments), arguments or "")
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-# ---------------------------------------------------------------- ours
+# ---------------------------------------------------------------- built-in tools
 
 
-_OURS: Final[Mapping[str, Callable[[SessionTools], Tool]]] = {
-    "read": lambda bench: ReadTool(bench._access),
-    "list": lambda bench: ListTool(bench._access),
-    "search": lambda bench: SearchTool(bench._access),
-    "write": lambda bench: WriteTool(bench._access, bench._writes),
-    "edit": lambda bench: EditTool(bench._access, bench._writes),
-    "fetch": lambda bench: FetchTool(bench._access),
+_BUILT_IN: Final[Mapping[str, Callable[[SessionTools], Tool]]] = {
+    "read": lambda tools: ReadTool(tools._access),
+    "list": lambda tools: ListTool(tools._access),
+    "search": lambda tools: SearchTool(tools._access),
+    "write": lambda tools: WriteTool(tools._access, tools._writes),
+    "edit": lambda tools: EditTool(tools._access, tools._writes),
+    "fetch": lambda tools: FetchTool(tools._access),
 }
 _SPECS: Final = {tool.spec.name: tool.spec for tool in (ReadTool, ListTool, SearchTool, WriteTool, EditTool, FetchTool)}
 

@@ -13,9 +13,9 @@ from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.errors import ProviderError, ProviderOverloaded, Undecided, UsageError
 from prose_kernel.models.providers.model_calls import Reply
-from prose_kernel.models.providers.model_servers import Opens
+from prose_kernel.models.providers.model_servers import WaitUntilOpen
 from prose_kernel.models.providers.provider_name import choice_of
-from prose_kernel.models.providers.vendors import Meant
+from prose_kernel.models.providers.vendors import ModelTarget
 from prose_kernel.models.usage import CountedJudge, CountedSessions, UsageTotals
 from prose_kernel.runs.languages import OPENPROSE, VVM, Language
 from prose_kernel.runs.settings import Settings
@@ -134,12 +134,12 @@ async def test_a_conversation_continues_elsewhere_when_its_server_closes_between
         async def refused(*_: object) -> Reply:
             raise ProviderOverloaded("busy", busy=True, retry_after=120)
 
-        async def call(_: object, meant: Meant, opens: Opens) -> Reply:
-            if meant is chain[0]:
+        async def call(_: object, target: ModelTarget, opens: WaitUntilOpen) -> Reply:
+            if target is chain[0]:
                 with pytest.raises(ProviderOverloaded):  # another session, meanwhile
                     await live.servers.ask(chain[:1], refused)
             await opens()
-            return Reply("said", meant.model, Usage())
+            return Reply("said", target.model, Usage())
 
         answer = await live.servers.ask(chain, call)
     assert (answer.by.model, len(answer.failed)) == ("ok-1", 1)

@@ -268,7 +268,7 @@ async def test_a24_a_replay_ends_where_the_budget_did(
 
 async def test_a43_a_server_that_asks_for_a_day_is_not_retried(stub: StubServer, tmp_path: Path) -> None:
     async with Live(stub, "chat", "err-429", tmp_path, clock=FakeClock()) as live:
-        throttle = live.servers._way(live.servers.chain("gateway", None, "err-429")[0])[1]
+        throttle = live.servers._connection(live.servers.chain("gateway", None, "err-429")[0])[1]
         throttle._busy(86_400.0, 0)
         with pytest.raises(ProviderError) as refused:
             await live.run()

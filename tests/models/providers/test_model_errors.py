@@ -14,7 +14,7 @@ from stubs.model_server import StubServer
 from prose_kernel import errors
 from prose_kernel.errors import ProviderError, ProviderRateLimit
 from prose_kernel.models.providers import model_http
-from prose_kernel.models.providers.model_calls import Conversation, Way
+from prose_kernel.models.providers.model_calls import Connection, Conversation
 from prose_kernel.runtime.session_options import ModelServer, Surroundings
 
 TABLE = [
@@ -90,12 +90,12 @@ async def test_a_whole_reply(
 ) -> None:
     monkeypatch.setattr(model_http, "LONGEST_LINE", 2_000_000)
     async with Live(stub, wire, model, tmp_path, timeout=1.0 if model == "hang" else 30.0) as live:
-        meant = live.servers.chain(live.name, model)[0]
-        way = Way(live.name, meant.server, live.where)
-        link = await way.open(model)
+        target = live.servers.chain(live.name, model)[0]
+        connection = Connection(live.name, target.server, live.where)
+        link = await connection.open(model)
         with pytest.raises(ProviderError) as failed:
             await link.converse(Conversation(model, "So?", streams=False), lambda _: None)
-        await way.close()
+        await connection.close()
     check(failed.value, kind, live.name, message, retryable)
     assert stub.stats.requests == 1
 
@@ -149,15 +149,15 @@ async def test_the_text_of_the_server_is_cleaned(tmp_path: Path) -> None:
         "<b>bold</b> \x1b[31m" + "and so on " * 100
     )
     async with Saying(400, said) as url:
-        way = Way(
+        connection = Connection(
             "gateway",
             ModelServer("openai", url, key="STUB_KEY"),
             Surroundings(str(tmp_path), environment={"STUB_KEY": KEY}),
         )
-        link = await way.open("m")
+        link = await connection.open("m")
         with pytest.raises(ProviderError) as failed:
             await link.converse(Conversation("m", "Hi"), lambda _: None)
-        await way.close()
+        await connection.close()
     message = str(failed.value)
     for secret in (KEY, "sk-abc", "pw@", "zzz", "req-1234", "20261122", "org-AbC", "9f86d081", "\x1b"):
         assert secret not in message
@@ -173,11 +173,11 @@ async def test_the_text_of_the_server_is_cleaned(tmp_path: Path) -> None:
 )
 async def test_a38_keys_that_a_server_quotes_in_part_are_those_of_the_one_list(tmp_path: Path, quoted: str) -> None:
     async with Saying(400, f"The key {quoted} is not one of ours.") as url:
-        way = Way("gateway", ModelServer("openai", url, key=""), Surroundings(str(tmp_path)))
-        link = await way.open("m")
+        connection = Connection("gateway", ModelServer("openai", url, key=""), Surroundings(str(tmp_path)))
+        link = await connection.open("m")
         with pytest.raises(ProviderError) as failed:
             await link.converse(Conversation("m", "Hi"), lambda _: None)
-        await way.close()
+        await connection.close()
     assert str(failed.value) == "gateway: the server refuses the request: The key … is not one of ours."
 
 

@@ -19,7 +19,7 @@ from waiting import PATIENCE
 from prose_kernel.errors import NoProvider, ProviderAuth, ProviderError, UsageError
 from prose_kernel.language.typed_answers import object_of
 from prose_kernel.models import providers as loading
-from prose_kernel.models.providers.model_calls import Conversation, Way
+from prose_kernel.models.providers.model_calls import Connection, Conversation
 from prose_kernel.models.providers.prices import cost_of
 from prose_kernel.models.providers.vendors import ALIASES, BUILT_IN, MODELS, PREFIXES, find, model_id, options_of
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, SessionOptions, Surroundings
@@ -151,14 +151,14 @@ def test_names_and_tables_that_make_no_sense(name: str, servers: Any, message: s
 # ---------------------------------------------------------------- other vendors, through the library
 
 
-def way(name: str, tmp_path: Path, **environment: str) -> Way:
-    return Way(name, find(name, SessionOptions()), Surroundings(str(tmp_path), environment=environment))
+def connection(name: str, tmp_path: Path, **environment: str) -> Connection:
+    return Connection(name, find(name, SessionOptions()), Surroundings(str(tmp_path), environment=environment))
 
 
 async def test_a_vendor_whose_client_is_not_installed_says_the_pip_line(tmp_path: Path) -> None:
     for name in ("mistral", "cohere", "groq"):
         variable = find(name, SessionOptions()).key or ""
-        door = way(name, tmp_path, **{variable: "k"})
+        door = connection(name, tmp_path, **{variable: "k"})
         link = await door.open("m")
         with pytest.raises(NoProvider) as failed:
             await link.converse(Conversation("m", "Hi"), lambda _: None)
@@ -170,13 +170,13 @@ async def test_a_vendor_whose_client_is_not_installed_says_the_pip_line(tmp_path
 async def test_a_vendor_without_its_key_names_the_variable(tmp_path: Path) -> None:
     for name in ("mistral", "deepseek", "xai"):
         with pytest.raises(ProviderAuth, match=f"the environment variable {PREFIXES[name]} is not set"):
-            await way(name, tmp_path).open("m")
+            await connection(name, tmp_path).open("m")
 
 
 async def test_credentials_that_the_library_looks_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("VERCEL_AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN"):
         monkeypatch.delenv(variable, raising=False)
-    door = way("vercel", tmp_path)
+    door = connection("vercel", tmp_path)
     link = await door.open("m")
     with pytest.raises(ProviderAuth, match="VERCEL_AI_GATEWAY_API_KEY or VERCEL_OIDC_TOKEN is not set"):
         await link.converse(Conversation("m", "Hi"), lambda _: None)
@@ -188,7 +188,7 @@ async def test_a_server_that_speaks_openais_format(name: str, stub: StubServer, 
     own = ModelServer(base_url=stub.openai_url)
     server = find(name, options(**{name: own}))
     environment = {server.key: "k"} if server.key else {}
-    door = Way(name, server, Surroundings(str(tmp_path), environment=environment))
+    door = Connection(name, server, Surroundings(str(tmp_path), environment=environment))
     link = await door.open("openai/ok-0")
     reply = await link.converse(Conversation("openai/ok-0", "Hi", "Be kind."), lambda _: None)
     wanted = object_of({"reason": {"type": "string"}})
