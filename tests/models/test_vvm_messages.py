@@ -119,6 +119,6 @@ async def test_a_person_who_skips_cancels_and_one_who_fails_fails() -> None:
     "place", [".vvm/runs/x/state.md", ".vvm/memory/k/digest.md", "sub/.vvm/runs/x/bindings/b000001.md"]
 )
 def test_no_rule_lets_a_session_write_what_the_runtime_keeps(place: str) -> None:
-    policy = Policy.of({"write": "allow", "read": "allow"}, {}, "/work")
-    assert policy.decide("write", f"/work/{place}").answer == "deny"
-    assert policy.decide("read", f"/work/{place}").answer == "allow"
+    policy = Policy.of({"write": "allow", "read": "allow"}, {}, "/space")
+    assert policy.decide("write", f"/space/{place}").answer == "deny"
+    assert policy.decide("read", f"/space/{place}").answer == "allow"
