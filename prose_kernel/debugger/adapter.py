@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prose_kernel.debugger.breakpoints import Breakpoint, check_hits, evaluated_in, reason
 from prose_kernel.debugger.pausing import ALL_ERRORS, THREAD, UNCAUGHT, Debugger, Send, as_protocol
 from prose_kernel.debugger.sources import PREFIX, SEED, ReadCell, Texts
-from prose_kernel.debugger.variables import MEMBERS, Listed, Variables, one_line
+from prose_kernel.debugger.variables import MAX_MEMBERS, Listed, Variables, one_line
 from prose_kernel.errors import ProseError, UsageError
 from prose_kernel.runs import languages
 from prose_kernel.runtime.statement_hook import StackFrame
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 Arguments = Mapping[str, Any]
 Body = dict[str, Any]
 
-_BREAKPOINTS: Final = 10_000
+_MAX_BREAKPOINTS: Final = 10_000
 """The most breakpoints of one text."""
-_WORD: Final = 100_000
+_MAX_EXPRESSION: Final = 100_000
 """The most characters of an expression."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request cannot be fulfilled; the message gives the reason."""
 
 
@@ -40,7 +40,7 @@ class Adapter:
 
     def __init__(self, language: Language, send: Send, read_cell: ReadCell, host: KernelDebugger) -> None:
         self.texts = Texts(language.suffixes[0], read_cell, host.directory)
-        self.debugger = Debugger(self.texts, self._event, host.mark)
+        self.debugger = Debugger(self.texts, self._event, host.journal_position)
         self.started = False
         self._language = language
         self._send = send
@@ -65,10 +65,10 @@ class Adapter:
             "scopes": self._scopes,
             "variables": self._variables_of,
             "source": self._source,
-            "continue": lambda _: self._go_on(None),
-            "next": lambda _: self._go_on("over"),
-            "stepIn": lambda _: self._go_on("in"),
-            "stepOut": lambda _: self._go_on("out"),
+            "continue": lambda _: self._resume(None),
+            "next": lambda _: self._resume("over"),
+            "stepIn": lambda _: self._resume("in"),
+            "stepOut": lambda _: self._resume("out"),
             "stepBack": self._step_back,
             "runTo": self._run_to,
             "pause": lambda _: self._pause(),
@@ -77,9 +77,9 @@ class Adapter:
             "loadedSources": lambda _: {"sources": [_source_of(text) for text in self.texts.files()]},
             "terminate": self._terminate,
             "disconnect": self._disconnect,
-            "setVariable": self._never_sets,
-            "setExpression": self._never_sets,
-            "copyToGlobals": self._never_sets,
+            "setVariable": self._refuse_change,
+            "setExpression": self._refuse_change,
+            "copyToGlobals": self._refuse_change,
         }
 
     # ------------------------------------------------------------ requests and events
@@ -92,7 +92,7 @@ class Adapter:
         problem = ""
         try:
             body = await self._answer(command, arguments)
-        except (Refused, ProseError) as error:
+        except (RequestRefused, ProseError) as error:
             problem = reason(error)
         except Exception as error:  # an invalid request, or our defect: always send a response
             problem = f"the request cannot be answered ({type(error).__name__})"
@@ -109,14 +109,14 @@ class Adapter:
 
     async def _answer(self, command: object, arguments: object) -> Body | None:
         if not isinstance(command, str) or not command:
-            raise Refused("a request needs a `command`")
+            raise RequestRefused("a request needs a `command`")
         if not isinstance(arguments, Mapping | None):
-            raise Refused("the `arguments` of a request are an object")
+            raise RequestRefused("the `arguments` of a request are an object")
         if command == "evaluate":
             return await self._evaluate(arguments or {})
         found = self._commands.get(command)
         if found is None:
-            raise Refused(f"this debugger does not know `{command[:100]}`")
+            raise RequestRefused(f"this debugger does not know `{command[:100]}`")
         return found(arguments or {})
 
     def _event(self, event: str, body: Body) -> None:
@@ -140,7 +140,7 @@ class Adapter:
                 {"source": found[0].path, "breakpoints": [_as_set(point) for point in found]}
                 for found in self.debugger.breakpoints.values()
             ],
-            "stoppedThreads": [THREAD] if self.debugger.held is not None else [],
+            "stoppedThreads": [THREAD] if self.debugger.paused is not None else [],
             "richRendering": True,
             "exceptionPaths": [ALL_ERRORS, UNCAUGHT],
             "copyToGlobals": False,
@@ -175,7 +175,7 @@ class Adapter:
 
     def _disconnect(self, arguments: Arguments) -> None:
         """Continue the program without breakpoints when the client leaves; `terminateDebuggee` ends the cell."""
-        if self.debugger.held is not None:  # a client that shows a paused program must learn that it continues
+        if self.debugger.paused is not None:  # a client that shows a paused program must learn that it continues
             self._event("continued", {"threadId": THREAD, "allThreadsContinued": True})
         self.debugger.reset()
         self._variables.clear()
@@ -194,7 +194,7 @@ class Adapter:
     def _dump_cell(self, arguments: Arguments) -> Body:
         code = arguments.get("code")
         if not isinstance(code, str):
-            raise Refused("`dumpCell` needs the `code` of a cell")
+            raise RequestRefused("`dumpCell` needs the `code` of a cell")
         return {"sourcePath": self.texts.cell(code).path}
 
     def _set_breakpoints(self, arguments: Arguments) -> Body:
@@ -203,12 +203,12 @@ class Adapter:
         if wanted is None:
             wanted = [{"line": line} for line in arguments.get("lines") or ()]
         if not isinstance(wanted, list):
-            raise Refused("the `breakpoints` are a list")
-        points = [_breakpoint(path, one) for one in wanted[:_BREAKPOINTS]]
+            raise RequestRefused("the `breakpoints` are a list")
+        points = [_breakpoint(path, one) for one in wanted[:_MAX_BREAKPOINTS]]
         return {"breakpoints": [as_protocol(point) for point in self.debugger.set_breakpoints(path, points)]}
 
     def _breakpoint_locations(self, arguments: Arguments) -> Body:
-        text = self.texts.at(_path(arguments))
+        text = self.texts.find(_path(arguments))
         first = _line(arguments.get("line"))
         last = _line(arguments.get("endLine", first))
         lines = sorted({stop.line for stop in text.stops}) if text is not None else []
@@ -217,18 +217,18 @@ class Adapter:
     def _set_exception_breakpoints(self, arguments: Arguments) -> None:
         filters = arguments.get("filters")
         chosen = filters if isinstance(filters, list) else []
-        self.debugger.stops_on = frozenset(one for one in chosen if one in (ALL_ERRORS, UNCAUGHT))
+        self.debugger.error_filters = frozenset(one for one in chosen if one in (ALL_ERRORS, UNCAUGHT))
 
     # ------------------------------------------------------------ continue
 
-    def _go_on(self, how: Any) -> Body:
-        if not self.debugger.go_on(how):
-            raise Refused("no program is held")
+    def _resume(self, how: Any) -> Body:
+        if not self.debugger.resume(how):
+            raise RequestRefused("no program is held")
         return {"allThreadsContinued": True}
 
     def _pause(self) -> None:
         if not self.started:
-            raise Refused("the debugger is not started")
+            raise RequestRefused("the debugger is not started")
         self.debugger.pause()
 
     def _run_to(self, arguments: Arguments) -> Body:
@@ -236,53 +236,53 @@ class Adapter:
         path, line = _path(arguments), _line(arguments.get("line"))
         found = self.debugger.run_to(path, line)
         if found is None:
-            raise Refused("there is no statement here or below")
-        return {"line": found, "allThreadsContinued": self.debugger.go_on()}
+            raise RequestRefused("there is no statement here or below")
+        return {"line": found, "allThreadsContinued": self.debugger.resume()}
 
     def _step_back(self, arguments: Arguments) -> Body:
         """Run the cell again, and pause it before the statement that ran last, or with `line`, before the last
         statement on that line."""
-        held, cell = self.debugger.held, self.debugger.cell
-        if held is None or held.released.done() or cell is None:
-            raise Refused("no program is held in a cell that began while the debugger was on")
+        paused, cell = self.debugger.paused, self.debugger.cell
+        if paused is None or paused.released.done() or cell is None:
+            raise RequestRefused("no program is held in a cell that began while the debugger was on")
         number = cell.count - 1
         line = arguments.get("line")
         if line is not None:
             found = self.debugger.last_before(_path(arguments), _line(line))
             if found is None:
-                raise Refused("no statement of that line has run in this cell")
+                raise RequestRefused("no statement of that line has run in this cell")
             number = found
         if number < 1:
-            raise Refused("this is the first statement of the cell")
+            raise RequestRefused("this is the first statement of the cell")
         if number > len(cell.marks):
-            raise Refused(f"the way back is only known for the first {len(cell.marks):,} statements of a cell")
-        if problem := self._host.back():
-            raise Refused(problem)
-        self.debugger.go_back(number)
+            raise RequestRefused(f"the way back is only known for the first {len(cell.marks):,} statements of a cell")
+        if problem := self._host.prepare_rewind():
+            raise RequestRefused(problem)
+        self.debugger.rewind(number)
         return {"allThreadsContinued": True}
 
     # ------------------------------------------------------------ inspect
 
     def _frame(self, arguments: Arguments) -> StackFrame:
-        held = self.debugger.held
-        if held is None:
-            raise Refused("no program is held")
+        paused = self.debugger.paused
+        if paused is None:
+            raise RequestRefused("no program is held")
         number = arguments.get("frameId")
         if number is None:
-            return held.frames[0]
-        if not isinstance(number, int) or not 1 <= number <= len(held.frames):
-            raise Refused("there is no such frame")
-        return held.frames[number - 1]
+            return paused.frames[0]
+        if not isinstance(number, int) or not 1 <= number <= len(paused.frames):
+            raise RequestRefused("there is no such frame")
+        return paused.frames[number - 1]
 
     def _stack_trace(self, arguments: Arguments) -> Body:
-        held = self.debugger.held
-        if held is None:
+        paused = self.debugger.paused
+        if paused is None:
             return {"stackFrames": [], "totalFrames": 0}
         first, levels = arguments.get("startFrame"), arguments.get("levels")
         start = first if isinstance(first, int) and first > 0 else 0
         end = start + levels if isinstance(levels, int) and levels > 0 else None
-        frames = [self._stack_frame(at, frame) for at, frame in enumerate(held.frames, 1)][start:end]
-        return {"stackFrames": frames, "totalFrames": len(held.frames)}
+        frames = [self._stack_frame(at, frame) for at, frame in enumerate(paused.frames, 1)][start:end]
+        return {"stackFrames": frames, "totalFrames": len(paused.frames)}
 
     def _stack_frame(self, number: int, frame: StackFrame) -> Body:
         line, column = frame.source.line_column(frame.span.start)
@@ -306,11 +306,11 @@ class Adapter:
     def _variables_of(self, arguments: Arguments) -> Body:
         reference = arguments.get("variablesReference")
         if not isinstance(reference, int):
-            raise Refused("`variables` needs a `variablesReference`")
-        found = self._variables.listed(reference) if reference < _IDLE else self._idle.listed(reference - _IDLE)
+            raise RequestRefused("`variables` needs a `variablesReference`")
+        found = self._variables.listed(reference) if reference < _OFFSET else self._idle.listed(reference - _OFFSET)
         if found is None:
-            raise Refused("the program has gone on; this variable is not shown any more")
-        if reference >= _IDLE:
+            raise RequestRefused("the program has gone on; this variable is not shown any more")
+        if reference >= _OFFSET:
             found = _shifted(found)
         start, count = arguments.get("start"), arguments.get("count")
         begin = start if isinstance(start, int) and start > 0 else 0
@@ -321,18 +321,18 @@ class Adapter:
         """Return the names of the run. Requested after every output of a cell, so it must be cheap."""
         self._idle.clear()
         names = list(self._host.names().items())
-        listed = [self._idle.variable(name, value, language, name) for name, (value, language) in names[:MEMBERS]]
-        if len(names) > MEMBERS:
-            left = f"{len(names) - MEMBERS:,} more"
+        listed = [self._idle.variable(name, value, language, name) for name, (value, language) in names[:MAX_MEMBERS]]
+        if len(names) > MAX_MEMBERS:
+            left = f"{len(names) - MAX_MEMBERS:,} more"
             listed.append({"name": "…", "value": f"{left}; %bindings lists them", "variablesReference": 0})
         return {"variables": _shifted(listed)}
 
     def _rich_inspect(self, arguments: Arguments) -> Body:
         name = arguments.get("variableName")
         if not isinstance(name, str):
-            raise Refused("`richInspectVariables` needs a `variableName`")
-        held = self.debugger.held
-        if held is not None:
+            raise RequestRefused("`richInspectVariables` needs a `variableName`")
+        paused = self.debugger.paused
+        if paused is not None:
             frame = self._frame(arguments)
             for scope in frame.scopes:
                 names = scope.names()
@@ -340,14 +340,14 @@ class Adapter:
                     return self._host.rich(name, names[name], languages.LANGUAGES[frame.context.language])
         found = self._host.names().get(name)
         if found is None:
-            raise Refused(f"there is no name `{name[:100]}` here")
+            raise RequestRefused(f"there is no name `{name[:100]}` here")
         return self._host.rich(name, *found)
 
     async def _evaluate(self, arguments: Arguments) -> Body:
         """Evaluate an expression in a frame, without asking models or people; used for watches and hovers."""
         text = arguments.get("expression")
-        if not isinstance(text, str) or len(text) > _WORD:
-            raise Refused("`evaluate` needs an `expression`")
+        if not isinstance(text, str) or len(text) > _MAX_EXPRESSION:
+            raise RequestRefused("`evaluate` needs an `expression`")
         frame = self._frame(arguments)
         language = languages.LANGUAGES[frame.context.language]
         try:
@@ -359,18 +359,18 @@ class Adapter:
         return {"result": result, "type": language.kind_of(value), "variablesReference": shown["variablesReference"]}
 
     def _source(self, arguments: Arguments) -> Body:
-        text = self.texts.at(_path(arguments))
+        text = self.texts.find(_path(arguments))
         if text is None:
-            raise Refused("no text of that path has run")
+            raise RequestRefused("no text of that path has run")
         language = self._language if text.is_cell else languages.of_file(text.path)
         return {"content": text.content, "mimeType": f"text/x-{language.magic}"}
 
     def _exception_info(self, _: Arguments) -> Body:
-        held = self.debugger.held
-        if held is None or held.error is None:
-            raise Refused("no program is held at an error")
-        error = held.error
-        uncaught = held.context.guarded == 0
+        paused = self.debugger.paused
+        if paused is None or paused.error is None:
+            raise RequestRefused("no program is held at an error")
+        error = paused.error
+        uncaught = paused.context.guarded == 0
         return {
             "exceptionId": error.code,
             "description": error.message,
@@ -383,20 +383,20 @@ class Adapter:
         modules = [{"id": number, "name": text.name, "path": text.path} for number, text in enumerate(files, 1)]
         return {"modules": modules, "totalModules": len(modules)}
 
-    def _never_sets(self, _: Arguments) -> None:
-        raise Refused(
+    def _refuse_change(self, _: Arguments) -> None:
+        raise RequestRefused(
             "the debugger does not change names: a run is repeated from its texts and their answers, where a value that"
             " was set here would be missing"
         )
 
 
-_IDLE: Final = 1_000_000_000
-"""Numbers from here on belong to names that are shown while no program is paused."""
+_OFFSET: Final = 1_000_000_000
+"""The offset of the numbers of names that are shown while no program is paused."""
 
 
 def _shifted(listed: Listed) -> Listed:
     return [
-        {**one, "variablesReference": one["variablesReference"] + _IDLE} if one["variablesReference"] else one
+        {**one, "variablesReference": one["variablesReference"] + _OFFSET} if one["variablesReference"] else one
         for one in listed
     ]
 
@@ -421,26 +421,26 @@ def _path(arguments: Arguments) -> str:
     source = arguments.get("source")
     path = source.get("path") if isinstance(source, Mapping) else None
     if not isinstance(path, str):
-        raise Refused("the request needs a `source` with a `path`")
+        raise RequestRefused("the request needs a `source` with a `path`")
     return path
 
 
 def _line(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise Refused("a line is a number from 1 on")
+        raise RequestRefused("a line is a number from 1 on")
     return value
 
 
 def _breakpoint(path: str, given: object) -> Breakpoint:
     if not isinstance(given, Mapping):
-        raise Refused("a breakpoint is an object with a `line`")
+        raise RequestRefused("a breakpoint is an object with a `line`")
 
     def text(key: str) -> str:
         value = given.get(key) or ""
         if not isinstance(value, str):
-            raise Refused(f"the `{key}` of a breakpoint is a text")
-        if len(value) > _WORD:
-            raise Refused(f"the `{key}` of a breakpoint is longer than {_WORD:,} characters")
+            raise RequestRefused(f"the `{key}` of a breakpoint is a text")
+        if len(value) > _MAX_EXPRESSION:
+            raise RequestRefused(f"the `{key}` of a breakpoint is longer than {_MAX_EXPRESSION:,} characters")
         return value.strip()
 
     hits = text("hitCondition")

@@ -57,15 +57,15 @@ class KernelDebugger:
 
     # ------------------------------------------------------------ cells
 
-    def begins(self, code: str) -> None:
+    def cell_starts(self, code: str) -> None:
         """Note that a cell begins to run."""
         if self._adapter.started:
-            self._adapter.debugger.begins(code)
+            self._adapter.debugger.cell_starts(code)
 
-    def ends(self) -> None:
+    def cell_ends(self) -> None:
         """Note that the cell has ended."""
         if self._adapter.started:
-            self._adapter.debugger.ends()
+            self._adapter.debugger.cell_ends()
 
     # ------------------------------------------------------------ for the debug session
 
@@ -73,7 +73,7 @@ class KernelDebugger:
         """Start to pause programs for a client that has attached."""
         cells, debugger = self._kernel.cells, self._adapter.debugger
         for code in self._kernel.magic_cells:
-            self._adapter.texts.runs(code)
+            self._adapter.texts.cell_runs(code)
         cells.add_hook(debugger)
         cells.debugger = debugger
 
@@ -96,12 +96,12 @@ class KernelDebugger:
         """Return the values of the run with their languages, for requests while no program is paused."""
         return {name: (named.info.value, named.language) for name, named in self._kernel.cells.names().items()}
 
-    def mark(self) -> int:
+    def journal_position(self) -> int:
         """Return the number of records in the journal."""
         run = self._kernel.cells.current
         return run.journal.position if run is not None and run.journal is not None else 0
 
-    def back(self) -> str:
+    def prepare_rewind(self) -> str:
         """Prepare to run the cell again. Return why that isn't possible, or an empty text."""
         run = self._kernel.cells.current
         if run is None or run.journal is None or not run.journal.abandon_text():

@@ -27,7 +27,7 @@ THREAD: Final = 1
 ALL_ERRORS: Final = "all errors"
 UNCAUGHT: Final = "uncaught errors"
 
-_MARKS: Final = 200_000
+_MAX_MARKS: Final = 200_000
 """The most statements of a cell that a client can go back to."""
 
 Send = Callable[[str, dict[str, Any]], None]
@@ -37,7 +37,7 @@ Reason = Literal["breakpoint", "step", "pause", "exception", "entry"]
 
 
 @dataclass(slots=True)
-class Held:
+class PausedProgram:
     """A paused program: its place, the reason, and the means to continue it."""
 
     context: ExecutionContext
@@ -76,12 +76,12 @@ class _Source:
     points: dict[int, Breakpoint]
 
 
-class Leave(BaseException):
+class RewindSignal(BaseException):
     """Ends a paused text that is to run again. Programs cannot catch it."""
 
 
 @dataclass(slots=True)
-class Cell:
+class RunningText:
     """The running text: the `count` of statements it has reached; `marks` has for each statement the number of journal
     records before it, and its source and offset."""
 
@@ -90,24 +90,24 @@ class Cell:
 
 
 class Debugger:
-    """Pauses programs. `send` sends events, `mark` returns the number of journal records. All calls are in one loop."""
+    """Pauses programs. `send` sends events, `journal_position` counts journal records. All calls are in one loop."""
 
-    def __init__(self, texts: Texts, send: Send, mark: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, texts: Texts, send: Send, journal_position: Callable[[], int] = lambda: 0) -> None:
         self.texts = texts
         self._send = send
-        self._mark = mark
+        self._journal_position = journal_position
         self.breakpoints: dict[str, list[Breakpoint]] = {}  # by the keys of texts
-        self.stops_on: frozenset[str] = frozenset()
-        self.held: Held | None = None
-        self.cell: Cell | None = None
-        self.goal: int | None = None  # the number of the statement at which to pause a cell that runs again
+        self.error_filters: frozenset[str] = frozenset()
+        self.paused: PausedProgram | None = None
+        self.cell: RunningText | None = None
+        self.pause_at: int | None = None  # the number of the statement at which to pause a cell that runs again
         self._points = False
         self._target: Breakpoint | None = None  # a place to pause at once
         self._step: Step | None = None
         self._pausing = False
-        self._over = False  # the cell has been interrupted
+        self._interrupted = False  # the cell has been interrupted
         self._known: dict[int, _Source] = {}
-        self._way_back: tuple[int, int] | None = None
+        self._rewind_target: tuple[int, int] | None = None
         self._ids = 0
 
     # ------------------------------------------------------------ the hook
@@ -116,58 +116,58 @@ class Debugger:
         cell = self.cell
         if cell is not None:
             cell.count += 1
-            if len(cell.marks) < _MARKS:
-                cell.marks.append((self._mark(), s.source, node.span.start))
-            if self.goal is not None:
-                if cell.count < self.goal:
+            if len(cell.marks) < _MAX_MARKS:
+                cell.marks.append((self._journal_position(), s.source, node.span.start))
+            if self.pause_at is not None:
+                if cell.count < self.pause_at:
                     return None
-                self.goal = None
-                return self._hold(s, node, "step")
+                self.pause_at = None
+                return self._pause(s, node, "step")
         journal = s.host.journal
-        if self._over or (journal is not None and journal.has_more):  # a resumed cell is repeating its earlier steps
+        if self._interrupted or (journal is not None and journal.has_more):  # a resumed cell repeats its steps
             return None
         if self._pausing:
-            return self._hold(s, node, "pause")
+            return self._pause(s, node, "pause")
         point = self._point(s, node) if self._points else None
         if self._step is not None and self._step.ends_at(s):
-            return self._hold(s, node, "step")
+            return self._pause(s, node, "step")
         if point is None:
             return None
-        return self._hold(s, node, "breakpoint") if point.is_plain else self._consider(s, node, point)
+        return self._pause(s, node, "breakpoint") if point.is_plain else self._pause_if_met(s, node, point)
 
     def failed(self, s: ExecutionContext, node: Node, error: RunError) -> Awaitable[None] | None:
-        if self._over or not self.stops_on:
+        if self._interrupted or not self.error_filters:
             return None
-        if ALL_ERRORS in self.stops_on or not s.guarded:
-            return self._hold(s, node, "exception", error.message, error)
+        if ALL_ERRORS in self.error_filters or not s.guarded:
+            return self._pause(s, node, "exception", error.message, error)
         return None
 
     def interrupted(self) -> None:
-        self._over = True
-        self.go_on()
+        self._interrupted = True
+        self.resume()
 
     def _point(self, s: ExecutionContext, node: Node) -> Breakpoint | None:
         known = self._known.get(id(s.source))
         if known is None:
-            known = self._meet(s.source, s.language)
+            known = self._register(s.source, s.language)
         return known.points.get(node.span.start) if known.points else None
 
-    def _meet(self, source: Source, language: str) -> _Source:
+    def _register(self, source: Source, language: str) -> _Source:
         """Register a text that runs for the first time, and find the lines of breakpoints that were set before it was
         known, or before a file was edited."""
         text = self.texts.of_source(source, language)
         known = self._known[id(source)] = _Source(source, text, {})
-        for point in self._of(text):
+        for point in self._breakpoints_of(text):
             before = point.line
             point.place(text.line_for(point.wanted))
             if point.line != before:
                 self._send("breakpoint", {"reason": "changed", "breakpoint": as_protocol(point)})
-        self._place(known, language)
+        self._place_breakpoints(known, language)
         return known
 
-    def _place(self, known: _Source, language: str) -> None:
+    def _place_breakpoints(self, known: _Source, language: str) -> None:
         path = known.text.path
-        lines = {point.line: point for point in self._of(known.text) if point.line is not None}
+        lines = {point.line: point for point in self._breakpoints_of(known.text) if point.line is not None}
         if self._target is not None and self._target.path == path and self._target.line is not None:
             lines[self._target.line] = self._target
         known.points = {}
@@ -178,7 +178,7 @@ class Debugger:
             if line in lines:
                 known.points[start] = lines[line]
 
-    def _of(self, text: Text) -> Sequence[Breakpoint]:
+    def _breakpoints_of(self, text: Text) -> Sequence[Breakpoint]:
         return self.breakpoints.get(self.texts.key(text.path), ())
 
     def _stops_of(self, known: _Source, language: str) -> dict[int, int]:
@@ -190,11 +190,12 @@ class Debugger:
             found.setdefault(stop.line, stop.start)
         return found
 
-    async def _consider(self, s: ExecutionContext, node: Node, point: Breakpoint) -> None:
+    async def _pause_if_met(self, s: ExecutionContext, node: Node, point: Breakpoint) -> None:
         """Pause at a breakpoint with a condition, a hit count or a log message, if it is met."""
         frame = s.frames(node)[0]
         met, problem = await point.is_met(evaluated_in(frame))
-        if not met or self._over or all(point is not one for points in self.breakpoints.values() for one in points):
+        is_set = any(point is one for points in self.breakpoints.values() for one in points)
+        if not met or self._interrupted or not is_set:
             return  # the client may have removed it meanwhile, or have left
         if point.log and not problem:
             language = languages.LANGUAGES[s.language]
@@ -203,9 +204,9 @@ class Debugger:
             body = {"category": "console", "output": text + "\n", "line": line}
             self._send("output", {**body, "source": {"path": point.path, "name": s.source.name}})
             return
-        await self._hold(s, node, "breakpoint", problem)
+        await self._pause(s, node, "breakpoint", problem)
 
-    async def _hold(
+    async def _pause(
         self, s: ExecutionContext, node: Node, reason: Reason, text: str = "", error: RunError | None = None
     ) -> None:
         self._step, self._pausing = None, False
@@ -216,35 +217,35 @@ class Debugger:
         frames = s.frames(node)
         for frame in frames:
             if id(frame.source) not in self._known:
-                self._meet(frame.source, frame.context.language)
-        self.held = Held(s, node, reason, text, future, frames, error)
+                self._register(frame.source, frame.context.language)
+        self.paused = PausedProgram(s, node, reason, text, future, frames, error)
         body: dict[str, Any] = {"reason": reason, "threadId": THREAD, "allThreadsStopped": True}
         self._send("stopped", {**body, "text": text, "description": text} if text else body)
         try:
             await future
         finally:
-            self.held = None
+            self.paused = None
             self._send("continued", {"threadId": THREAD, "allThreadsContinued": True})
 
     # ------------------------------------------------------------ requests of the client
 
-    def go_on(self, how: Literal["over", "in", "out"] | None = None) -> bool:
+    def resume(self, how: Literal["over", "in", "out"] | None = None) -> bool:
         """Continue a paused program to its next breakpoint or the end of a step. Return False if none is paused."""
-        held = self.held
-        if held is None or held.released.done():
+        paused = self.paused
+        if paused is None or paused.released.done():
             return False
-        self._step = Step(how, held.context.level, held.context.branches) if how is not None else None
-        held.released.set_result(None)
+        self._step = Step(how, paused.context.level, paused.context.branches) if how is not None else None
+        paused.released.set_result(None)
         return True
 
     def pause(self) -> None:
         """Pause the program at its next statement."""
-        if self.held is None:
+        if self.paused is None:
             self._pausing = True
 
     def set_breakpoints(self, path: str, wanted: list[Breakpoint]) -> list[Breakpoint]:
         """Replace all breakpoints of a text. The breakpoints of an unknown text take effect when it runs."""
-        text = self.texts.at(path)
+        text = self.texts.find(path)
         for point in wanted:
             self._ids += 1
             point.id = self._ids
@@ -262,48 +263,48 @@ class Debugger:
 
     def run_to(self, path: str, line: int) -> int | None:
         """Pause the program on a line, once, if it does not pause before. Return the line of the statement, or None."""
-        text = self.texts.at(path)
+        text = self.texts.find(path)
         found = text.line_for(line) if text is not None else None
         if text is not None and found is not None:
             self._target = Breakpoint(0, text.path, line, found)
             self._changed()
         return found
 
-    def begins(self, code: str) -> None:
+    def cell_starts(self, code: str) -> None:
         """Note that a cell begins to run."""
-        self.texts.runs(code)
-        self._over, self._step = False, None
+        self.texts.cell_runs(code)
+        self._interrupted, self._step = False, None
 
     def text_starts(self) -> None:
         """Note that a program text of the cell begins to run."""
-        self.cell = Cell()
+        self.cell = RunningText()
 
-    def go_back(self, number: int) -> None:
+    def rewind(self, number: int) -> None:
         """End the paused text, to run it again and pause before the statement with that number."""
-        held, cell = self.held, self.cell
-        assert held is not None and cell is not None
-        self._way_back = number, cell.marks[number - 1][0]
-        self.cell, self._over, self._step = None, True, None  # ignore the statements that still run
-        held.released.set_exception(Leave())
+        paused, cell = self.paused, self.cell
+        assert paused is not None and cell is not None
+        self._rewind_target = number, cell.marks[number - 1][0]
+        self.cell, self._interrupted, self._step = None, True, None  # ignore the statements that still run
+        paused.released.set_exception(RewindSignal())
 
     def rewind_target(self) -> tuple[int, int] | None:
-        back, self._way_back = self._way_back, None
+        back, self._rewind_target = self._rewind_target, None
         return back
 
     def text_restarts(self, number: int) -> None:
-        self.goal, self._over = number, False
+        self.pause_at, self._interrupted = number, False
 
-    def ends(self) -> None:
+    def cell_ends(self) -> None:
         """Note that the cell has ended. A step or a pause does not continue in the next cell."""
-        self.cell, self.goal = None, None
-        self._step, self._pausing, self._over = None, False, False
+        self.cell, self.pause_at = None, None
+        self._step, self._pausing, self._interrupted = None, False, False
         if self._target is not None:
             self._target = None
         self._changed()
 
     def last_before(self, path: str, line: int) -> int | None:
         """Return the number of the last statement on this line that ran before the current one, or None."""
-        cell, text = self.cell, self.texts.at(path)
+        cell, text = self.cell, self.texts.find(path)
         if cell is None or text is None:
             return None
         for number in range(min(cell.count - 1, len(cell.marks)), 0, -1):
@@ -318,13 +319,13 @@ class Debugger:
         """Remove everything that could pause the program, because the client has left."""
         self.breakpoints, self._target = {}, None
         self._changed()
-        self.stops_on = frozenset()
+        self.error_filters = frozenset()
         self._step, self._pausing = None, False
-        self.go_on()
+        self.resume()
 
     def text_of(self, frame: StackFrame) -> Text:
         """Return the text of a frame."""
-        known = self._known.get(id(frame.source)) or self._meet(frame.source, frame.context.language)
+        known = self._known.get(id(frame.source)) or self._register(frame.source, frame.context.language)
         return known.text
 
 

@@ -89,13 +89,13 @@ class Text:
     is_cell: bool = True
     _lines: list[int] = field(init=False, repr=False)
     _ends: list[int] = field(init=False, repr=False)  # the greatest end among the statements so far
-    _idle: list[bool] = field(init=False, repr=False)
+    _blank: list[bool] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._lines = [stop.line for stop in self.stops]
         self._ends = list(accumulate((stop.end for stop in self.stops), max))
         written = (line.strip() for line in self.content.replace("\r\n", "\n").split("\n"))
-        self._idle = [not line or line.startswith("#") for line in written]
+        self._blank = [not line or line.startswith("#") for line in written]
 
     def line_for(self, wanted: int) -> int | None:
         """Return the line on which a breakpoint set on line `wanted` pauses the program; None if there is none.
@@ -107,17 +107,17 @@ class Text:
         after = self._lines[following] if following < len(self._lines) else None
         if after == wanted:
             return wanted
-        inside = self._around(wanted, following)
+        inside = self._enclosing(wanted, following)
         if inside is None:
             return after
         # a blank line in a multi-line statement without inner statements belongs to that statement
-        if self._is_idle(wanted) and (inside.inner is not None or inside.end == inside.line):
+        if self._is_blank(wanted) and (inside.inner is not None or inside.end == inside.line):
             return after
         if inside.inner is not None and wanted > inside.inner:
             return after if after is not None and after <= inside.end else inside.line
         return inside.line
 
-    def _around(self, wanted: int, following: int) -> Stop | None:
+    def _enclosing(self, wanted: int, following: int) -> Stop | None:
         """Return the innermost statement that begins above a line and ends on or below it. It does not search for lines
         that no statement reaches, because thousands of breakpoints are placed together."""
         at = following - 1
@@ -127,8 +127,8 @@ class Text:
             at -= 1
         return None
 
-    def _is_idle(self, line: int) -> bool:
-        return not 0 < line <= len(self._idle) or self._idle[line - 1]
+    def _is_blank(self, line: int) -> bool:
+        return not 0 < line <= len(self._blank) or self._blank[line - 1]
 
 
 class Texts:
@@ -148,7 +148,7 @@ class Texts:
     def cell(self, code: str) -> Text:
         """Return the text of a cell as typed."""
         path = self.path_of(code)
-        known = self.at(path)
+        known = self.find(path)
         if known is None:
             language, pieces = self._read_cell(code)
             sources = [Source.of(piece, CELL) for piece in pieces]
@@ -158,7 +158,7 @@ class Texts:
                 self._cells.setdefault(source.text, path)
         return known
 
-    def runs(self, code: str) -> None:
+    def cell_runs(self, code: str) -> None:
         """Note that a cell runs: its program texts now belong to it, even if another cell has the same ones."""
         path = self.cell(code).path
         for piece in self._read_cell(code)[1]:
@@ -167,7 +167,7 @@ class Texts:
     def of_source(self, source: Source, language: str) -> Text:
         """Return the text that a running source belongs to."""
         path = self.known_path(source)
-        known = self.at(path)
+        known = self.find(path)
         if known is None or (source.name != CELL and known.content != source.text):
             stops = stops_in(source, languages.LANGUAGES[language])
             known = Text(path, source.name, source.text, stops, source.name == CELL)
@@ -180,7 +180,7 @@ class Texts:
             return source.name
         return self._cells.get(source.text) or self.path_of(source.text)
 
-    def at(self, path: str) -> Text | None:
+    def find(self, path: str) -> Text | None:
         """Return the text at a path, or None if it is unknown."""
         return self._by_key.get(self.key(path))
 

@@ -11,9 +11,9 @@ from prose_kernel.views.escaping import clip
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language
 
-MEMBERS: Final = 100
+MAX_MEMBERS: Final = 100
 """The most members in one list; one more entry has the rest."""
-SHOWN: Final = 200
+WIDTH: Final = 200
 """The most characters of a value on its line."""
 
 Listed = list[dict[str, Any]]
@@ -48,17 +48,17 @@ class Variables:
         start: int = 0,
     ) -> Listed:
         """Return an entry for each of the members from `start` on, and one for the members that exceed the limit."""
-        part = members[start : start + MEMBERS]
+        part = members[start : start + MAX_MEMBERS]
         listed = [self.variable(name, value, language, expression(name)) for name, value in part]
         left = len(members) - start - len(part)
         if left > 0:
-            more = self._number(lambda: self.members(members, language, expression, start + MEMBERS))
+            more = self._number(lambda: self.members(members, language, expression, start + MAX_MEMBERS))
             listed.append({"name": "…", "value": f"{left:,} more", "variablesReference": more})
         return listed
 
     def variable(self, name: str, value: Value, language: Language, expression: str = "") -> dict[str, Any]:
         """Return the entry of a value. Its reference is a number if it can be expanded, else 0."""
-        found: dict[str, Any] = {"name": clip(name, SHOWN), "value": one_line(value, language), "variablesReference": 0}
+        found: dict[str, Any] = {"name": clip(name, WIDTH), "value": one_line(value, language), "variablesReference": 0}
         if expression:
             found["evaluateName"] = expression
         if self.typed:
@@ -101,16 +101,16 @@ def one_line(value: Value, language: Language) -> str:
         case list() | dict():
             return _collection(value, language)
         case ErrorValue():
-            return clip(f"error: {value.message}", SHOWN)
+            return clip(f"error: {value.message}", WIDTH)
         case LanguageValue():
-            return clip(str(value), SHOWN)
+            return clip(str(value), WIDTH)
         case _:
-            return clip(language.text_of(value), SHOWN)
+            return clip(language.text_of(value), WIDTH)
 
 
 def _quoted(text: str) -> str:
-    shown = text[:SHOWN].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-    return f'"{clip(shown, SHOWN)}"' + (f" ({len(text):,} characters)" if len(text) > SHOWN else "")
+    shown = text[:WIDTH].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{clip(shown, WIDTH)}"' + (f" ({len(text):,} characters)" if len(text) > WIDTH else "")
 
 
 def _collection(value: list[Value] | dict[str, Value], language: Language, deep: int = 0) -> str:

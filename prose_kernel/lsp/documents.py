@@ -22,9 +22,9 @@ from prose_kernel.runs.languages import Language, Programs
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Compiled
 
-_LARGEST: Final = 4_000_000
+_MAX_BYTES: Final = 4_000_000
 """The most bytes of a file that is read without being open."""
-_MOST_FILES: Final = 5_000
+_MAX_FILES: Final = 5_000
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "build", "dist"})
 
 
@@ -181,9 +181,9 @@ class Documents:
             known = self._read.get(path)
             if known is not None and known[0] == stamp:
                 return known[1]
-            if status.st_size > _LARGEST:
+            if status.st_size > _MAX_BYTES:
                 return None
-            raw = plain_files.read(path, _LARGEST).decode("utf-8")
+            raw = plain_files.read(path, _MAX_BYTES).decode("utf-8")
         except (OSError, ValueError):
             return None
         language = self._in_profile(languages.of_file(path.name))
@@ -229,7 +229,7 @@ class Documents:
             for place, inner, names in os.walk(folder):
                 inner[:] = sorted(name for name in inner if name not in _SKIPPED and not name.startswith("."))
                 found.update({Path(place, name): None for name in sorted(names) if name.endswith(suffixes)})
-                if len(found) > _MOST_FILES:
+                if len(found) > _MAX_FILES:
                     return found
         return found
 

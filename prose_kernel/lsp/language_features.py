@@ -23,11 +23,11 @@ from prose_kernel.views.bundle import markdown
 from prose_kernel.views.escaping import fenced
 from prose_kernel.views.word_help import documentation, entry_of, is_property, matching, paths, word_at
 
-_MOST_FINDINGS: Final = 1_000
+_MAX_DIAGNOSTICS: Final = 1_000
 """The most diagnostics of one document."""
-_MOST_FIXES: Final = 20
+_MAX_FIXES: Final = 20
 """The most diagnostics of one request for which fixes are tried: each fix is compiled."""
-_LINES: Final = 12
+_MAX_LINES: Final = 12
 """The most lines of a definition that hovering shows."""
 
 _SYMBOLS: Final = {
@@ -86,15 +86,15 @@ def diagnostics(document: Document) -> list[types.Diagnostic]:
     for one in found:
         if one.file and one.severity == "error":
             others.setdefault(one.file, one)
-    return [*own, *(_of_import(document, one) for one in others.values())][:_MOST_FINDINGS]
+    return [*own, *(_import_error(document, one) for one in others.values())][:_MAX_DIAGNOSTICS]
 
 
 def _diagnostic(document: Document, one: Diagnostic) -> types.Diagnostic:
     where = to_range(document.text, one.span)
-    return _shown(one, where, one.message, types.Location(document.uri, where), one.hint and f"hint: {one.hint}")
+    return _as_protocol(one, where, one.message, types.Location(document.uri, where), one.hint and f"hint: {one.hint}")
 
 
-def _of_import(document: Document, one: Diagnostic) -> types.Diagnostic:
+def _import_error(document: Document, one: Diagnostic) -> types.Diagnostic:
     """Report an error in another file, at the import of that file, or else at the first import."""
     folder = document.path.parent if document.path is not None else None
     file = (folder / one.file).resolve() if folder is not None else None
@@ -105,10 +105,10 @@ def _of_import(document: Document, one: Diagnostic) -> types.Diagnostic:
     there = types.Position(one.line - 1, one.column - 1)
     place = types.Location(uri_of(file), types.Range(there, there)) if file is not None else None
     message = f"{one.file} has errors, line {one.line}: {one.message}"
-    return _shown(one, to_range(document.text, span), message, place, one.message)
+    return _as_protocol(one, to_range(document.text, span), message, place, one.message)
 
 
-def _shown(
+def _as_protocol(
     one: Diagnostic, where: types.Range, message: str, place: types.Location | None, about: str | None
 ) -> types.Diagnostic:
     """Return a diagnostic with this message; `about` is the text for the related `place`."""
@@ -118,13 +118,13 @@ def _shown(
         message,
         severity=types.DiagnosticSeverity.Error if is_error else types.DiagnosticSeverity.Warning,
         code=one.code,
-        code_description=_described(one),
+        code_description=_reference_link(one),
         source="prose",
         related_information=[types.DiagnosticRelatedInformation(place, about)] if place and about else [],
     )
 
 
-def _described(one: Diagnostic) -> types.CodeDescription | None:
+def _reference_link(one: Diagnostic) -> types.CodeDescription | None:
     """Return a link to the language reference that comes with the package."""
     heading = reference_pages.heading(reference_pages.page_of(one.code), one.code)
     if heading is None:
@@ -183,7 +183,7 @@ def hover(documents: Documents, document: Document, position: types.Position) ->
     occurrence = document.index.at(offset)
     if occurrence is not None:
         span = Span(occurrence.start, occurrence.end)
-        shown = _named(documents, document, offset, occurrence.symbol)
+        shown = _describe_name(documents, document, offset, occurrence.symbol)
         return _hover(document, shown, span) if shown else None
     text, language = document.source.text, document.scripting
     word, start = word_at(text, offset)
@@ -201,7 +201,7 @@ def _hover(document: Document, markdown: str, span: Span) -> types.Hover:
     return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, markdown), to_range(document.text, span))
 
 
-def _named(documents: Documents, document: Document, offset: int, symbol: Symbol | None) -> str:
+def _describe_name(documents: Documents, document: Document, offset: int, symbol: Symbol | None) -> str:
     """Describe a name: its kind, the text of its definition, the comment above it, and its file."""
     place = definition(documents, document, offset)
     if place is None:
@@ -237,7 +237,7 @@ def _definition(source: Source, symbol: Symbol) -> str:
     lines = source.slice(symbol.extent).rstrip().split("\n")
     if symbol.kind not in ("agent", "gate"):
         return lines[0]
-    return "\n".join([*lines[:_LINES], *(["..."] if len(lines) > _LINES else [])])
+    return "\n".join([*lines[:_MAX_LINES], *(["..."] if len(lines) > _MAX_LINES else [])])
 
 
 # ---------------------------------------------------------------- structure
@@ -368,8 +368,8 @@ def code_actions(document: Document, wanted: types.Range) -> list[types.CodeActi
         if not one.file and one.hint and one.span.start <= last and one.span.end >= first
     ]
     actions: dict[str, types.CodeAction] = {}
-    for one in found[:_MOST_FIXES]:
-        fix = _tried(document, one)
+    for one in found[:_MAX_FIXES]:
+        fix = _working_fix(document, one)
         if fix is not None:
             changes = edits(document.text, fix.edits)
             actions.setdefault(
@@ -385,7 +385,7 @@ def code_actions(document: Document, wanted: types.Range) -> list[types.CodeActi
     return list(actions.values())
 
 
-def _tried(document: Document, one: Diagnostic) -> Fix | None:
+def _working_fix(document: Document, one: Diagnostic) -> Fix | None:
     """Return the first change that fixes a diagnostic, or None."""
     compiled = document.compiled
     for fix in document.language.fixes(compiled, one):

@@ -13,7 +13,7 @@ from prose_kernel.language.symbols import Index, Occurrence, Symbol, Target
 from prose_kernel.lsp.documents import Document, Documents
 
 
-class Refused(Exception):
+class RenameRefused(Exception):
     """A name cannot be changed; the message gives the reason."""
 
 
@@ -29,7 +29,7 @@ def definition(documents: Documents, document: Document, offset: int) -> Place |
     """Return the definition of the name at an offset, in this file or in an imported one."""
     occurrence = document.index.at(offset)
     if occurrence is None:
-        return _linked(documents, document, offset)
+        return _linked_file(documents, document, offset)
     symbol = occurrence.symbol
     for target in (occurrence.target, symbol.target if symbol is not None else None):
         found = documents.target(document, target) if target is not None else None
@@ -38,7 +38,7 @@ def definition(documents: Documents, document: Document, offset: int) -> Place |
     return Place(document, symbol.span) if symbol is not None and not symbol.implicit else None
 
 
-def _linked(documents: Documents, document: Document, offset: int) -> Place | None:
+def _linked_file(documents: Documents, document: Document, offset: int) -> Place | None:
     """Return the file whose path is at an offset."""
     for span, path in document.index.links:
         if span.start <= offset <= span.end:
@@ -47,7 +47,7 @@ def _linked(documents: Documents, document: Document, offset: int) -> Place | No
     return None
 
 
-def everywhere(documents: Documents, document: Document, occurrence: Occurrence) -> list[tuple[Document, Occurrence]]:
+def references(documents: Documents, document: Document, occurrence: Occurrence) -> list[tuple[Document, Occurrence]]:
     """Return every place of a name in the workspace: of its symbol, of symbols in other files that share it, etc."""
     found: dict[tuple[str, int], tuple[Document, Occurrence]] = {}
     seen: set[tuple[str, int]] = set()
@@ -71,12 +71,12 @@ def everywhere(documents: Documents, document: Document, occurrence: Occurrence)
         for one in where.index.of(symbol):
             add(where, one)
         for importer in documents.importers(where) if symbol.shared else ():
-            for one in _of_import(importer, where, symbol):
+            for one in _uses_in_importer(importer, where, symbol):
                 add(importer, one)
     return sorted(found.values(), key=lambda one: (one[0].uri != document.uri, one[0].uri, one[1].start))
 
 
-def _of_import(importer: Document, document: Document, symbol: Symbol) -> Iterator[Occurrence]:
+def _uses_in_importer(importer: Document, document: Document, symbol: Symbol) -> Iterator[Occurrence]:
     """Yield the places in an importing file that name a symbol of the imported file."""
     leads: dict[str, bool] = {}
     for one in importer.index.occurrences:
@@ -93,15 +93,15 @@ def _of_import(importer: Document, document: Document, symbol: Symbol) -> Iterat
 # ---------------------------------------------------------------- rename
 
 
-def renamable(document: Document, offset: int) -> tuple[Span, str]:
-    """Return the span and the text of the name at an offset. Raises `Refused` if it cannot be renamed."""
+def renamable_name(document: Document, offset: int) -> tuple[Span, str]:
+    """Return the span and the text of the name at an offset. Raises `RenameRefused` if it cannot be renamed."""
     occurrence = document.index.at(offset)
     if occurrence is None:
-        raise Refused(
+        raise RenameRefused(
             "only names of variables, parameters, agents, blocks, functions, imports and gates can be changed"
         )
     if occurrence.symbol is not None and occurrence.symbol.implicit:
-        raise Refused(f"`{occurrence.symbol.name}` is a name of the language")
+        raise RenameRefused(f"`{occurrence.symbol.name}` is a name of the language")
     span = Span(occurrence.start, occurrence.end)
     name = occurrence.symbol.name if occurrence.symbol is not None else document.source.slice(span)
     return span, name
@@ -110,16 +110,16 @@ def renamable(document: Document, offset: int) -> tuple[Span, str]:
 def rename(documents: Documents, document: Document, offset: int, name: str) -> list[tuple[Document, list[Edit]]]:
     """Return the edits that rename the symbol at an offset, wherever it is used.
 
-    Raises `Refused` if the new name is invalid, or if a name would get another meaning: the changed texts are compiled,
-    and every name must refer to the same symbol as before.
+    Raises `RenameRefused` if the new name is invalid, or if a name would get another meaning: the changed texts are
+    compiled, and every name must refer to the same symbol as before.
     """
-    _, before = renamable(document, offset)
+    _, before = renamable_name(document, offset)
     occurrence = document.index.at(offset)
     assert occurrence is not None
     if name == before:
         return []
     by_document: dict[str, tuple[Document, list[Occurrence]]] = {}
-    for where, one in everywhere(documents, document, occurrence):
+    for where, one in references(documents, document, occurrence):
         by_document.setdefault(where.uri, (where, []))[1].append(one)
     changes = [(where, _edits(places, name)) for where, places in by_document.values()]
     texts = {where.uri: replaced(where.source.text, edits) for where, edits in changes}
@@ -143,11 +143,11 @@ def _edits(places: Iterable[Occurrence], name: str) -> list[Edit]:
 
 
 def _check(documents: Documents, document: Document, edits: list[Edit], texts: Mapping[str, str], name: str) -> None:
-    """Raise `Refused` if the changed text has new errors, or if its names refer to other symbols."""
+    """Raise `RenameRefused` if the changed text has new errors, or if its names refer to other symbols."""
     changed = documents.changed(document, texts)
     for found in _new_errors(document.compiled.diagnostics, changed.compiled.diagnostics):
         place = f"line {found.line}" if document.path is None else f"{document.path.name}, line {found.line}"
-        raise Refused(f"`{name}` does not fit: {found.message} ({place}) [{found.code}]")
+        raise RenameRefused(f"`{name}` does not fit: {found.message} ({place}) [{found.code}]")
     expected = _moved(document.index, edits, name)
     found_there = {(one.start, one.end): one.symbol for one in changed.index.occurrences}
     meaning: dict[Symbol | None, Symbol | None] = {}
@@ -160,8 +160,8 @@ def _check(documents: Documents, document: Document, edits: list[Edit], texts: M
             taken = next((one for one in document.index.symbols if one.name == name), None)
             if taken is not None:
                 line = document.source.line_column(taken.span.start)[0]
-                raise Refused(f"`{name}` is the name of another {taken.kind} already (line {line})")
-            raise Refused(f"`{name}` would mean something else, or is not a name (line {line})")
+                raise RenameRefused(f"`{name}` is the name of another {taken.kind} already (line {line})")
+            raise RenameRefused(f"`{name}` would mean something else, or is not a name (line {line})")
 
 
 def _new_errors(before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> Iterator[Diagnostic]:

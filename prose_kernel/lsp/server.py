@@ -22,17 +22,17 @@ from prose_kernel.language.fixes import Edit
 from prose_kernel.language.source import Span
 from prose_kernel.lsp import language_features
 from prose_kernel.lsp.documents import Document, Documents, path_of, uri_of
-from prose_kernel.lsp.names import Refused, everywhere, renamable, rename
+from prose_kernel.lsp.names import RenameRefused, references, renamable_name, rename
 from prose_kernel.lsp.names import definition as definition_of
 from prose_kernel.lsp.positions import Change, Position, Text
 from prose_kernel.runs import languages
 
-_SHORTEST, _LONGEST = 0.03, 0.5
+_MIN_DELAY, _MAX_DELAY = 0.03, 0.5
 """Seconds between the last change and the diagnostics: the duration of the last check, within these bounds."""
 _REQUEST_FAILED: Final = -32803
 
 
-def _ours(name: str) -> Any:
+def _replacing_pygls(name: str) -> Any:
     """Return a handler that runs only our function for a notification, without pygls' own."""
 
     def handle(self: LanguageServerProtocol, params: Any) -> Iterator[Any]:
@@ -44,9 +44,9 @@ def _ours(name: str) -> Any:
 class _Protocol(LanguageServerProtocol):
     """The protocol without pygls' copies of the texts, whose lines end at more characters than an editor's."""
 
-    lsp_text_document__did_open = _ours(types.TEXT_DOCUMENT_DID_OPEN)
-    lsp_text_document__did_change = _ours(types.TEXT_DOCUMENT_DID_CHANGE)
-    lsp_text_document__did_close = _ours(types.TEXT_DOCUMENT_DID_CLOSE)
+    lsp_text_document__did_open = _replacing_pygls(types.TEXT_DOCUMENT_DID_OPEN)
+    lsp_text_document__did_change = _replacing_pygls(types.TEXT_DOCUMENT_DID_CHANGE)
+    lsp_text_document__did_close = _replacing_pygls(types.TEXT_DOCUMENT_DID_CLOSE)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
         """Read a message. A request with wrong parameters is refused; pygls would not answer it."""
@@ -77,7 +77,7 @@ class ProseServer(LanguageServer):
         """Publish the diagnostics of a document and its importers, when no more changes come."""
         if uri in self._due:
             self._due[uri].cancel()
-        delay = min(max(self._took.get(uri, 0.0), _SHORTEST), _LONGEST)
+        delay = min(max(self._took.get(uri, 0.0), _MIN_DELAY), _MAX_DELAY)
         self._due[uri] = asyncio.get_running_loop().call_later(delay, self._check, uri)
 
     def _check(self, uri: str) -> None:
@@ -115,10 +115,10 @@ def serve(profile: Profile = "default") -> None:
     """Serve an editor over standard input and output until it sends `exit` or closes the stream."""
     log = logging.getLogger("pygls")
     log.handlers, log.propagate = [_Log(logging.ERROR)], False
-    make(profile).start_io()
+    make_server(profile).start_io()
 
 
-def make(profile: Profile = "default") -> ProseServer:
+def make_server(profile: Profile = "default") -> ProseServer:
     """Return a server with all its features, not yet started."""
     server = ProseServer(profile)
     for name, (handler, options) in _SYNCHRONISATION.items():
@@ -144,13 +144,13 @@ def _guarded(name: str, handler: Callable[[ProseServer, Any], object]) -> Callab
         except JsonRpcException:
             raise
         except Exception as defect:
-            _say(f"{name}: {type(defect).__name__}: {defect}")
+            _log_line(f"{name}: {type(defect).__name__}: {defect}")
             return None
 
     return handle
 
 
-def _say(text: str) -> None:
+def _log_line(text: str) -> None:
     """Write a line to the log of the editor."""
     print(f"prose lsp: {' '.join(text.split())}", file=sys.stderr, flush=True)
 
@@ -160,7 +160,7 @@ class _Log(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info is None or not isinstance(record.exc_info[1], JsonRpcException):
-            _say(record.getMessage().partition("\n")[0])
+            _log_line(record.getMessage().partition("\n")[0])
 
 
 # ---------------------------------------------------------------- notifications
@@ -242,7 +242,7 @@ def _definition(server: ProseServer, document: Document, params: types.Definitio
 
 def _references(server: ProseServer, document: Document, params: types.ReferenceParams) -> list[types.Location]:
     occurrence = document.index.at(language_features.offset_of(document, params.position))
-    found = everywhere(server.documents, document, occurrence) if occurrence is not None else []
+    found = references(server.documents, document, occurrence) if occurrence is not None else []
     return [
         types.Location(where.uri, language_features.to_range(where.text, Span(one.start, one.end)))
         for where, one in found
@@ -266,7 +266,7 @@ def _highlights(
 def _prepare_rename(
     server: ProseServer, document: Document, params: types.PrepareRenameParams
 ) -> types.PrepareRenamePlaceholder:
-    span, name = _refusing(lambda: renamable(document, language_features.offset_of(document, params.position)))
+    span, name = _refusing(lambda: renamable_name(document, language_features.offset_of(document, params.position)))
     return types.PrepareRenamePlaceholder(language_features.to_range(document.text, span), name)
 
 
@@ -281,10 +281,10 @@ def _rename(server: ProseServer, document: Document, params: types.RenameParams)
 
 
 def _refusing(ask: Callable[[], Any]) -> Any:
-    """Return the answer; turn `Refused` into an error that an editor shows."""
+    """Return the answer; turn `RenameRefused` into an error that an editor shows."""
     try:
         return ask()
-    except Refused as refused:
+    except RenameRefused as refused:
         raise JsonRpcException(str(refused), _REQUEST_FAILED) from None
 
 

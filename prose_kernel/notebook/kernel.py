@@ -265,7 +265,7 @@ class ProseKernel(Kernel):
             if len(self.magic_cells) > _MAX_MAGIC_CELLS:
                 del self.magic_cells[next(iter(self.magic_cells))]
         if self._debugger is not None:
-            self._debugger.begins(code)
+            self._debugger.cell_starts(code)
         with self._cell_lock:
             early, self._early_interrupt = self._early_interrupt, None
             number = None if silent else self.execution_count
@@ -285,7 +285,7 @@ class ProseKernel(Kernel):
             if log is not None:
                 log.done = True
             if self._debugger is not None:
-                self._debugger.ends()
+                self._debugger.cell_ends()
         if store_history and not silent:
             self.history.add(self.execution_count, code, output.shown)
         if problem is not None:

@@ -9,7 +9,7 @@ from lsprotocol import types
 
 from prose_kernel.lsp import language_features
 from prose_kernel.lsp.documents import Document, Documents, uri_of
-from prose_kernel.lsp.names import definition, everywhere, rename
+from prose_kernel.lsp.names import definition, references, rename
 from prose_kernel.lsp.positions import Text
 
 
@@ -58,7 +58,7 @@ class Editor:
         document, offset = self.at(name, text)
         occurrence = document.index.at(offset)
         assert occurrence is not None
-        found = everywhere(self.documents, document, occurrence)
+        found = references(self.documents, document, occurrence)
         return [(Path(where.uri).name, *where.source.line_column(one.start)) for where, one in found]
 
     def rename(self, name: str, text: str, new: str) -> dict[str, str]:

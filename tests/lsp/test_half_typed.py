@@ -14,7 +14,7 @@ from lsprotocol import types
 
 from prose_kernel.cli.compile import compile_file
 from prose_kernel.lsp import language_features
-from prose_kernel.lsp.names import Refused, definition, everywhere, rename
+from prose_kernel.lsp.names import RenameRefused, definition, references, rename
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,8 +69,8 @@ def ask_all(suffix: str, text: str, at: int) -> None:
     definition(editor.documents, document, offset)
     occurrence = document.index.at(offset)
     if occurrence is not None:
-        assert everywhere(editor.documents, document, occurrence)
-        with suppress(Refused):
+        assert references(editor.documents, document, occurrence)
+        with suppress(RenameRefused):
             rename(editor.documents, document, offset, "fresh_name")
 
 

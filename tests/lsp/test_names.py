@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from lsp.editor import Editor
 
-from prose_kernel.lsp.names import Refused, renamable
+from prose_kernel.lsp.names import RenameRefused, renamable_name
 
 LIB = 'input topic: "?"\noutput summary = session "About {topic}"\n'
 MAIN = 'use "./lib.prose" as lib\nlet r = lib(topic: "x")\noutput y = "{r.summary}"\n'
@@ -98,14 +98,14 @@ def test_a_rename_that_would_collide_is_refused(
     if why is None:  # agents and functions have separate tables
         assert editor.rename(name, text, new)
         return
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RenameRefused) as refused:
         editor.rename(name, text, new)
     assert str(refused.value) == why
 
 
 def test_a_collision_in_another_file_refuses_too(editor: Editor) -> None:
     editor.write("user.vvm", USER.replace("x = review", "judge = 1\nx = review"))
-    with pytest.raises(Refused):
+    with pytest.raises(RenameRefused):
         editor.rename("team.vvm", TEAM.replace("def rev", "def ^rev"), "judge")
 
 
@@ -116,7 +116,7 @@ def test_what_an_editor_holds_counts_not_what_is_on_disk(editor: Editor) -> None
 
 def test_the_name_of_an_import_without_alias_is_offered(editor: Editor) -> None:
     document, offset = editor.at("a.prose", 'use "./l^ib.prose"\n')
-    span, name = renamable(document, offset)
+    span, name = renamable_name(document, offset)
     assert (document.source.slice(span), name) == ('"./lib.prose"', "lib")
 
 
