@@ -25,7 +25,7 @@ from prose_kernel.views.cell_view import DATA
 from prose_kernel.views.escaping import clip
 from prose_kernel.views.file_displays import file_text
 from prose_kernel.views.live_run import LiveRun, Work
-from prose_kernel.views.live_text import span
+from prose_kernel.views.live_text import elapsed
 from prose_kernel.views.output_limit import Limits, OutputWindow, where_whole
 from prose_kernel.views.problems import message_line
 from prose_kernel.views.refresh import Refresh, Time
@@ -104,7 +104,7 @@ class Narrator:
         """Show running activities of a workspace's runs if the screen can."""
         if self._screen.redraws:
             self._live = LiveRun(self._clock.now, workspace.loops, workspace.answering)
-            self._live.own = self._is_printed
+            self._live.is_shown_elsewhere = self._is_printed
             self._live.prints_results = False  # the narrator prints them
             self.kinds |= LiveRun.kinds
 
@@ -185,7 +185,7 @@ class Narrator:
         if text := shown.window.feed(event.stream, event.text, event.omitted):
             self._order.say(event.place.branches, _Text(event.stream, text))
         if self._live is not None and shown.window.cut:
-            self._live.unprinted(event.spawn)
+            self._live.no_longer_shown(event.spawn)
 
     def on_command_finished(self, event: e.CommandFinished) -> None:
         shown = self._bare.pop(event.spawn, None)
@@ -347,7 +347,7 @@ class Narrator:
 
     def on_store_waits(self, event: e.StoreWaits) -> None:
         if event.reason is not None:
-            text = f"Waiting for {event.store}, at most {span(event.seconds)}: {event.reason}"
+            text = f"Waiting for {event.store}, at most {elapsed(event.seconds)}: {event.reason}"
             self._screen.note(text, "yellow")
 
     def on_warned(self, event: e.Warned) -> None:

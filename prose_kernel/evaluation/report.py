@@ -14,7 +14,7 @@ from prose_kernel.evaluation.summary import INTERRUPTED, Difference, Summary, Va
 from prose_kernel.views import document as doc
 from prose_kernel.views.escaping import clip, visible
 from prose_kernel.views.markup import Html, html, tag
-from prose_kernel.views.page import Choice, Section, drawn, page
+from prose_kernel.views.page import Filter, Section, as_html, page
 
 NOT_PASSED: Final = 20
 """The number of runs without success that are listed; the page lists all of them."""
@@ -159,8 +159,8 @@ def html_page(summary: Summary) -> str:
     return page(
         title,
         html(tag("h1", title), tag("p", heading(summary))),
-        [Section("results", "Results", drawn(tables)), Section("runs", "Runs", runs)],
-        Choice("show", "Show runs", "run", options),
+        [Section("results", "Results", as_html(tables)), Section("runs", "Runs", runs)],
+        Filter("show", "Show runs", "run", options),
     )
 
 
@@ -176,7 +176,7 @@ def _html_run(summary: Summary, one: Result) -> Html:
             )
             for check in one.checks
         ]
-        body.append(drawn(doc.Table(("assertion", "", "score", "why"), checks, numbers=(2,), most=None)))
+        body.append(as_html(doc.Table(("assertion", "", "score", "why"), checks, numbers=(2,), most=None)))
     body += [tag("details", tag("summary", name), tag("pre", value)) for name, value in one.outputs.items()]
     head = tag("summary", f"{_run(summary, one)}: {one.status}")
     return html(tag("details", head, *body, class_=f"run {one.status}", open=not one.passed), "\n")

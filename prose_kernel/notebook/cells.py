@@ -695,7 +695,7 @@ class Cells:
             workspace.remove_listener(work)
             workspace.remove_hook(work)
             if (shown := work.table()) is not None:
-                view.aside(bundle(shown))
+                view.show_separately(bundle(shown))
 
     def _directory_name(self, path: str) -> str:
         """Return a directory's name for outputs: relative to the notebook's directory, "" if it is elsewhere."""

@@ -17,7 +17,7 @@ from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.values import ExecText, full_text
 from prose_kernel.views import document as doc
-from prose_kernel.views.display import Display, Output, PassedOn
+from prose_kernel.views.display import Display, ForwardingOutput, Output
 from prose_kernel.views.escaping import clip
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ async def _finding(cells: Cells, check: Check, language: Language) -> Finding:
     return _activity_finding(cells.record.cells[-1].activities, check)
 
 
-class OutputRecorder(PassedOn):
+class OutputRecorder(ForwardingOutput):
     """An `Output` that records the output and results of programs for checks, and passes everything on."""
 
     def __init__(self, output: Output) -> None:
@@ -187,11 +187,11 @@ def feedback(name: str, exercise: Exercise, found: tuple[Finding, ...], attempt:
     wrong = [one for one in found if not one.passed]
     head = f"{name}: done, all requirements are met" if not wrong else f"{name}: not yet, {_met(found)}"
     checks = [
-        ("✓ " if one.passed else "✗ ", doc.Ticked(one.check.expects), "" if one.passed else f" ({one.found})")
+        ("✓ " if one.passed else "✗ ", doc.Backticked(one.check.expects), "" if one.passed else f" ({one.found})")
         for one in found
     ]
     hints = [
-        doc.line(doc.Own(f"Hint {number}: ", f"  hint {number}: "), doc.Ticked(hint))
+        doc.line(doc.Trusted(f"Hint {number}: ", f"  hint {number}: "), doc.Backticked(hint))
         for number, hint in enumerate(wrong[0].check.hints[:attempt] if wrong else (), 1)
     ]
     points = exercise.points if not wrong else 0

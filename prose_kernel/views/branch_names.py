@@ -14,10 +14,10 @@ from prose_kernel.views.escaping import visible
 
 WIDTH: Final = 30
 """The most characters of an item's name."""
-TOGETHER: Final = 10_000
+MAX_UNIQUE: Final = 10_000
 """The most items that get unique names; if there are more, each name contains the item's number."""
 _LOOKED_AT: Final = 400
-_TELLING: Final = ("name", "title", "id", "label", "path", "file", "url", "key")
+_NAMING_FIELDS: Final = ("name", "title", "id", "label", "path", "file", "url", "key")
 """Fields that identify an object: the first one that it has is used, otherwise its first short field."""
 
 
@@ -38,13 +38,13 @@ class BranchNames(Sequence[str]):
             return (event.labels[index] if index < len(event.labels) else None) or f"_{index + 1}"
         if not event.items:
             return f"i{index}"
-        if event.count > TOGETHER:
+        if event.count > MAX_UNIQUE:
             return f"{item_name(event.items[index], self._language)} (i{index})".lstrip()
         if self._all is None:
-            self._all = self._apart()
+            self._all = self._unique_names()
         return self._all[index]
 
-    def _apart(self) -> list[str]:
+    def _unique_names(self) -> list[str]:
         """Return the names; of items with equal texts, the second and later ones get numbers."""
         found: dict[str, int] = {}
         for index, item in enumerate(self._event.items):
@@ -61,7 +61,7 @@ class BranchNames(Sequence[str]):
 def item_name(item: Value, language: Language) -> str:
     """Return the text of an item, shortened to one line; for an object, the field that names it."""
     if isinstance(item, dict) and language.kind_of(item) != "ref":
-        telling = [*(item[key] for key in _TELLING if key in item), *item.values()]
+        telling = [*(item[key] for key in _NAMING_FIELDS if key in item), *item.values()]
         item = next((one for one in telling if isinstance(one, str) and 0 < len(one.strip()) <= WIDTH), item)
     if isinstance(item, (list, Mapping)):
         text = json_text(plain(item[:20] if isinstance(item, list) else item))

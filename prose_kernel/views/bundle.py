@@ -98,25 +98,25 @@ def markdown(block: doc.Block) -> str:
             return "\n".join(f"- {inline_text(name)}: {inline_text(value)}" for name, value in fields if value)
         case doc.Listing(text, language, rest):
             return fenced(text, language) + (f"\n… ({rest})" if rest else "")
-        case doc.Foreign(text, rest):
+        case doc.Untrusted(text, rest):
             return harmless(text).rstrip("\n") + (f"\n\n… ({inline_text(rest)})" if rest else "")
         case doc.Table():
             return _table(block)
         case doc.Group(blocks):
             return "\n\n".join(part for part in map(markdown, blocks) if part)
-        case doc.Forms(rich):
+        case doc.Rich(rich):
             return markdown(rich)
 
 
 def _word(word: doc.Word) -> str:
     match word:
-        case doc.Own(text):
+        case doc.Trusted(text):
             return text
         case doc.Code():
             return inline_code(word)
         case doc.Strong():
             return f"**{inline_text(word)}**"
-        case doc.Ticked():
+        case doc.Backticked():
             pieces = enumerate(_TICKED.split(word))
             return "".join(inline_code(piece) if number % 2 else inline_text(piece) for number, piece in pieces)
         case str():

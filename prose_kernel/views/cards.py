@@ -75,7 +75,7 @@ def value_display(value: Value, language: Language) -> Display:
 
 
 @dataclass(slots=True)
-class Recent:
+class BoundName:
     """A bound name with its last value, its language, and the number of bindings (`times`)."""
 
     name: str
@@ -103,7 +103,7 @@ def _stderr(result: CommandResult) -> str:
     return f"stderr: {shown or 'empty'}" + (" …" if rest else "")
 
 
-def card_display(recent: Sequence[Recent]) -> Display:
+def card_display(recent: Sequence[BoundName]) -> Display:
     """Return the card of a name, or a table of several; a name that was bound repeatedly has one row, with its last
     value."""
     if len(recent) == 1 and recent[0].times == 1:
@@ -156,7 +156,7 @@ def data_display(result: CommandResult, form: str, language: Language) -> tuple[
         return None, f"{problem.message}; {problem.hint}" if problem.hint else problem.message
 
 
-def _table(recent: Sequence[Recent]) -> Display:
+def _table(recent: Sequence[BoundName]) -> Display:
     body: list[Html] = []
     lines: list[str] = []
     facts: dict[str, object] = {}

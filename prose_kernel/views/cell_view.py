@@ -32,17 +32,17 @@ from prose_kernel.views.live_panel import LivePanel
 from prose_kernel.views.live_run import LiveRun
 from prose_kernel.views.output_limit import CommandView, Limits, quiet_line, where_whole
 from prose_kernel.views.output_with_panel import OutputWithPanel
-from prose_kernel.views.parallel_view import ParallelView, gathered
+from prose_kernel.views.parallel_view import ParallelView, merged_by_kind
 from prose_kernel.views.problems import warning_lines
 from prose_kernel.views.session_view import SessionViews
 
-DISPLAYS = 20
+MAX_DISPLAYS = 20
 """The most displays that a cell makes while it runs; later ones are merged at its end."""
-SWITCHES = 12
+MAX_SWITCHES = 12
 """The most changes between stdout and stderr that are shown in order; later stderr is shown at the end of the cell."""
-ABOUT = 40
+MAX_ABOUT = 40
 """The most characters of the value that a criterion of VVM is about."""
-REMEMBERED = 32
+RECENT_VALUES = 32
 """The number of recently shown values that are recognised if they become the value of the cell."""
 
 DATA = frozenset({"json", "jsonl", "csv"})
@@ -100,7 +100,7 @@ class CellView:
         """The language of the running program, which names and formats its values."""
         self._commands: dict[int, CommandView] = {}
         self._declared: dict[int, str] = {}  # the formats of commands whose output is data
-        self._cards: dict[str, cards.Recent] = {}
+        self._cards: dict[str, cards.BoundName] = {}
         self._notes: list[cards.Note] = []
         self._notes_shown: tuple[str, int] | None = None  # the id of the display of `_notes`, and their number in it
         self._card_statement: object = None
@@ -118,7 +118,7 @@ class CellView:
         self._last: Value = None
         self._last_name: str | None = None
         self._statement = ""  # the kind of the statement that gives the cell its value
-        self._shown: deque[object] = deque(maxlen=REMEMBERED)
+        self._shown: deque[object] = deque(maxlen=RECENT_VALUES)
         self._answer_name: str | None = None  # the name that the last answer of a session is bound to
         self._answer: tuple[Value, Value] = (None, None)
         self._joined = False
@@ -136,7 +136,7 @@ class CellView:
     @property
     def has_room(self) -> bool:
         """Whether the next display gets a separate output."""
-        return self._displays < DISPLAYS
+        return self._displays < MAX_DISPLAYS
 
     def on_cell_started(self, event: ev.CellStarted) -> None:
         """Note which kind of statement gives the starting program its value: this decides how the value is shown."""
@@ -158,7 +158,7 @@ class CellView:
         self._flush_late()
         if last:
             self.output.result(cards.card_display(last))
-        elif self._worth_showing(value):
+        elif self._needs_result(value):
             self.output.result(cards.value_display(value, self.language))
         if self.panel is not None:
             self.panel.end()
@@ -179,7 +179,7 @@ class CellView:
         self._flush_cards()
         self._last_name = None
 
-    def aside(self, display: Display) -> None:
+    def show_separately(self, display: Display) -> None:
         """Show something that isn't output of the program, without a change of the program's output."""
         self._put(display)
 
@@ -188,7 +188,7 @@ class CellView:
         self._branches.leave()
         shown = bool(self._cards)
         self.settle()
-        if not shown and self._worth_showing(value):
+        if not shown and self._needs_result(value):
             self.send(cards.value_display(value, self.language))
 
     def warnings(self, diagnostics: Sequence[Diagnostic]) -> None:
@@ -197,7 +197,7 @@ class CellView:
         if lines:
             self.send(cards.notes_display([cards.Note(line) for line in lines]))
 
-    def _take_last(self, value: Value) -> list[cards.Recent]:
+    def _take_last(self, value: Value) -> list[cards.BoundName]:
         """Return the last card if it shows the cell's value, with the cards of the table that it would follow."""
         name = self._last_name
         if name is None or not (self._last is value or self._statement in _BINDING):
@@ -212,7 +212,7 @@ class CellView:
         del self._cards[name]
         return [card]
 
-    def _worth_showing(self, value: Value) -> bool:
+    def _needs_result(self, value: Value) -> bool:
         if value is None or self._statement in _COMPOUND | _BINDING:
             return False
         if self._last_name is not None and self._last is value:
@@ -227,7 +227,7 @@ class CellView:
         self._put(display, display_id)
 
     def _put(self, display: Display, display_id: str | None = None) -> None:
-        if self._displays >= DISPLAYS and display_id is None:
+        if self._displays >= MAX_DISPLAYS and display_id is None:
             self._late.append(display)
             return
         self._displays += 1
@@ -256,7 +256,7 @@ class CellView:
         self._flush_before()
         if name != self._stream:
             self._switches += 1
-        if self._switches > SWITCHES and name == "stderr":
+        if self._switches > MAX_SWITCHES and name == "stderr":
             self._late_stderr.append(text)
             return
         self._stream = name
@@ -269,7 +269,7 @@ class CellView:
             self.output.stream("stderr", "".join(self._late_stderr))
             self._late_stderr = []
         late, self._late = self._late, []
-        for display in gathered(late):
+        for display in merged_by_kind(late):
             self.output.display(display)
 
     def _flush_before(self) -> None:
@@ -328,7 +328,7 @@ class CellView:
         self._cards_wait = self._cards_wait or event.looped or bool(steps)
         known = self._cards.get(event.name)
         if known is None:
-            self._cards[event.name] = cards.Recent(event.name, event.value, self.language)
+            self._cards[event.name] = cards.BoundName(event.name, event.value, self.language)
         else:
             known.value, known.language, known.times = event.value, self.language, known.times + 1
         self._last_name = event.name
@@ -387,7 +387,7 @@ class CellView:
     def on_command_finished(self, event: ev.CommandFinished) -> None:
         command = self._commands.pop(event.spawn, None)
         if command is None:
-            return self._unusual(event)
+            return self._show_missing_facts(event)
         result = event.result
         self._data(event, command)
         command.finish(where_whole(result))
@@ -405,7 +405,7 @@ class CellView:
         if event.why:  # a session shows its failed attempts itself
             self._note(event, f"retry {event.attempt} of {event.maximum}: {event.why}")
 
-    def _unusual(self, event: ev.CommandFinished) -> None:
+    def _show_missing_facts(self, event: ev.CommandFinished) -> None:
         """Show a card with the facts that a command's value lacks, unless the bound name has a card."""
         steps = event.place.branches
         if event.bound_to is None or (steps and steps[-1].label == event.bound_to):
@@ -451,7 +451,7 @@ class CellView:
         by = "replayed, example verdict written by hand" if by == "authored" else by
         because = f"{by}: {clip(reason, 2000 if by == 'dry-run' else 200)}" if reason else by
         because += f"; {KEPT}" if "kept" in event.details else ""
-        about = f"· {clip(event.about, ABOUT)} " if event.about is not None else ""
+        about = f"· {clip(event.about, MAX_ABOUT)} " if event.about is not None else ""
         self._note(event, cards.Note(f"{about}→ {shown}", clip(event.question, 120), because, event.details))
 
     def on_gate_resolved(self, event: ev.GateResolved) -> None:

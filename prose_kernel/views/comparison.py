@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from prose_kernel.storage.run_history import Difference
 from prose_kernel.views.document import Table
 from prose_kernel.views.markup import Html, html, tag
-from prose_kernel.views.page import Section, drawn, page
+from prose_kernel.views.page import Section, as_html, page
 
 if TYPE_CHECKING:
     from prose_kernel.storage.runs import KeptRun
@@ -41,7 +41,7 @@ def comparison_page(
         tag("div", " and ".join(f"run {side.run} ({side.state})" for side in sides), class_="quiet v"),
         tag("p", "No differences." if not differences else ""),
     )
-    used = [(side.run, side.consumed) for side in sides]
+    consumed = Table(("run", "consumed by what it asked itself"), [(side.run, side.consumed) for side in sides])
     judged = [one for one in differences if one.decision]
     others = [one for one in differences if not one.decision]
     sections = [
@@ -50,9 +50,7 @@ def comparison_page(
             _section(f"{what}s", title, [one for one in others if one.what == what], sides, redact)
             for what, title in (("answer", "Answers"), ("binding", "Bindings"), ("text", "Program"))
         ),
-        Section(
-            "used", "Consumed", tag("div", drawn(Table(("run", "consumed by what it asked itself"), used)), class_="v")
-        ),
+        Section("used", "Consumed", tag("div", as_html(consumed), class_="v")),
     ]
     return page(f"{redact(program)}: two runs", head, [one for one in sections if one is not None])
 
@@ -70,7 +68,7 @@ def _shown(one: Difference, sides: tuple[Side, Side], redact: Callable[[str], st
     lines = tag("pre", redact("\n".join(one.lines)))
     return html(
         tag("h3", tag("code", redact(one.at))),
-        drawn(Table(tuple(side.run for side in sides), [row])),
+        as_html(Table(tuple(side.run for side in sides), [row])),
         tag("details", tag("summary", "Difference"), lines),
     )
 

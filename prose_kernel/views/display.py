@@ -76,7 +76,7 @@ class Output(Protocol):
         return
 
 
-class PassedOn(Output):
+class ForwardingOutput(Output):
     """An `Output` that forwards all calls to another one; subclasses intercept some of them."""
 
     def __init__(self, output: Output) -> None:

@@ -1,8 +1,8 @@
 """Documents, independent of their rendered form: blocks of words. A view returns a document, and each front end renders
 it: `plain_text` for terminals, `bundle` for notebooks, `page` for HTML pages.
 
-A `str` is untrusted text, which renderers escape; `Own` is text of the project. The rendered forms differ only where a
-class documents it, such as `Own.plain` and `Listing.indent`.
+A `str` is untrusted text, which renderers escape; `Trusted` is text of the project. The rendered forms differ only
+where a class documents it, such as `Trusted.plain` and `Listing.indent`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ class Code(str): ...
 class Strong(str): ...
 
 
-class Ticked(str):
+class Backticked(str):
     """Text in which backticks mark code."""
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class Trusted:
     """Text of the project, which needs no escaping: Markdown, and plain text if that differs."""
 
     markdown: str
     plain: str | None = None
 
 
-Word: TypeAlias = str | Own
+Word: TypeAlias = str | Trusted
 
 # ---------------------------------------------------------------- blocks
 
@@ -70,14 +70,14 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class Untrusted:
     """Markdown from a session or a file: its formatting is shown, and active content is removed."""
 
     text: str
     rest: str = ""
 
 
-MOST: Final = 1000
+MAX_ROWS: Final = 1000
 """The most rows of a table that are shown."""
 
 
@@ -94,7 +94,7 @@ class Table:
     numbers: Collection[int] = ()
     empty: str = ""
     indent: int = 0
-    most: int | None = MOST
+    most: int | None = MAX_ROWS
     data: bool = False
     rest: str = ""
     left_out: int = 0
@@ -122,14 +122,14 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Forms:
+class Rich:
     """A block with a different block as its plain text; without `plain`, plain text omits it."""
 
     rich: Block
     plain: Block | None = None
 
 
-Block: TypeAlias = Paragraph | Items | Fields | Listing | Foreign | Table | Group | Forms
+Block: TypeAlias = Paragraph | Items | Fields | Listing | Untrusted | Table | Group | Rich
 
 
 def line(*words: Word) -> Paragraph:
@@ -138,7 +138,7 @@ def line(*words: Word) -> Paragraph:
 
 def paragraph(text: str, plain: str | None = None) -> Paragraph:
     """Return a paragraph of the project's text: Markdown, and plain text if that differs."""
-    return Paragraph((Own(text, plain),))
+    return Paragraph((Trusted(text, plain),))
 
 
 def group(*blocks: Block | None, gap: str = "\n", facts: Mapping[str, object] | None = None) -> Group:

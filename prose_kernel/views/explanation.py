@@ -33,7 +33,7 @@ _WAYS: Final = {
 
 def explained(program: Any, source: Source, language: Language) -> Paragraph:
     """Return the statements of a valid program as a list of sentences, each with its line."""
-    words = _Words(source, tuple(language.judged_texts(program)))
+    words = _Explainer(source, tuple(language.judged_texts(program)))
     lines = list(words.steps(language.flow(program, source), 0))
     more = len(lines) - LINES
     lines = lines[:LINES] + ([(0, f"… and {more:,} more")] if more > 0 else [])
@@ -62,7 +62,7 @@ def _names(names: Iterable[str]) -> str:
     return " and ".join(part for part in (", ".join(found[:-1]), "".join(found[-1:])) if part)
 
 
-class _Words:
+class _Explainer:
     def __init__(self, source: Source, judged: tuple[JudgedText, ...]) -> None:
         self._source = source
         self._judged = judged
@@ -107,13 +107,13 @@ class _Words:
             case "session":
                 return self._session(step)
             case "command":
-                return f"runs the command {text}{_called(step, 'what it prints')}"
+                return f"runs the command {text}{_bound_to(step, 'what it prints')}"
             case "gate":
                 return f"{text} stops the program until a person approves"
             case "judgement":
-                return f"{text}: {self._who_decides(step)}{_called(step, 'the answer')}"
+                return f"{text}: {self._who_decides(step)}{_bound_to(step, 'the answer')}"
             case "call":
-                return f"calls {text}{_called(step, 'what it gives')}"
+                return f"calls {text}{_bound_to(step, 'what it gives')}"
             case "parallel":
                 return self._parallel(step)
             case "loop":
@@ -134,15 +134,15 @@ class _Words:
         who = f"the agent {_code(agent)}" if agent else "a model, or another provider of sessions"
         asks = f"asks {who}" if step.text == agent else f"asks {who}: {_code(step.text)}"
         given = f", with {_names(step.reads)}" if step.reads else ""
-        return f"{asks}{given}{_called(step, 'the answer')}"
+        return f"{asks}{given}{_bound_to(step, 'the answer')}"
 
     def _parallel(self, step: Step) -> str:
         if not step.ways:
-            return f"runs {_code(step.text)}: for all items at the same time{_called(step, 'the results')}"
+            return f"runs {_code(step.text)}: for all items at the same time{_bound_to(step, 'the results')}"
         rule = step.text.removeprefix("parallel").strip()
         waits = f" {_code(rule)}" if rule else " and waits for all of them"
         branches = counted(len(step.ways), "branch")
-        return f"runs {branches} at the same time{waits}{_called(step, 'the results')}"
+        return f"runs {branches} at the same time{waits}{_bound_to(step, 'the results')}"
 
     def _loop(self, step: Step) -> str:
         word, text = step.text.split(None, 1)[0], _code(step.text)
@@ -156,13 +156,13 @@ class _Words:
                 phrase += f"; each time {self._who_decides(step)}"
         else:
             phrase = f"for each item in turn ({text})"
-        return f"{phrase}{_called(step, 'the results')}"
+        return f"{phrase}{_bound_to(step, 'the results')}"
 
     def _if(self, step: Step) -> str:
         decides = f"; {self._who_decides(step)}" if self._is_judged(step) else ""
         one_way = "" if step.text == "if" else f" {_code(step.text)}"
         phrase = f"asks whether{one_way}" if step.ways and step.ways[0].label == "yes" else f"chooses one way{one_way}"
-        return f"{phrase}{decides}{_called(step, 'its value')}"
+        return f"{phrase}{decides}{_bound_to(step, 'its value')}"
 
     def _is_judged(self, step: Step) -> bool:
         """Return whether the judge decides the step's condition, the part before its bodies."""
@@ -177,5 +177,5 @@ class _Words:
         return "a model or you decide" if all(one.criterion for one in own) else "a rule, a model or you decide"
 
 
-def _called(step: Step, what: str) -> str:
+def _bound_to(step: Step, what: str) -> str:
     return f", and calls {what} {_names(step.binds)}" if step.binds else ""

@@ -59,7 +59,7 @@ def file_display(file: ShownFile, *, scripts: bool = False) -> Display:
         case "application/json":
             return _json(file)
         case "text/markdown":
-            return bundle(doc.Foreign(*_text(file)))
+            return bundle(doc.Untrusted(*_text(file)))
         case _:
             return _plain(file)
 
@@ -213,9 +213,9 @@ def _cell(cell: NotebookNode, language: str) -> list[doc.Block]:
     source, rest = preview(str(cell.source), LINES, CHARACTERS)
     source = _with_rest(source, rest)
     if cell.cell_type == "markdown":
-        return [doc.Foreign(source)] if source.strip() else []
-    spoken = language if cell.cell_type == "code" and language.isalnum() else ""
-    found: list[doc.Block] = [doc.Listing(source, spoken)] if source.strip() else []
+        return [doc.Untrusted(source)] if source.strip() else []
+    highlighting = language if cell.cell_type == "code" and language.isalnum() else ""
+    found: list[doc.Block] = [doc.Listing(source, highlighting)] if source.strip() else []
     for output in cell.get("outputs", ()):
         if text := _output_text(output):
             shown, rest = preview(text, _OUTPUT, 2000)

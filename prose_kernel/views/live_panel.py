@@ -44,8 +44,8 @@ class LivePanel:
         clock = clock or Time()
         self.run = LiveRun(clock.now, loops, asked)
         # outside of branches, the output of a bare command has a separate display
-        self.run.own = lambda work: not work.branches and work.bare
-        self.run.apart = lambda work: work.kind == "session" and not work.branches
+        self.run.is_shown_elsewhere = lambda work: not work.branches and work.bare
+        self.run.has_own_view = lambda work: work.kind == "session" and not work.branches
         self.output = output
         self._refresh = Refresh(self._draw, clock)
         self._join: str | None = None
@@ -71,11 +71,11 @@ class LivePanel:
         """Stop the live view at the end of the cell."""
         self._refresh.stop()
         self._join = None
-        self.output.take_away()
+        self.output.remove_panel()
 
     def _draw(self) -> float | None:
-        alone = self.run.alone()
-        if alone is not None and self.output.open and self.run.now() - alone >= DELAY:
+        alone = self.run.oldest_with_own_view()
+        if alone is not None and self.output.may_show_panel and self.run.now() - alone >= DELAY:
             self.time_passes()
         if self._join is not None:
             display = live_display(self.run.lines())
@@ -91,7 +91,7 @@ class LivePanel:
                 return wait
         if lines := self.run.lines():
             self._visible = True
-            self.output.panel(live_display(lines))
+            self.output.show_panel(live_display(lines))
         return STEADY
 
 

@@ -26,12 +26,12 @@ from prose_kernel.views.live_text import (
     TITLE,
     Line,
     consumed_text,
+    elapsed,
     estimate,
     fork_line,
     head_line,
+    nonempty,
     pass_text,
-    some,
-    span,
 )
 from prose_kernel.views.run_record import Figures, consumed
 from prose_kernel.views.session_cards import as_shown
@@ -74,7 +74,7 @@ class Work(Activity):
     attempt: str = ""
     until: float | None = None  # the start of the next attempt
     bare: bool = False
-    heard: float = 0.0  # the time of the last output
+    last_output: float = 0.0  # the time of the last output
     fork: _Fork | None = None
 
     def last_line(self) -> str:
@@ -89,7 +89,7 @@ class Work(Activity):
 class LiveRun:
     """The listener. `lines` describes the running activities; `since` is the start of the oldest one.
 
-    `loops` returns the running loops, `asked` names the provider of a session. `now` is a monotonic clock in seconds.
+    `loops` returns the running loops, `asked` the provider of a session. `now` is a monotonic clock in seconds.
     """
 
     def __init__(
@@ -100,10 +100,10 @@ class LiveRun:
     ) -> None:
         self.now = now
         self.loops = loops
-        self.asked = asked or (lambda request: request.model or "")
-        self.own: Callable[[Work], bool] = lambda work: False
+        self.provider_of = asked or (lambda request: request.model or "")
+        self.is_shown_elsewhere: Callable[[Work], bool] = lambda work: False
         """Returns whether the output of an activity is shown elsewhere, line by line."""
-        self.apart: Callable[[Work], bool] = lambda work: False
+        self.has_own_view: Callable[[Work], bool] = lambda work: False
         """Returns whether an activity has a separate live view elsewhere."""
         self.prints_results = True
         """Whether the values of ended branches are shown, if there are few."""
@@ -150,9 +150,9 @@ class LiveRun:
     def on_command_output(self, event: ev.CommandOutput) -> None:
         if (work := self._open.get(event.spawn)) is not None:
             work.tail = (work.tail + event.text[-_TAIL:])[-_TAIL:]
-            work.heard = self.now()
+            work.last_output = self.now()
 
-    def unprinted(self, spawn: int) -> None:
+    def no_longer_shown(self, spawn: int) -> None:
         """Note that the output of a command is no longer shown elsewhere."""
         if (work := self._open.get(spawn)) is not None:
             work.bare = False
@@ -161,7 +161,7 @@ class LiveRun:
         request, work = as_shown(event), self._began(event)
         if work is not None:
             work.title = f"{request.agent or request.label or 'session'}: {clip(request.task, TITLE)}"
-            work.who, work.bound_to = self.asked(request), event.bound_to
+            work.who, work.bound_to = self.provider_of(request), event.bound_to
         elif (work := self._open.get(event.spawn)) is not None:  # another attempt
             work.until, work.tail, work.doing = None, "", ""
 
@@ -207,7 +207,7 @@ class LiveRun:
         if event.reason is not None:
             work = self._waits[event.store] = Work("command", event.store, event.place, self.now(), None)
             work.title = f"waiting for {event.store}: {clip(event.reason, TITLE)}"
-            work.doing = f"at most {span(event.seconds)}"
+            work.doing = f"at most {elapsed(event.seconds)}"
 
     def on_parallel_started(self, event: ev.ParallelStarted) -> None:
         if (work := self._began(event)) is not None:
@@ -237,16 +237,16 @@ class LiveRun:
         output that is shown elsewhere starts after `silent` seconds without output."""
         self._look_at_loops()
         began = [
-            max(work.begin, work.heard) + silent if work.bare and self.own(work) else work.begin
+            max(work.begin, work.last_output) + silent if work.bare and self.is_shown_elsewhere(work) else work.begin
             for work in self._open.values()
-            if not self.apart(work)
+            if not self.has_own_view(work)
         ]
         began += [seen for _, seen, _ in self._passes.values()]
         return min(began, default=None)
 
-    def alone(self) -> float | None:
+    def oldest_with_own_view(self) -> float | None:
         """Return the start of the oldest session that has a separate live view, or None."""
-        return min((work.begin for work in self._open.values() if self.apart(work)), default=None)
+        return min((work.begin for work in self._open.values() if self.has_own_view(work)), default=None)
 
     def status(self, spawn: int) -> str:
         """Return the status line for a session that has a separate live view."""
@@ -254,7 +254,7 @@ class LiveRun:
         if work is None:
             return ""
         mark = self.language.markers.get("session", "")
-        return f"{mark} {' · '.join(some([*self._details(work, now), span(now - work.begin)]))}".lstrip()
+        return f"{mark} {' · '.join(nonempty([*self._details(work, now), elapsed(now - work.begin)]))}".lstrip()
 
     def _mark(self, what: str) -> str:
         """Return the marker of an activity in the running language."""
@@ -267,7 +267,7 @@ class LiveRun:
         now = self.now()
         passes = self._passes.values()
         found = [self._loop_line(loop, seen, first, now) for loop, seen, first in passes if not loop.s.branches]
-        outside = [work for work in self._open.values() if not work.branches and not self.apart(work)]
+        outside = [work for work in self._open.values() if not work.branches and not self.has_own_view(work)]
         found += [self._work_line(work, now) for work in outside if work.fork is None]
         for work in outside:
             if work.fork is not None:
@@ -291,12 +291,13 @@ class LiveRun:
             done = loop.index, loop.maximum
             about.append(estimate(loop.index - first, loop.maximum - loop.index, now - seen))
         head, mark = head_line(loop.source.slice(loop.node.span)), self._mark("loop")
-        return Line(head, some(about), mark, time=span(now - seen), done=done)
+        return Line(head, nonempty(about), mark, time=elapsed(now - seen), done=done)
 
     def _work_line(self, work: Work, now: float) -> Line:
         name = f"{work.bound_to} = {work.title}" if work.bound_to else work.title
-        last = work.doing if self.own(work) else work.last_line() or work.doing
-        return Line(name, some(self._details(work, now)), self._mark_of(work), time=span(now - work.begin), last=last)
+        last = work.doing if self.is_shown_elsewhere(work) else work.last_line() or work.doing
+        details, time_of_work = nonempty(self._details(work, now)), elapsed(now - work.begin)
+        return Line(name, details, self._mark_of(work), time=time_of_work, last=last)
 
     def _mark_of(self, work: Work | None) -> str:
         if work is None:
@@ -304,7 +305,7 @@ class LiveRun:
         return self._mark({"session": "session", "judgement": "judge"}.get(work.kind, RUNS))
 
     def _details(self, work: Work, now: float) -> list[str]:
-        wait = f"in {span(math.ceil(work.until - now))}" if work.until is not None and work.until > now else ""
+        wait = f"in {elapsed(math.ceil(work.until - now))}" if work.until is not None and work.until > now else ""
         return [f"asking {work.who}" if work.who else "", f"{work.attempt} {wait}".strip()]
 
     def _fork_lines(self, construct: Work, fork: _Fork, now: float, rows: int) -> Iterator[Line]:
@@ -313,10 +314,10 @@ class LiveRun:
         if event.iterations and fork.ended >= min(fork.widest, event.count - fork.ended):
             counts.append(estimate(fork.ended, event.count - fork.ended, now - construct.begin))
         heading = fork_line(event.place.source.slice(event.place.span))
-        time_of_fork, done = span(now - construct.begin), (fork.ended, event.count)
-        yield Line(heading, some(counts), self._mark("parallel"), time=time_of_fork, done=done)
+        time_of_fork, done = elapsed(now - construct.begin), (fork.ended, event.count)
+        yield Line(heading, nonempty(counts), self._mark("parallel"), time=time_of_fork, done=done)
         for index in sorted(fork.failures):
-            yield Line(fork.names[index], some([fork.failures[index]]), mark=self._mark("✗"), depth=1)
+            yield Line(fork.names[index], nonempty([fork.failures[index]]), mark=self._mark("✗"), depth=1)
         unnamed = fork.failed - len(fork.failures)
         running = sorted(construct.inner.values(), key=lambda branch: branch.branches[-1].index)
         room = max(1, rows - len(fork.failures))
@@ -324,7 +325,7 @@ class LiveRun:
             yield self._row(fork, branch, now)
         for index in sorted(fork.results):
             text = branch_text(fork.results[index], self.language) if self.prints_results else ""
-            yield Line(fork.names[index], some([text]), mark=self._mark("✓"), depth=1)
+            yield Line(fork.names[index], nonempty([text]), mark=self._mark("✓"), depth=1)
         hidden = len(running) - room
         waiting = event.count - fork.ended - len(running)
         rest = [
@@ -343,10 +344,10 @@ class LiveRun:
         passes = [pass_text(loop) for loop, _, _ in self._passes.values() if _is_in(loop.s.branches, steps)]
         about, last = inner[:1] + passes[:1], ""
         if work is not None:
-            last = work.doing if self.own(work) else work.last_line() or work.doing
+            last = work.doing if self.is_shown_elsewhere(work) else work.last_line() or work.doing
             about += [*self._details(work, now), "" if last else work.title]
-        name, time_of_branch = fork.names[steps[-1].index], span(now - branch.begin)
-        return Line(name, some(about), self._mark_of(work), depth=1, time=time_of_branch, last=last)
+        name, time_of_branch = fork.names[steps[-1].index], elapsed(now - branch.begin)
+        return Line(name, nonempty(about), self._mark_of(work), depth=1, time=time_of_branch, last=last)
 
     _handlers: ClassVar = ev.handlers(vars())
     kinds: ClassVar = frozenset(_handlers)

@@ -13,7 +13,7 @@ from prose_kernel.views.escaping import clip
 if TYPE_CHECKING:
     from prose_kernel.views.run_record import Figures
 
-EVIDENCE: Final = 3
+MIN_FINISHED: Final = 3
 """The number of items that must have finished before a time is estimated."""
 TITLE: Final = 60
 """The most characters of a command, a task, or the first line of a construct."""
@@ -65,22 +65,22 @@ def fork_line(text: str) -> str:
     return _MODIFIERS.sub("", head_line(text))
 
 
-def some(parts: Iterable[str]) -> tuple[str, ...]:
+def nonempty(parts: Iterable[str]) -> tuple[str, ...]:
     return tuple(part for part in parts if part)
 
 
 def estimate(finished: int, left: int, seconds: float) -> str:
     """Estimate how long the rest takes from the finished items; "" if too few have finished."""
-    if finished < EVIDENCE or left <= 0:
+    if finished < MIN_FINISHED or left <= 0:
         return ""
     rest = seconds / finished * left
     if rest < 10:
         return "a few seconds left"
     step = 5 if rest < 60 else 30 if rest < 600 else 60
-    return f"about {span(round(rest / step) * step)} left"
+    return f"about {elapsed(round(rest / step) * step)} left"
 
 
-def span(seconds: float) -> str:
+def elapsed(seconds: float) -> str:
     """Return an elapsed time in whole seconds: `12 s`, `5 min 06 s`, `2 h 03 min`."""
     whole = int(seconds)
     if whole < 1:

@@ -13,25 +13,25 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.runtime.ports import Stream
-from prose_kernel.views.display import Display, Output, PassedOn, Problem
+from prose_kernel.views.display import Display, ForwardingOutput, Output, Problem
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.services import Asker
 
-MOST: Final = 200_000
+MAX_CHARACTERS: Final = 200_000
 """The most characters that are shown a second time."""
-OUTPUTS: Final = 60
+MAX_OUTPUTS: Final = 60
 """The most outputs that are shown a second time."""
-_SPEAKS: Final = ("ask", "show")
+_REACHES_PERSON: Final = ("ask", "show")
 """The prefixes of an asker's methods that show something to the person."""
 
 
-class OutputWithPanel(PassedOn):
-    """An `Output` that wraps another one. Call `hold` before anything else writes to the cell."""
+class OutputWithPanel(ForwardingOutput):
+    """An `Output` that wraps another one. Call `disable_panel` before anything else writes to the cell."""
 
     def __init__(self, output: Output) -> None:
         super().__init__(output)
-        self.open = bool(getattr(output, "whole_cell", True))
+        self.may_show_panel = bool(getattr(output, "whole_cell", True))
         """Whether the cell may have a panel."""
         self._shown: list[tuple[Stream, list[str]] | tuple[Display, str | None]] = []
         self._size = 0
@@ -44,9 +44,9 @@ class OutputWithPanel(PassedOn):
 
     # ------------------------------------------------------------ the panel
 
-    def panel(self, display: Display) -> None:
+    def show_panel(self, display: Display) -> None:
         """Show the panel, or replace its content."""
-        if not self.open or display == self._last:
+        if not self.may_show_panel or display == self._last:
             return
         self._last = display
         if self._panel is None:
@@ -55,7 +55,7 @@ class OutputWithPanel(PassedOn):
         else:
             self._output.update(display, self._panel)
 
-    def take_away(self, *, more: bool = False) -> None:
+    def remove_panel(self, *, more: bool = False) -> None:
         """Remove the panel; `more`: another output follows immediately."""
         if self._panel is None:
             return
@@ -67,29 +67,29 @@ class OutputWithPanel(PassedOn):
             else:
                 self._output.stream(shown[0], "".join(shown[1] or ()))
 
-    def hold(self) -> None:
+    def disable_panel(self) -> None:
         """Show no panel in this cell from now on."""
-        self.take_away()
-        self.open = False
+        self.remove_panel()
+        self.may_show_panel = False
         self._shown = []
 
     # ------------------------------------------------------------ the outputs
 
     def stream(self, name: Stream, text: str) -> None:
         self._output.stream(name, text)
-        if not self.open:
+        if not self.may_show_panel:
             return
         if self._shown and self._shown[-1][0] == name:
             self._shown[-1][1].append(text)
         else:
             self._shown.append((name, [text]))
-        self._grows(len(text))
+        self._count_size(len(text))
 
     def display(self, display: Display, display_id: str | None = None) -> None:
         self._output.display(display, display_id)
-        if self.open:
+        if self.may_show_panel:
             self._shown.append((display, display_id))
-            self._grows(_size(display))
+            self._count_size(_size(display))
 
     def update(self, display: Display, display_id: str) -> None:
         self._output.update(display, display_id)
@@ -97,17 +97,17 @@ class OutputWithPanel(PassedOn):
             if shown[1] == display_id:
                 self._shown[at] = (display, display_id)
 
-    def _grows(self, size: int) -> None:
+    def _count_size(self, size: int) -> None:
         self._size += size
-        if self._size > MOST or len(self._shown) > OUTPUTS:
-            self.hold()
+        if self._size > MAX_CHARACTERS or len(self._shown) > MAX_OUTPUTS:
+            self.disable_panel()
 
     def result(self, display: Display) -> None:
-        self.take_away(more=True)
+        self.remove_panel(more=True)
         self._output.result(display)
 
     def error(self, problem: Problem) -> None:
-        self.take_away(more=True)
+        self.remove_panel(more=True)
         self._output.error(problem)
 
     def clear(self, *, wait: bool = False) -> None:
@@ -127,6 +127,6 @@ class PanelRemovingAsker:
         self.output: OutputWithPanel | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if self.output is not None and name.startswith(_SPEAKS):
-            self.output.hold()
+        if self.output is not None and name.startswith(_REACHES_PERSON):
+            self.output.disable_panel()
         return getattr(self._asker, name)

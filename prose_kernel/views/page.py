@@ -44,7 +44,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Filter:
     """A filter that works without a script. Each of the `options` shows one class of elements, the first one shows all.
     `of` is the class of all filtered elements; an element that also has the class `group` is shown if any of its
     content is shown."""
@@ -55,7 +55,7 @@ class Choice:
     options: Sequence[tuple[str, str]]
 
 
-def page(title: str, head: Html, sections: Sequence[Section], choice: Choice | None = None) -> str:
+def page(title: str, head: Html, sections: Sequence[Section], choice: Filter | None = None) -> str:
     """Return a whole page; `head` is shown above its sections."""
     style = _style(choice)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -96,7 +96,7 @@ def _sheet() -> str:
     return resources.files(__package__).joinpath("page.css").read_text("utf-8")
 
 
-def _style(choice: Choice | None) -> str:
+def _style(choice: Filter | None) -> str:
     rules = [_sheet()]
     for key, _ in choice.options[1:] if choice is not None else ():
         assert choice is not None
@@ -159,7 +159,7 @@ def is_ours(path: Path) -> bool:
 # ---------------------------------------------------------------- documents
 
 
-def drawn(block: doc.Block) -> Html:
+def as_html(block: doc.Block) -> Html:
     """Return a document as HTML."""
     match block:
         case doc.Paragraph(words):
@@ -171,19 +171,19 @@ def drawn(block: doc.Block) -> Html:
             return tag("dl", *rows) if rows else Html()
         case doc.Listing(text):
             return tag("pre", text)
-        case doc.Foreign(text):
+        case doc.Untrusted(text):
             return markdown_text(text)
         case doc.Table():
             return _table(block)
         case doc.Group(blocks):
-            return html(*map(drawn, blocks))
-        case doc.Forms(rich):
-            return drawn(rich)
+            return html(*map(as_html, blocks))
+        case doc.Rich(rich):
+            return as_html(rich)
 
 
 def _word(word: doc.Word) -> Html:
     match word:
-        case doc.Own(text, plain):
+        case doc.Trusted(text, plain):
             return html(text if plain is None else plain)
         case doc.Code():
             return tag("code", word)
@@ -240,7 +240,7 @@ def _styled(codes: str, style: dict[str, str]) -> None:
             case 0:
                 style.clear()
             case 38 | 48:
-                _of_many(numbers, "f" if code == 38 else "b", style)
+                _nearest_colour(numbers, "f" if code == 38 else "b", style)
             case 39 | 49:
                 style.pop("f" if code == 39 else "b", None)
             case _ if code in _ON:
@@ -254,7 +254,7 @@ def _styled(codes: str, style: dict[str, str]) -> None:
                 style["b"] = f"b{code % 10}"
 
 
-def _of_many(numbers: Iterator[int], what: str, style: dict[str, str]) -> None:
+def _nearest_colour(numbers: Iterator[int], what: str, style: dict[str, str]) -> None:
     """Set a colour of 256, or of 24 bits: the nearest of the eight colours that a page has in light and dark."""
     match next(numbers, 0):
         case 5:

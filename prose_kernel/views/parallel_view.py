@@ -102,7 +102,7 @@ class ParallelView:
                 left.add(path[0][1])
                 continue
             prefix = join.label(path)
-            for item in merged(join.branches[path]):
+            for item in ordered_outputs(join.branches[path]):
                 if isinstance(item, cards.Note):
                     notes.append(item)
                 elif isinstance(item, Display):
@@ -113,7 +113,7 @@ class ParallelView:
             self._view.send(cards.notes_display(notes))
         for name, text in texts:
             self._view.write(name, text)
-        for display in displays if len(displays) <= 5 else gathered(displays):
+        for display in displays if len(displays) <= 5 else merged_by_kind(displays):
             self._view.send(display)
         if left:
             others = f"what {len(left):,} more branches have shown is not displayed; `%report` has all of it"
@@ -152,11 +152,11 @@ def fold(join: Join, outer: BranchPath, inner: int) -> None:
     target = join.branches.setdefault(outer, [])
     for path in paths:
         prefix = join.label(path[depth:])
-        for item in merged(join.branches.pop(path)):
+        for item in ordered_outputs(join.branches.pop(path)):
             target.append((item[0], prefixed(item[1], prefix)) if isinstance(item, tuple) else item)
 
 
-def merged(items: list[Item]) -> list[Item]:
+def ordered_outputs(items: list[Item]) -> list[Item]:
     """Return the outputs of one branch: its decisions, all of its stdout, all of its stderr, then its displays. So the
     order does not depend on the interleaving of a command's two streams."""
     out: list[Item] = []
@@ -174,14 +174,14 @@ def prefixed(text: str, label: str) -> str:
     return f"[{label}] " + body.replace("\n", f"\n[{label}] ") + "\n"
 
 
-def gathered(displays: list[Display]) -> list[Display]:
+def merged_by_kind(displays: list[Display]) -> list[Display]:
     """Merge many displays into one of each kind."""
     kinds: dict[tuple[str, ...], list[Display]] = {}
     for display in displays:
         kinds.setdefault(tuple(display.data), []).append(display)
-    gathered = []
+    merged_by_kind = []
     for kind, members in kinds.items():
         data = {mime: ("" if mime == "text/html" else "\n\n").join(m.data[mime] for m in members) for mime in kind}
         facts = [dict(m.facts) for m in members if m.facts]
-        gathered.append(Display(data, {"parts": facts} if facts else {}))
-    return gathered
+        merged_by_kind.append(Display(data, {"parts": facts} if facts else {}))
+    return merged_by_kind

@@ -20,13 +20,13 @@ def plain_text(block: doc.Block) -> str:
             if indent:
                 lines = "\n".join(f"{' ' * indent}{line}".rstrip() for line in lines.split("\n"))
             return f"{lines}\n… ({rest})" if rest else lines
-        case doc.Foreign(text, rest):
+        case doc.Untrusted(text, rest):
             return f"{visible(text)}\n… ({rest})" if rest else visible(text)
         case doc.Table():
             return _table(block)
         case doc.Group(blocks, gap):
             return gap.join(plain_text(part) for part in blocks if getattr(part, "plain", part) is not None)
-        case doc.Forms(_, plain):
+        case doc.Rich(_, plain):
             return plain_text(plain) if plain is not None else ""
 
 

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from prose_kernel.views.display import Display
 
-SOONEST: Final = 0.1
+MIN_INTERVAL: Final = 0.1
 """The least seconds between two drawings; changes in between are drawn together."""
 
 
@@ -43,7 +43,7 @@ class Refresh:
         """Schedule a drawing after a change. Does nothing if a drawing is scheduled already."""
         if not self._soon:
             self._soon = True
-            self._set(max(0.0, self._drawn + SOONEST - self._clock.now()))
+            self._set(max(0.0, self._drawn + MIN_INTERVAL - self._clock.now()))
 
     def after(self, seconds: float) -> None:
         """Draw after `seconds`, or earlier if something changes."""
@@ -102,7 +102,7 @@ class GrowingDisplay:
             self._display_id = self._place.reserve(self._now())
             self._refused = self._display_id is None
         else:
-            self._timer = asyncio.get_running_loop().call_later(SOONEST, self._update)
+            self._timer = asyncio.get_running_loop().call_later(MIN_INTERVAL, self._update)
 
     def _update(self) -> None:
         self._timer = None

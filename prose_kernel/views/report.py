@@ -31,7 +31,7 @@ from prose_kernel.views.document import Code, Fields, Table, counted
 from prose_kernel.views.escaping import clip
 from prose_kernel.views.flow_drawing import flow_svg
 from prose_kernel.views.markup import Html, html, tag
-from prose_kernel.views.page import Choice, Section, drawn, page, terminal_text
+from prose_kernel.views.page import Filter, Section, as_html, page, terminal_text
 from prose_kernel.views.problems import problem_of
 from prose_kernel.views.report_entries import Entries, judged_by
 from prose_kernel.views.run_pictures import figures_text, marks, merged, seconds, timeline_svg
@@ -166,7 +166,7 @@ class _Report:
             f"{name}, {_moment(self.found.head.started)}: {self.state}",
             self._head(name),
             shown,
-            Choice("show", "Show", "e", _KINDS),
+            Filter("show", "Show", "e", _KINDS),
         )
 
     def _head(self, name: str) -> Html:
@@ -222,12 +222,12 @@ class _Report:
         for number, one in list(enumerate(self.story.texts, 1))[-CELLS:]:
             program = one.language.compile(one.source, cell=self.found.head.notebook).program
             steps = one.language.flow(program, one.source)
-            drawn = tuple(_redacted(step, self.redact) for step in steps[:NODES])  # further ones are only counted
+            shown_steps = tuple(_redacted(step, self.redact) for step in steps[:NODES])  # further ones are only counted
             known = {
                 span: Mark(mark.state, self.redact(mark.words)) for span, mark in marks(list(cells), one.source).items()
             }
             known.update((span, Mark("running", "under way")) for span in self.story.waiting(one.source))
-            parts.append(Part(_cell(number, one) if many else "", (*drawn, *steps[NODES:]), known))
+            parts.append(Part(_cell(number, one) if many else "", (*shown_steps, *steps[NODES:]), known))
             if not many:
                 links = {span: link for (key, span), link in self.links.items() if key == id(one.source)}
         if not any(part.steps for part in parts):
@@ -252,7 +252,7 @@ class _Report:
             place = self.entries.place(total.source, total.source.line_column(total.span.start)[0])
             label = Code(clip(self.redact(total.label), 90))
             rows.append((place, label, f"{total.times:,}", share, figures_text(total.figures)))
-        shown = drawn(Table(("line", "statement", "times", "share", "took"), rows, numbers=(2, 3, 4)))
+        shown = as_html(Table(("line", "statement", "times", "share", "took"), rows, numbers=(2, 3, 4)))
         return Section("spent", "Where the time went", tag("div", shown, class_="v"))
 
     # ------------------------------------------------------------ entries
@@ -266,7 +266,7 @@ class _Report:
                 badge = _badge(one.status or "running", one.status or "not ended")
                 parts.append(tag("h3", _cell(number, one), " ", badge, id=f"c{number}"))
             self.entries.language = one.language
-            parts.append(self.entries.drawn(one.entries))
+            parts.append(self.entries.entries_html(one.entries))
             if not one.entries:
                 parts.append(tag("p", "Nothing was asked or bound.", class_="quiet"))
         body = Html("\n".join(parts)) or tag("p", "Nothing has happened.", class_="quiet")
@@ -283,7 +283,7 @@ class _Report:
             for step in cell.steps:
                 asked = Code(clip(self.redact(step.text[:2000]), 120))
                 rows.append((step.at, step.kind, asked, step.mark, self.entries.pre("", step.answer)))
-        shown = drawn(Table(("at", "", "asked", "", "answer"), rows, most=ROWS))
+        shown = as_html(Table(("at", "", "asked", "", "answer"), rows, most=ROWS))
         return Section("rest", "What the journal holds", shown)
 
     def _decided(self) -> Section | None:
@@ -296,7 +296,7 @@ class _Report:
             shown = (entry.kind, clip(" ".join(entry.words[:500].split()), 120), *self._decision(entry))
             rows.append((_link(line, entry), *map(self.redact, shown)))
         head = ("line", "", "asked", "decision", "by", "why")
-        return Section("decided", "Who decided", drawn(Table(head, rows, left_out=max(len(entries) - ROWS, 0))))
+        return Section("decided", "Who decided", as_html(Table(head, rows, left_out=max(len(entries) - ROWS, 0))))
 
     def _decision(self, entry: Entry) -> tuple[str, str, str]:
         """Return the decision, its author and its reason."""
@@ -320,12 +320,12 @@ class _Report:
         table = Table(
             ("name", "kind", "line", "value"), rows, numbers=(2,), left_out=max(len(self.replayed.bound) - ROWS, 0)
         )
-        return Section("bindings", "Bindings", drawn(table))
+        return Section("bindings", "Bindings", as_html(table))
 
     def _used(self) -> Section | None:
         if not self.usage.lines:
             return None
-        return Section("used", "Usage", tag("div", drawn(usage_table(self.usage.lines)), class_="v"))
+        return Section("used", "Usage", tag("div", as_html(usage_table(self.usage.lines)), class_="v"))
 
     # ------------------------------------------------------------ the programs
 
@@ -387,7 +387,7 @@ class _Report:
         ]
         shown = tag("code", f"prose runs show {head.run} --format json", class_="v")
         rest = tag("p", _REST, " Here: ", shown, id="all")
-        whole = html(tag("div", drawn(Fields(facts)), class_="v"), self.entries.facts(fixed), rest)
+        whole = html(tag("div", as_html(Fields(facts)), class_="v"), self.entries.facts(fixed), rest)
         return Section("about", "About this run", whole)
 
 

@@ -23,7 +23,7 @@ from prose_kernel.views.document import Fields, Table, counted
 from prose_kernel.views.escaping import clip
 from prose_kernel.views.file_displays import file_text
 from prose_kernel.views.markup import Html, html, tag
-from prose_kernel.views.page import drawn, markdown_text, terminal_text
+from prose_kernel.views.page import as_html, markdown_text, terminal_text
 from prose_kernel.views.run_pictures import seconds
 from prose_kernel.views.run_story import Entry, RunStory
 from prose_kernel.views.session_cards import ORIGINS
@@ -52,7 +52,7 @@ _OPEN: Final = frozenset({"parallel", "loop", "call", "program", "branch", "pass
 
 
 @dataclass(slots=True)
-class _Cut:
+class _Excerpt:
     """The beginning and the end of a text, and a note about the omitted part between them."""
 
     head: str
@@ -74,7 +74,7 @@ class Entries:
         self.kept: dict[int, int] = {}
         """The number of lines of each program that are on the page."""
 
-    def drawn(self, entries: Sequence[Entry]) -> Html:
+    def entries_html(self, entries: Sequence[Entry]) -> Html:
         """Return the entries in order; if there are many, the browser lays out only visible ones."""
         found = [self._entry(entry) for entry in entries]
         if len(found) <= CHUNK:
@@ -82,7 +82,7 @@ class Entries:
         return html(*(tag("div", *found[at : at + CHUNK], class_="chunk") for at in range(0, len(found), CHUNK)))
 
     def _entry(self, entry: Entry) -> Html:
-        body, inner, kind = self._body(entry), self.drawn(entry.inner), entry.kind
+        body, inner, kind = self._body(entry), self.entries_html(entry.inner), entry.kind
         sign, figures, ended = _WORDS.get(kind, kind), self._figures(entry), self._ended(entry)
         head = html(
             self.place(entry.source, entry.source.line_column(entry.span.start)[0]),
@@ -114,7 +114,7 @@ class Entries:
     def _title(self, entry: Entry) -> Html:
         """Return the entry in one line."""
         words = " ".join(self.redact(entry.words[:2000]).split())
-        text, clip = self._headed, self._shortened
+        text, clip = self._counted_html, self._shortened
         match entry.kind:
             case "command":
                 return tag("code", text(clip(self.redact(entry.words[:2000]), 160)))
@@ -134,7 +134,7 @@ class Entries:
             case _:
                 return text(clip(words, 200))
 
-    def _headed(self, plain: str) -> Html:
+    def _counted_html(self, plain: str) -> Html:
         made = html(plain)
         self.heads -= len(made.encode())
         return made
@@ -189,7 +189,7 @@ class Entries:
             case "error" | "warning" | "catch":
                 return self.pre("", entry.words) if len(entry.words) > 200 or "\n" in entry.words else Html()
             case _:
-                return html(*(_part(self.redact(note)) for note in entry.notes if note))
+                return html(*(_caption(self.redact(note)) for note in entry.notes if note))
 
     def _command(self, entry: Entry) -> Html:
         request, result = entry.asked, entry.answered
@@ -206,7 +206,7 @@ class Entries:
             parts.append(self.pre("standard input", request.stdin))
         if result is not None:
             if result.outcome == "exited" and result.kind != "spawn":
-                parts.insert(0, _part(f"exit code {result.exit_code}"))
+                parts.insert(0, _caption(f"exit code {result.exit_code}"))
             if result.worker:
                 facts.append(("ran on", result.worker))
             if result.stdout and not result.image:
@@ -226,7 +226,7 @@ class Entries:
         """Return an image with a caption; only the caption if it is broken, not an image, or too large for the page."""
         found = picture(data)
         alternative = found.text if found is not None else "no image"
-        line = _part(f"{name}: {alternative}" if name else alternative)
+        line = _caption(f"{name}: {alternative}" if name else alternative)
         if found is None or found.broken or not found.media.startswith("image/"):
             return line
         return self._drawn(line, found.media, data, alternative)
@@ -247,7 +247,7 @@ class Entries:
             return self.pre("shown file", shown)
         from prose_kernel.views.svg import NotDrawn, drawing
 
-        line = _part(self.redact(shown))
+        line = _caption(self.redact(shown))
         try:
             found = self.redact(drawing(file.data).text).encode("utf-8", "replace")
             return self._drawn(line, file.media, found, self.redact(file.name))
@@ -282,10 +282,10 @@ class Entries:
             yield self._tools(result)
         yield self.facts([("wrote", ", ".join(write.path for write in result.writes))])
         answer = result.text if result.text is not None else full_text(entry.value)
-        cut = self._cut(answer)
+        cut = self._excerpt(answer)
         shown = html(markdown_text(cut.head), cut.note, markdown_text(cut.tail) if cut.tail else "")
         self.left -= len(shown.encode())
-        yield html(_part("answer"), shown if answer.strip() else tag("p", "(empty)", class_="quiet"))
+        yield html(_caption("answer"), shown if answer.strip() else tag("p", "(empty)", class_="quiet"))
 
     def _tools(self, result: SessionResult) -> Html:
         rows = []
@@ -296,7 +296,7 @@ class Entries:
         if (more := len(result.trace) - 50) > 0:
             rows.append((Html(), html(f"and {more:,} more")))
         title = tag("summary", counted(len(result.trace), "tool call"), class_="part")
-        return tag("details", title, drawn(Table(("tool", "asked"), rows)))
+        return tag("details", title, as_html(Table(("tool", "asked"), rows)))
 
     def _judgement(self, entry: Entry) -> Html:
         judged: Judged = entry.answered
@@ -341,34 +341,34 @@ class Entries:
             case value:
                 return readable(value, self.language)
 
-    def _cut(self, whole: str) -> _Cut:
+    def _excerpt(self, whole: str) -> _Excerpt:
         """Return as much of a text as fits, without secrets."""
         most = self.most if self.left > 0 else 0
         if len(whole) <= most:
-            return _Cut(self.redact(whole))
+            return _Excerpt(self.redact(whole))
         room = max(most - most // 4, 0)
         head, tail = self.redact(whole[: 2 * room + 500])[:room], ""
         if most > 4 * SHORTEST:
             tail = self.redact(whole[-most:])[-(most // 4) :]
         left_out = len(whole) - len(head) - len(tail)
         note = f"… {left_out:,} of {len(whole):,} characters are left out"
-        return _Cut(head, tail, tag("a", note, class_="cut", href="#all"))
+        return _Excerpt(head, tail, tag("a", note, class_="cut", href="#all"))
 
     def pre(self, title: str, whole: str, kind: str | None = None, show: Callable[[str], Html] = html) -> Html:
-        cut = self._cut(whole)
+        cut = self._excerpt(whole)
         tail = tag("pre", show(cut.tail), class_=kind) if cut.tail else ""
         body = html(tag("pre", show(cut.head), class_=kind), cut.note, tail)
         self.left -= len(body.encode())
-        return html(_part(title) if title else "", body)
+        return html(_caption(title) if title else "", body)
 
     def _folded(self, title: str, whole: str) -> Html:
         return tag("details", tag("summary", title, class_="part"), self.pre("", whole))
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> Html:
-        return drawn(Fields([(name, self.redact(value[:4000])) for name, value in facts]))
+        return as_html(Fields([(name, self.redact(value[:4000])) for name, value in facts]))
 
 
-def _part(text: str) -> Html:
+def _caption(text: str) -> Html:
     """Return the title of a part of an entry, or a line about it."""
     return tag("div", text, class_="part")
 

@@ -158,16 +158,16 @@ def _rows(cells: Sequence[CellRecord], most: int) -> tuple[list[_Row], str]:
     rows: list[_Row] = []
     at = 0
     for cell in cells:
-        at = _laid_out(lanes(cell.activities), "", 0, at, rows)
+        at = _add_rows(lanes(cell.activities), "", 0, at, rows)
     more = max(0, len(rows) - most) + sum(cell.left_out for cell in cells)
     return rows[:most], f"… and {more:,} more" if more else ""
 
 
-def _laid_out(lane: Lane, branch: str, depth: int, at: int, rows: list[_Row]) -> int:
+def _add_rows(lane: Lane, branch: str, depth: int, at: int, rows: list[_Row]) -> int:
     """Append the rows of a line of control that begins at step `at`; return the step at which it ends."""
     for item in lane.items:
         if isinstance(item, Lanes):
-            ends = [_laid_out(one, "/".join(step.label for step in one.steps), depth + 1, at, rows) for one in item]
+            ends = [_add_rows(one, "/".join(step.label for step in one.steps), depth + 1, at, rows) for one in item]
             at = max(ends, default=at)
         else:
             rows.append(_Row(branch, depth, item, at, at + 1))
@@ -301,9 +301,9 @@ def profile_display(cells: Sequence[CellRecord], nothing: str = NOTHING) -> Disp
     for total in totals:
         spent.add(total.figures)
     by_time = sorted(in_order, key=lambda total: (-total.figures.seconds, -total.figures.cost))
-    rows = [(*_row(total, numbers), *_spent(total.figures, spent.seconds)) for total in by_time[:STATEMENTS]]
+    rows = [(*_row(total, numbers), *_figure_cells(total.figures, spent.seconds)) for total in by_time[:STATEMENTS]]
     times, failed = (f"{sum(getattr(total, name) for total in totals):,}" for name in ("times", "failed"))
-    rows.append(("", "all", times, failed, "", *_spent(spent)))
+    rows.append(("", "all", times, failed, "", *_figure_cells(spent)))
     person = bundle(Table((*head, "time", "share", "tokens in", "tokens out", "cost"), rows))
     facts: dict[str, object] = {name: getattr(spent, name) for name in Figures.__slots__}
     return Display(saved.data, {**facts, "seconds": round(spent.seconds, 3)}, person.data)
@@ -342,7 +342,7 @@ def _row(total: Total, numbers: Mapping[int, int]) -> tuple[str, ...]:
     )
 
 
-def _spent(figures: Figures, of: float | None = None) -> tuple[str, ...]:
+def _figure_cells(figures: Figures, of: float | None = None) -> tuple[str, ...]:
     share = f"{figures.seconds / of:.0%}" if of else ""
     tokens = (f"{count:,}" if count else "" for count in (figures.tokens_in, figures.tokens_out))
     return (seconds(figures.seconds), share, *tokens, cost(figures))

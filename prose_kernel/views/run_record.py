@@ -28,7 +28,7 @@ ACTIVITIES: Final = 5_000
 """The most activities that are recorded, over all cells; the activities of the oldest cells are dropped first."""
 REASON: Final = 300
 """The most characters of a judgement's reason."""
-OWN: Final = 2_000
+MAX_PER_CELL: Final = 2_000
 """The most activities of one cell that are recorded one by one; further ones are only counted in the totals."""
 LABEL: Final = 120
 
@@ -169,7 +169,7 @@ class RunRecord:
 
     def _opened(self, cell: CellRecord, activity: ActivityRecord, event: ev.Event) -> None:
         activity.label = self._redact(_label(event))[:LABEL]
-        if len(cell.activities) >= OWN:
+        if len(cell.activities) >= MAX_PER_CELL:
             cell.left_out += 1
             return
         cell.activities.append(activity)

@@ -106,7 +106,7 @@ def _capped(text: str, count: int) -> list[doc.Block]:
     if not shown.strip():
         return [doc.paragraph("*(empty)*", "(empty)")]
     note = f"… ({count:,} characters in all; the binding holds all of them)"
-    return [doc.Foreign(shown), *([doc.paragraph(note)] if count > len(shown) else [])]
+    return [doc.Untrusted(shown), *([doc.paragraph(note)] if count > len(shown) else [])]
 
 
 # ---------------------------------------------------------------- the display of a session
@@ -133,7 +133,7 @@ def answer_display(
     """
     body = _capped(text, len(text))
     if request.output is not None and len(text) <= SHOWN and "\\" in text:  # Markdown would remove the escapes
-        body = [doc.Forms(doc.Listing(text, "json"), doc.group(*body))]
+        body = [doc.Rich(doc.Listing(text, "json"), doc.group(*body))]
     if result.details.get("cut") is True:
         body.append(doc.paragraph(f"*{CUT}*", CUT))
     noted = [doc.Listing(clip_block(note)) for note in notes]
@@ -166,7 +166,7 @@ def live_display(
     before = streamed.total - len(text)
     note = f"… {before:,} characters before …\n\n" if before else ""
     more = doc.line(f"… {doing}" if doing else "…")
-    content = markdown(doc.Foreign(text)).strip("\n").rstrip()
+    content = markdown(doc.Untrusted(text)).strip("\n").rstrip()
     body = [doc.paragraph(f"{note}{content}", f"{note}{visible(text)}"), more] if content else [more]
     return _display(_head(request, name), _attempts(failed), body, {})
 

@@ -24,7 +24,7 @@ from prose_kernel.views.session_cards import Streamed
 
 
 @dataclass(slots=True)
-class _Talk:
+class _Session:
     """One session statement, with all of its attempts."""
 
     spawn: int
@@ -46,85 +46,87 @@ class SessionViews:
         self._place = place
         self._live = live
         self._status = status
-        self._talks: dict[int, _Talk] = {}
+        self._sessions: dict[int, _Session] = {}
 
     def started(self, event: SessionStarted) -> None:
         """Begin an attempt of a session."""
-        talk = self._talks.get(event.spawn)
-        if talk is None:
-            self._talks[event.spawn] = self._new(event)
+        session = self._sessions.get(event.spawn)
+        if session is None:
+            self._sessions[event.spawn] = self._new(event)
         else:
-            talk.request, talk.streamed, talk.doing = shown.as_shown(event), Streamed(), ""
-            talk.notes.clear()
+            session.request, session.streamed, session.doing = shown.as_shown(event), Streamed(), ""
+            session.notes.clear()
 
     def progressed(self, event: SessionProgressed, *, alone: bool) -> None:
         """Show progress of a session; `alone`: the session has a separate display."""
-        talk = self._talks.get(event.spawn)
-        if talk is None:
+        session = self._sessions.get(event.spawn)
+        if session is None:
             return
         if event.kind == "note":
-            talk.notes[event.text] = None
+            session.notes[event.text] = None
         elif event.kind == "tool":
-            talk.doing = shown.doing(event.tool) if event.tool is not None else event.text
+            session.doing = shown.doing(event.tool) if event.tool is not None else event.text
         else:
-            talk.streamed.add(event.text)
-            talk.doing = ""
+            session.streamed.add(event.text)
+            session.doing = ""
         if alone and self._live:
-            talk.display.grow()
+            session.display.grow()
 
     def time_passes(self) -> None:
         """Update the status lines of sessions that have a separate display."""
-        for talk in self._talks.values():
-            talk.display.grow()
+        for session in self._sessions.values():
+            session.display.grow()
 
     def finished(self, event: SessionFinished) -> tuple[Display, ...]:
         """End an attempt, and return the remaining displays of the session: none if it is retried.
 
         A provider's notes are shown only while it works; notes of a dry run are its result and stay.
         """
-        talk = self._talks.get(event.spawn) or self._new(event)
+        session = self._sessions.get(event.spawn) or self._new(event)
         if event.result is None:
-            return self._unanswered(event, talk)
-        self._talks.pop(event.spawn, None)
+            return self._unanswered(event, session)
+        self._sessions.pop(event.spawn, None)
         result = event.result
         answer = shown.answer_display(
-            talk.request,
+            session.request,
             result,
             result.text if result.text is not None else full_text(event.value),
-            talk.name,
-            failed=talk.failed,
-            notes=tuple(talk.notes) if result.origin == "dry-run" else (),
-            seconds=time.monotonic() - talk.began,
+            session.name,
+            failed=session.failed,
+            notes=tuple(session.notes) if result.origin == "dry-run" else (),
+            seconds=time.monotonic() - session.began,
         )
-        displays: tuple[Display, ...] = () if talk.display.settle(answer) else (answer,)
+        displays: tuple[Display, ...] = () if session.display.settle(answer) else (answer,)
         if result.trace:
-            displays += (shown.trace_display(talk.request, result.trace, talk.name),)
+            displays += (shown.trace_display(session.request, result.trace, session.name),)
         return displays
 
-    def _unanswered(self, event: SessionFinished, talk: _Talk) -> tuple[Display, ...]:
+    def _unanswered(self, event: SessionFinished, session: _Session) -> tuple[Display, ...]:
         error = event.error
         if error is not None:
-            talk.failed.append(error.message)
+            session.failed.append(error.message)
         if not event.final:
             return ()
-        self._talks.pop(event.spawn, None)
-        if error is not None and error.no_answer and not talk.display.shown and len(talk.failed) == 1:
+        self._sessions.pop(event.spawn, None)
+        if error is not None and error.no_answer and not session.display.shown and len(session.failed) == 1:
             return ()  # there was no attempt; the error says everything
-        failure = shown.failure_display(talk.request, talk.name, talk.failed, talk.streamed)
-        return () if talk.display.settle(failure) else (failure,)
+        failure = shown.failure_display(session.request, session.name, session.failed, session.streamed)
+        return () if session.display.settle(failure) else (failure,)
 
     def interrupted(self) -> None:
         """End the displays of running sessions: keep their text, followed by a mark."""
-        talks, self._talks = list(self._talks.values()), {}
-        for talk in talks:
-            talk.display.settle(shown.partial_display(talk.request, talk.name, talk.streamed, talk.failed))
+        sessions, self._sessions = list(self._sessions.values()), {}
+        for session in sessions:
+            session.display.settle(
+                shown.partial_display(session.request, session.name, session.streamed, session.failed)
+            )
 
-    def _new(self, event: SessionStarted | SessionFinished) -> _Talk:
-        talk = _Talk(event.spawn, shown.as_shown(event), event.bound_to, time.monotonic())
-        talk.display = GrowingDisplay(self._place, partial(self._now, talk))
-        return talk
+    def _new(self, event: SessionStarted | SessionFinished) -> _Session:
+        session = _Session(event.spawn, shown.as_shown(event), event.bound_to, time.monotonic())
+        session.display = GrowingDisplay(self._place, partial(self._now, session))
+        return session
 
-    def _now(self, talk: _Talk) -> Display:
-        note = "" if talk.streamed.total else clip(next(reversed(talk.notes), ""), 80)
-        doing = " · ".join(part for part in (talk.doing or note, self._status(talk.spawn)) if part)
-        return shown.live_display(talk.request, talk.name, talk.streamed, talk.failed, doing)
+    def _now(self, session: _Session) -> Display:
+        note = "" if session.streamed.total else clip(next(reversed(session.notes), ""), 80)
+        doing = " · ".join(part for part in (session.doing or note, self._status(session.spawn)) if part)
+        return shown.live_display(session.request, session.name, session.streamed, session.failed, doing)

@@ -73,7 +73,7 @@ def drawing(data: bytes) -> Drawing:
         raise NotDrawn("its first element is not `svg`")
     removed: set[str] = set()
     _clean(root, removed)
-    if _unfolds_to(root) > _DRAWN_AT_MOST:
+    if _drawn_elements(root) > _DRAWN_AT_MOST:
         raise NotDrawn(f"its parts repeat each other: it would draw more than {_DRAWN_AT_MOST:,} elements")
     root.set("xmlns", _NAMESPACE)
     try:
@@ -149,7 +149,7 @@ def _size(root: Element) -> tuple[int, int]:
     return (width, height) if 0 < width < _WIDEST and 0 < height < _WIDEST else (0, 0)
 
 
-def _unfolds_to(root: Element) -> int:
+def _drawn_elements(root: Element) -> int:
     """Return how many elements a browser draws: each reference to a part draws that part again, with the references in
     it. So a few lines that refer to each other may take a day."""
     named: dict[str, Element] = {}

@@ -11,7 +11,7 @@ from prose_kernel.views.bundle import card, command_card, small
 from prose_kernel.views.display import Display
 from prose_kernel.views.document import Block, Table, counted, group, paragraph
 from prose_kernel.views.escaping import clip, visible
-from prose_kernel.views.live_text import span
+from prose_kernel.views.live_text import elapsed
 from prose_kernel.views.markup import tag
 
 _LINES = 5
@@ -38,7 +38,7 @@ def last_lines(preview: str) -> list[str]:
 def task_card(task: TaskSnapshot, preview: str = "", *, age: float | None = None) -> Display:
     """Return the card of a task. `age` is shown only while a person watches: saved outputs do not depend on time."""
     head = f"task {task.number}: {visible(task.summary)}"
-    state = ending_of(task) + (f", {span(age) or '0 s'}" if age is not None and not task.ended else "")
+    state = ending_of(task) + (f", {elapsed(age) or '0 s'}" if age is not None and not task.ended else "")
     hints = [] if task.ended else [f"%task {task.number} follow, %stop {task.number}"]
     lines = last_lines(preview)
     text = [head, f"  {state}", *(f"  | {line}" for line in lines), *(f"  [{hint}]" for hint in hints)]

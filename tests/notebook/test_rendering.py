@@ -14,7 +14,7 @@ from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.runtime.values import Value
 from prose_kernel.views import cards
-from prose_kernel.views.cell_view import DISPLAYS, CellView
+from prose_kernel.views.cell_view import MAX_DISPLAYS, CellView
 from prose_kernel.views.output_limit import Limits
 
 LIMITS = Limits(1000, 100)
@@ -371,7 +371,7 @@ def test_dollar_signs_begin_no_formula(happened: list[Event]) -> None:
 
 
 def test_displays_beyond_the_budget_are_gathered() -> None:
-    happened = [session_finished(f"answer {i}", f"r{i}", place(i)) for i in range(DISPLAYS + 30)]
+    happened = [session_finished(f"answer {i}", f"r{i}", place(i)) for i in range(MAX_DISPLAYS + 30)]
     output = show(happened)
-    assert len(output.calls) == DISPLAYS + 1
-    assert f"answer {DISPLAYS + 29}" in output.texts[-1] and "answer 20" in output.texts[-1]
+    assert len(output.calls) == MAX_DISPLAYS + 1
+    assert f"answer {MAX_DISPLAYS + 29}" in output.texts[-1] and "answer 20" in output.texts[-1]

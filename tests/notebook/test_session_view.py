@@ -16,7 +16,7 @@ from prose_kernel.errors import SessionError
 from prose_kernel.runtime import events
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.ports import Key, SessionRequest, SessionResult, ToolUse, Usage
-from prose_kernel.views.cell_view import DISPLAYS, CellView
+from prose_kernel.views.cell_view import MAX_DISPLAYS, CellView
 from prose_kernel.views.output_limit import Limits
 from prose_kernel.views.session_cards import LIVE, SHOWN, Streamed, live_display
 
@@ -225,11 +225,11 @@ async def test_sessions_side_by_side_show_their_last_line_and_answer_at_the_join
 
 async def test_displays_that_are_gathered_keep_their_facts() -> None:
     happened: list[Event] = []
-    for number in range(DISPLAYS + 3):
+    for number in range(MAX_DISPLAYS + 3):
         talk = Talk(at=place(number + 1))
         happened += [talk.start(), talk.says("x"), talk.ends(f"answer {number}", usage=Usage(1, 2, 3))]
     live, quiet = await shown(*happened, live=True), await shown(*happened, live=False)
-    assert live.saved() == quiet.saved() and len(quiet.calls) == DISPLAYS + 1
+    assert live.saved() == quiet.saved() and len(quiet.calls) == MAX_DISPLAYS + 1
     parts = quiet.calls[-1][1].facts["parts"]
     assert len(parts) == 3 and parts[0]["usage"] == {"requests": 1, "tokens_in": 2, "tokens_out": 3}
 

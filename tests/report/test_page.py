@@ -16,7 +16,7 @@ from report.pages import Page, checked
 from prose_kernel.errors import UsageError
 from prose_kernel.views import document as doc
 from prose_kernel.views.markup import Html, html, tag
-from prose_kernel.views.page import Choice, Section, drawn, is_ours, markdown_text, page, terminal_text, write_page
+from prose_kernel.views.page import Filter, Section, as_html, is_ours, markdown_text, page, terminal_text, write_page
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -30,7 +30,7 @@ HOSTILE = [
 
 
 def test_a_page_forbids_everything_but_its_own_style() -> None:
-    table = drawn(doc.Table(("a", "b"), [("1", "2")], numbers=(1,)))
+    table = as_html(doc.Table(("a", "b"), [("1", "2")], numbers=(1,)))
     source = page("T <b>", tag("h1", "x"), [Section("one", "One & only", table)])
     found = checked(source)
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', source)
@@ -45,7 +45,7 @@ def test_a_page_forbids_everything_but_its_own_style() -> None:
 
 
 def test_a_choice_needs_no_script() -> None:
-    choice = Choice("show", "Show", "e", (("all", "All"), ("bad", "Bad")))
+    choice = Filter("show", "Show", "e", (("all", "All"), ("bad", "Bad")))
     source = page("T", Html(), [Section("s", "S", tag("div", "x", class_="e bad"))], choice)
     assert "body:has(#show-bad:checked) .e:not(.bad):not(.group)" in source
     assert "show-all:checked)" not in source
@@ -76,7 +76,7 @@ def test_documents_are_escaped_on_pages() -> None:
     hostile = HOSTILE[1]
     table = doc.Table((hostile, ""), [(doc.Code(hostile), tag("a", hostile, href=f"#{hostile}"))], left_out=2)
     fields = doc.Fields([(hostile, hostile), ("empty", "")])
-    made = drawn(doc.group(doc.line(hostile, doc.Strong(hostile)), doc.Items([[hostile]]), table, fields))
+    made = as_html(doc.group(doc.line(hostile, doc.Strong(hostile)), doc.Items([[hostile]]), table, fields))
     found = Page(f"<main>{made}</main>")
     assert not found.tags.keys() & {"img", "script"} and found.attributes <= {"class", "href"}
     assert "<dt>empty" not in made and "… and 2 more" in made

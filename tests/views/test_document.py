@@ -13,10 +13,10 @@ BLOCKS = (
     doc.line(HOSTILE),
     doc.line(doc.Code(HOSTILE)),
     doc.line(doc.Strong(HOSTILE)),
-    doc.line(doc.Ticked(HOSTILE)),
+    doc.line(doc.Backticked(HOSTILE)),
     doc.Items([[HOSTILE]]),
     doc.Listing(HOSTILE, "prose"),
-    doc.Foreign(HOSTILE),
+    doc.Untrusted(HOSTILE),
     doc.Table(("a", "b"), [(HOSTILE, HOSTILE)]),
     doc.Table((HOSTILE,), [(HOSTILE,)], (), (0,), data=True),
 )
@@ -25,7 +25,7 @@ BLOCKS = (
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: type(block).__name__)
 def test_text_of_others_is_inert(block: doc.Block) -> None:
     rich, plain = markdown(block), plain_text(block)
-    assert "<img" not in rich and "](http" not in rich.replace("[i](http", "", isinstance(block, doc.Foreign))
+    assert "<img" not in rich and "](http" not in rich.replace("[i](http", "", isinstance(block, doc.Untrusted))
     assert "\x1b" not in rich + plain and "<img" in plain
 
 
@@ -37,7 +37,7 @@ def test_a_group_gathers_facts_and_keeps_its_gap() -> None:
 
 
 def test_a_form_without_plain_text_leaves_no_gap() -> None:
-    document = doc.group(doc.paragraph("a"), doc.Forms(doc.paragraph("---")), doc.paragraph("b"))
+    document = doc.group(doc.paragraph("a"), doc.Rich(doc.paragraph("---")), doc.paragraph("b"))
     assert (markdown(document), plain_text(document)) == ("a\n\n---\n\nb", "a\nb")
 
 

@@ -23,9 +23,9 @@ from prose_kernel.views.cell_view import CellView
 from prose_kernel.views.display import Display
 from prose_kernel.views.live_panel import LivePanel, live_display
 from prose_kernel.views.live_run import LiveRun
-from prose_kernel.views.live_text import Line, estimate, span
+from prose_kernel.views.live_text import Line, elapsed, estimate
 from prose_kernel.views.output_limit import Limits
-from prose_kernel.views.output_with_panel import MOST, OutputWithPanel, PanelRemovingAsker
+from prose_kernel.views.output_with_panel import MAX_CHARACTERS, OutputWithPanel, PanelRemovingAsker
 from prose_kernel.views.refresh import Refresh
 
 SOURCE = Source('parallel for city in cities:\n  exec "make"\n', "cell")
@@ -249,7 +249,7 @@ def test_estimates_are_round_and_need_evidence(finished: int, left: int, seconds
 
 
 def test_times() -> None:
-    assert [span(s) for s in (0.4, 59.9, 60, 3599, 3600)] == ["", "59 s", "1 min 00 s", "59 min 59 s", "1 h 00 min"]
+    assert [elapsed(s) for s in (0.4, 59.9, 60, 3599, 3600)] == ["", "59 s", "1 min 00 s", "59 min 59 s", "1 h 00 min"]
 
 
 def test_hostile_lines_are_inert() -> None:
@@ -319,7 +319,7 @@ def test_who_is_asked_something_sees_no_panel_from_then_on() -> None:
 
 def test_much_output_is_not_shown_twice(world: World) -> None:
     world.happens(Commands().run("x", bound_to="a")[0], seconds=0.7)
-    world.panel.output.stream("stdout", "x" * MOST)
+    world.panel.output.stream("stdout", "x" * MAX_CHARACTERS)
     assert world.output.kinds == ["display", "stream"]
     world.panel.output.stream("stdout", "y")
     assert world.output.kinds == ["display", "stream", "stream", "clear", "stream"]
@@ -342,7 +342,7 @@ def test_nothing_is_sent_where_nothing_has_changed() -> None:
     clock, shown = FakeTime(), Recording()
     output = OutputWithPanel(shown)
     for _ in range(5):
-        output.panel(Display({"text/plain": "the same"}))
+        output.show_panel(Display({"text/plain": "the same"}))
     assert shown.kinds == ["display"]
     drawn: list[float] = []
     refresh = Refresh(lambda: drawn.append(clock.now()), clock)

@@ -139,17 +139,17 @@ def test_a_mark_says_how_often(world: World) -> None:
 
 
 def test_what_is_kept_is_bounded(world: World) -> None:
-    for spawn in range(run_record.OWN + 500):
+    for spawn in range(run_record.MAX_PER_CELL + 500):
         world.finish(world.command(spawn))
     world.record.end()
     for _ in range(4):
         world.begin()
-        for spawn in range(run_record.OWN):
+        for spawn in range(run_record.MAX_PER_CELL):
             world.finish(world.command(spawn))
         world.record.end()
     cells = list(world.record.cells)
     assert sum(len(cell.activities) for cell in cells) <= run_record.ACTIVITIES
-    assert len(cells[-1].activities) == run_record.OWN and cells[0].left_out == run_record.OWN + 500
+    assert len(cells[-1].activities) == run_record.MAX_PER_CELL and cells[0].left_out == run_record.MAX_PER_CELL + 500
     assert profile_display(cells[:1]).data["text/plain"].splitlines()[1].split() == ["1", "one", "2,500"]
     assert "… and 2,500 more" in timeline_display(cells[:2]).data["text/plain"] or cells[1].activities == []
     assert "… and 1,900 more" in timeline_display(cells[-1:]).data["text/plain"]

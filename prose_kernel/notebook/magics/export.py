@@ -39,7 +39,7 @@ async def export(call: Call) -> None:
     text_of_file = made.text.replace(" FILE\n", f" {shlex.quote(name)}\n", 1) if made.options else made.text
     write(call, name, text_of_file, made.language, force="--force" in call.words)
     command = " ".join(("prose run", *made.options, shlex.quote(name)))
-    head = doc.line(doc.Code(name), doc.Own(" is written: "), doc.Code(command), " runs it.")
+    head = doc.line(doc.Code(name), doc.Trusted(" is written: "), doc.Code(command), " runs it.")
     return call.show(doc.group(head, *map(doc.line, made.remarks), gap="\n\n"))
 
 

@@ -103,7 +103,7 @@ async def _rerun_here(call: Call) -> None:
 
 def _heading(cell: Cell) -> doc.Group:
     key = cell.key if not cell.key.startswith("text:") else None
-    label = doc.Own(f"**{cell.label}** ", f"{cell.label} ")
+    label = doc.Trusted(f"**{cell.label}** ", f"{cell.label} ")
     return doc.group(doc.line(label, doc.Code(clip(cell.title, 80))), facts={"rerun": key})
 
 
@@ -193,7 +193,8 @@ def _history(cells: Cells, name: str, version: Version) -> doc.Group:
     for one in reversed(cells.provenance.names[name]):
         value = clip(one.text(), 60) if one.known else "(forgotten)"
         rows.append((one.label, f"{len(one.text().encode('utf-8', 'replace')):,}" if one.known else "", value))
-    head = doc.line(doc.Code(name), doc.Own(f" {what}, made by ", f": {what}, made by "), doc.Code(_origin(version)))
+    made = doc.Trusted(f" {what}, made by ", f": {what}, made by ")
+    head = doc.line(doc.Code(name), made, doc.Code(_origin(version)))
     return doc.group(head, statement, doc.Table(("made by", "bytes", "value"), rows))
 
 
@@ -208,7 +209,7 @@ def _difference(cells: Cells, name: str) -> doc.Block:
     if before is None:
         return doc.paragraph(f"{name} has had no other value." if len(versions) > 1 else f"{name} has had one value.")
     lines = difference(before.value, now.value, before.text(), now.text())
-    head = doc.line(doc.Code(name), doc.Own(f" {before.label} → {now.label}"))
+    head = doc.line(doc.Code(name), doc.Trusted(f" {before.label} → {now.label}"))
     return doc.group(head, doc.Listing("\n".join(lines), "diff"))
 
 

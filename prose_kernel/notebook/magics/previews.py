@@ -40,7 +40,7 @@ def prompts(previews: Sequence[Preview], services: SessionServices) -> doc.Block
     shown = [_prompt(preview, services) for preview in previews[:SESSIONS]]
     if more := len(previews) - len(shown):
         shown.append(doc.paragraph(f"… and {doc.counted(more, 'more session')}"))
-    rule = doc.Forms(doc.paragraph("---"))
+    rule = doc.Rich(doc.paragraph("---"))
     return doc.group(*[block for one in shown for block in (rule, one)][1:], gap="\n\n")
 
 

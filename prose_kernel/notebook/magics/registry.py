@@ -242,8 +242,8 @@ def _instead(name: str, line: str) -> str:
         return f'exec "{clip(line, _MOST)}"'
     if name in _INSTEAD:
         return _INSTEAD[name]
-    if (spoken := languages.of_magic(name)) is not None:
-        return f"%%{name} on the first line makes the whole cell {spoken.title}"
+    if (of_cell := languages.of_magic(name)) is not None:
+        return f"%%{name} on the first line makes the whole cell {of_cell.title}"
     near = Nearest()(name, all_magics())
     return did_you_mean(near and f"%{near}") or "%help lists all magics"
 

@@ -277,7 +277,7 @@ def _restored(
         if language is not cells.language:
             text = f"{language.opening}\n{text.lstrip()}"
         blocks.append(doc.paragraph("This cell had not ended. Run it again: it continues where it was."))
-        blocks.append(doc.Forms(doc.Listing(text, unfinished.language), doc.Items([[row] for row in text.split("\n")])))
+        blocks.append(doc.Rich(doc.Listing(text, unfinished.language), doc.Items([[row] for row in text.split("\n")])))
     if unfinished is not None and lost:
         blocks.append(doc.paragraph("Under way, and asked again then:"))
         blocks.append(doc.Items([_named(f"{one.kind} {one.key}", [clip(one.text)]) for one in lost]))
@@ -285,7 +285,7 @@ def _restored(
 
 
 def _named(what: str, names: Sequence[str]) -> Sequence[doc.Word]:
-    return [doc.Own(f"{what}: "), *(word for name in names for word in (doc.Code(name), ", "))][:-1]
+    return [doc.Trusted(f"{what}: "), *(word for name in names for word in (doc.Code(name), ", "))][:-1]
 
 
 def _restored_names(cells: Cells) -> Iterator[tuple[str, list[str]]]:

@@ -39,7 +39,7 @@ def _defined(cells: Cells, *kinds: str) -> list[Defined]:
 def bindings(names: Mapping[str, Named]) -> doc.Table:
     """Return the table of `%bindings`: name, kind, size, origin, preview."""
     rows = []
-    for name, named in islice(names.items(), doc.MOST):
+    for name, named in islice(names.items(), doc.MAX_ROWS):
         info, language = named.info, named.language
         text = language.text_of(info.value)
         size = f"{len(text.encode('utf-8', 'replace')):,}"
@@ -62,12 +62,12 @@ def binding(cells: Cells, name: str) -> doc.Group:
     remarks: list[str] = []
     if isinstance(value, ExecText):
         remarks, facts = _exec_lines(value)
-    spoken = "json" if isinstance(value, (list, dict)) else ""
+    highlighting = "json" if isinstance(value, (list, dict)) else ""
     return doc.group(
         doc.paragraph(f"`{name}` {what}", f"{name}: {what}"),
-        doc.Forms(doc.Listing(clip(info.statement, 500), language.magic)) if info.statement else None,
+        doc.Rich(doc.Listing(clip(info.statement, 500), language.magic)) if info.statement else None,
         *(doc.Items([[doc.Code(remark)]]) for remark in remarks),
-        doc.Foreign(text, rest) if isinstance(value, Reference) else doc.Listing(text, spoken, rest),
+        doc.Untrusted(text, rest) if isinstance(value, Reference) else doc.Listing(text, highlighting, rest),
         facts=facts,
     )
 
@@ -124,7 +124,7 @@ def state(directory: str | None, log: str, database: str | None = None) -> doc.G
     if directory is None:
         return doc.group(doc.paragraph("The run is kept in memory."), doc.Listing(shown), gap="\n\n")
     kept = "The run is kept" if database is None else f"The run is kept in {database}, and its files"
-    head = doc.line(doc.Own(f"{kept} below "), doc.Code(directory.rpartition("/")[0]), ".")
+    head = doc.line(doc.Trusted(f"{kept} below "), doc.Code(directory.rpartition("/")[0]), ".")
     return doc.group(head, doc.Listing(shown), gap="\n\n", facts={"directory": directory})
 
 
@@ -145,10 +145,10 @@ def overview(groups: Mapping[str, Sequence[str]], of_cells: Iterable[tuple[str, 
     rows += [(title, " ".join(f"%{name}" for name in names)) for title, names in groups.items() if names]
     more = "`%help NAME` explains one of them, or a word of the language; `%help all` lists them with their options."
     names = doc.Table(("for", "magics"), rows, code=())
-    return doc.group(doc.Forms(names, doc.Table((), rows)), doc.paragraph(more, more.replace("`", "")), gap="\n\n")
+    return doc.group(doc.Rich(names, doc.Table((), rows)), doc.paragraph(more, more.replace("`", "")), gap="\n\n")
 
 
-def magics(known: Iterable[Magic], of_cells: Iterable[tuple[str, str]]) -> doc.Forms:
+def magics(known: Iterable[Magic], of_cells: Iterable[tuple[str, str]]) -> doc.Rich:
     """Return the table of `%help all`: cell magics and line magics."""
     rows: dict[object, tuple[str, str]] = {}
     for magic in sorted(known, key=lambda magic: magic.usage):
@@ -157,7 +157,7 @@ def magics(known: Iterable[Magic], of_cells: Iterable[tuple[str, str]]) -> doc.F
             rows[magic.run] = (first[0], f"{first[1]}; also %{magic.name}")
     found = [*of_cells, *rows.values()]
     plain = "\n".join(line for usage, summary in found for line in _magic_lines(usage, summary))
-    return doc.Forms(doc.Table(("magic", "what it does"), found), doc.paragraph(plain))
+    return doc.Rich(doc.Table(("magic", "what it does"), found), doc.paragraph(plain))
 
 
 def _magic_lines(usage: str, summary: str) -> list[str]:
