@@ -102,7 +102,7 @@ class Debugger:
         self.cell: RunningText | None = None
         self.pause_at: int | None = None  # the number of the statement at which to pause a cell that runs again
         self._points = False
-        self._target: Breakpoint | None = None  # a place to pause at once
+        self._target: Breakpoint | None = None  # a place at which to pause one time
         self._step: Step | None = None
         self._pausing = False
         self._interrupted = False  # the cell has been interrupted

@@ -577,8 +577,8 @@ class Cells:
             raise
 
     async def _continue_with(self, text: str, language: Language) -> None:
-        """If the text is the one that was interrupted at the end of the restored run, continue at that point: its
-        finished statements are not run again."""
+        """Continue at the point of interruption if the restored run ended with an interrupt of this text: its finished
+        statements are not run again."""
         run = self.current
         if run is not None and run.journal is not None and run.journal.abandoned:
             # The run was interrupted while its records were replayed, so it can make no more requests.

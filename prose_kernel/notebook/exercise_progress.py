@@ -37,7 +37,7 @@ class ExerciseProgress:
         return self._program.text if self._program is not None else ""
 
     def attempts(self, exercise: str) -> int:
-        """The number of attempts that have failed since the last one that passed."""
+        """Return the number of failed attempts since the last one that passed."""
         return self._failed.get(exercise, 0)
 
     def attempted(self, exercise: str, *, passed: bool) -> None:
@@ -46,5 +46,5 @@ class ExerciseProgress:
             self._solved.add(exercise)
 
     def is_solved(self, exercise: str) -> bool:
-        """Whether an attempt has passed, even if a later one has failed."""
+        """Return whether an attempt has passed, even if a later one has failed."""
         return exercise in self._solved

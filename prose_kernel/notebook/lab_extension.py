@@ -76,7 +76,7 @@ class Panel:
             self._ordered_by = None
 
     def received(self, link: Comm, data: Mapping[str, Any]) -> None:
-        """The data from a front end: its cells in order, whether the panel is shown, a cell to check, a value to
+        """Handle data from a front end: its cells in order, whether the panel is shown, a cell to check, a value to
         unfold."""
         match data:
             case {"do": "cells", "cells": list() as cells}:
