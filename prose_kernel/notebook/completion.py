@@ -71,7 +71,7 @@ def _known(cells: Cells, language: Language) -> Any:
     workspace = cells.started_workspace
     known = workspace.machine_of(language).known() if workspace is not None else None
     targets = _targets(cells, language)
-    return known if targets is None else language.knowing(known, targets)
+    return known if targets is None else language.with_call_targets(known, targets)
 
 
 def _targets(cells: Cells, language: Language) -> Any:

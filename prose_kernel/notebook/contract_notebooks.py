@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
 from prose_kernel.language.contracts import SUFFIX
-from prose_kernel.language.contracts.interface import TAKES, contract_of, truth_names
+from prose_kernel.language.contracts.interface import INPUT_SECTIONS, contract_of, truth_names
 from prose_kernel.language.contracts.layout import blocks
 from prose_kernel.language.contracts.reader import read
 from prose_kernel.language.contracts.tree import NOTEBOOK, Node
@@ -266,5 +266,5 @@ def _uses_name(text: str, name: str) -> bool:
 
 
 def _input_statement(node: Node, name: str) -> str:
-    item = node.item(name, TAKES)
+    item = node.item(name, INPUT_SECTIONS)
     return f"input {name}: {_literal((item.words if item is not None else '') or name, name)}\n"

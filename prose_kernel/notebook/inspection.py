@@ -52,7 +52,7 @@ def _called(cells: Cells, code: str, cursor: int, language: Language) -> str:
         targets = cells.targets(language)
     except UsageError:  # a setting is invalid
         return ""
-    return "" if targets is None else language.called_at(code, cursor, targets)
+    return "" if targets is None else language.describe_call(code, cursor, targets)
 
 
 def _interpolated(code: str, start: int) -> bool:

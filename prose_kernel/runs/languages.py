@@ -142,9 +142,9 @@ class Language:
     `fixes` the changes that apply the hint of a finding; callers check each one first (`language.fixes.holds`).
     `script_at` returns the program text before an offset and the names that it may use; None outside the program.
     `targets` returns the possible targets of `call`, given the loader of imports and the machine's names, None in a
-    language without calls; `knowing` adds them to the names for `complete`, `called_at` describes the target or input
-    of a call at an offset, or returns "". `known_in` returns the names that a program defines for all of its text,
-    given the loader of imports. `grammar` is a TextMate grammar.
+    language without calls; `with_call_targets` adds them to the names for `complete`, `describe_call` describes the
+    target or input of a call at an offset, or returns "". `known_in` returns the names that a program defines for all
+    of its text, given the loader of imports. `grammar` is a TextMate grammar.
 
     Structure: `flow` returns the steps of a program, for pictures; `stops` the places where a debugger can stop.
     `merged` returns the changes that turn the text of several cells into one program, for example where cells declare a
@@ -192,8 +192,8 @@ class Language:
     index: Callable[[Any, Source], Index]
     script_at: Callable[[Any, Source, int, Callable[[str], Any]], tuple[str, Any] | None] = _whole_text
     targets: Callable[[Callable[[str], Any], Profile, Any], Any] = lambda load, profile, known: None
-    knowing: Callable[[Any, Any], Any] = lambda known, targets: known
-    called_at: Callable[[str, int, Any], str] = lambda text, offset, targets: ""
+    with_call_targets: Callable[[Any, Any], Any] = lambda known, targets: known
+    describe_call: Callable[[str, int, Any], str] = lambda text, offset, targets: ""
     fixes: Callable[[Any, Diagnostic], Iterable[Fix]]
     known_in: Callable[[Any, Callable[[str], Any]], Any]
     merged: Callable[[Any], Iterable[Edit]] = lambda compiled: ()
@@ -346,7 +346,7 @@ def _script_at(program: Any, source: Source, offset: int, load: Callable[[str], 
 def _refused(program: Any, source: Source, given: Collection[str]) -> Diagnostic | None:
     if program.declared is None:
         return None
-    why: Diagnostic | None = _later("language.contracts.compile:refused")(program, source, given)
+    why: Diagnostic | None = _later("language.contracts.compile:refusal")(program, source, given)
     return why
 
 
@@ -371,8 +371,8 @@ OPENPROSE: Final = Language(
     refused=_refused,
     script_at=_script_at,
     targets=_later("language.contracts.compile:targets_around"),
-    knowing=_later("language.openprose.completion:knowing"),
-    called_at=_later("language.openprose.completion:called_at"),
+    with_call_targets=_later("language.openprose.completion:with_call_targets"),
+    describe_call=_later("language.openprose.completion:describe_call"),
     merged=_later("language.openprose.fixes:merged"),
     ends=_later("language.openprose.flow:ends"),
     change_directory=_later("language.openprose.literals:change_directory"),

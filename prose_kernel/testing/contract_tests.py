@@ -120,10 +120,10 @@ class _SubjectRun(TestedRun):
         return self.results
 
     async def feed(self, cell: Cell) -> None:
-        from prose_kernel.language.contracts.compile import with_null
+        from prose_kernel.language.contracts.compile import with_optional_inputs
 
         compiled: Any = self.compile(cell.text, cell.name)
-        compiled = replace(compiled, program=with_null(compiled.program, self.case.missing))
+        compiled = replace(compiled, program=with_optional_inputs(compiled.program, self.case.missing))
         values: Mapping[str, Any] = self.case.values
         await self.workspace.run(compiled, values)
 

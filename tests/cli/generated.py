@@ -17,7 +17,7 @@ from msgspec import NODEFAULT
 
 from prose_kernel.cli.main import cli
 from prose_kernel.language.openprose import properties
-from prose_kernel.language.openprose.tables import GRAMMAR
+from prose_kernel.language.openprose.tables import GRAMMAR_FILE
 from prose_kernel.runs.settings import Setting, Settings, every
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -242,7 +242,7 @@ _OTHER_ALTERNATIVES = "|".join(
 
 def grammar(_rest: str) -> str:
     """The productions of the grammar file, without old forms, those of ProseScript, and what only the tree needs."""
-    _, *parts, _terminals = re.split(r"^// -{4} ", GRAMMAR.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    _, *parts, _terminals = re.split(r"^// -{4} ", GRAMMAR_FILE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     text = "\n\n".join(part.split("\n", 1)[1].strip() for part in parts if not part.startswith("ProseScript"))
     text = text.replace("\n        | HOLE", "")  # what error recovery puts in
     text = re.sub(rf"^(?:{_OTHER_FORMS}): .*\n+", "", text, flags=re.MULTILINE)

@@ -283,9 +283,9 @@ def test_old_session_forms_have_the_shape_of_the_new_ones() -> None:
 def test_the_kept_tables_belong_to_the_grammar(monkeypatch: pytest.MonkeyPatch) -> None:
     import json
 
-    kept = json.loads(tables.KEPT.read_bytes())
-    assert kept["grammar"] == tables.GRAMMAR.read_text(), "run python -m prose_kernel.language.openprose.tables"
-    assert tables._unpack(kept) == tables._unpack(tables._generate(tables.GRAMMAR.read_bytes()))
+    kept = json.loads(tables.TABLES_FILE.read_bytes())
+    assert kept["grammar"] == tables.GRAMMAR_FILE.read_text(), "run python -m prose_kernel.language.openprose.tables"
+    assert tables._unpack(kept) == tables._unpack(tables._generate(tables.GRAMMAR_FILE.read_bytes()))
 
 
 def test_the_grammar_has_no_conflicts(caplog: pytest.LogCaptureFixture) -> None:
@@ -296,7 +296,7 @@ def test_the_grammar_has_no_conflicts(caplog: pytest.LogCaptureFixture) -> None:
     level = logger.level
     logger.setLevel(logging.DEBUG)
     try:
-        tables._lark(tables.GRAMMAR.read_bytes(), debug=True)
+        tables._lark(tables.GRAMMAR_FILE.read_bytes(), debug=True)
     finally:
         logger.setLevel(level)
     assert "conflict" not in caplog.text.lower()
@@ -310,5 +310,5 @@ def test_stale_or_missing_tables_are_made_again(tmp_path: object, monkeypatch: p
     for content in (None, b"", b"[]", b'{"format": 1, "grammar": "old"}'):
         if content is not None:
             stale.write_bytes(content)
-        monkeypatch.setattr(tables, "KEPT", stale)
+        monkeypatch.setattr(tables, "TABLES_FILE", stale)
         assert tables.load.__wrapped__() == fresh

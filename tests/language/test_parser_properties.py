@@ -46,7 +46,7 @@ def test_what_is_printed_parses_to_the_same_program(tree: t.Program) -> None:
 
 
 def _as_expression(node: Node) -> Node:
-    return node.expression if isinstance(node, t.Bare) else node
+    return node.expression if isinstance(node, t.AmbiguousCondition) else node
 
 
 @QUICK

@@ -58,7 +58,7 @@ def test_patterns_are_tried_on_the_beginning_of_a_long_statement_only(monkeypatc
     monkeypatch.setattr(word_hints, "line", tried.append)
     listed = "a = [i for i in range(3)]\n" * 800
     assert [d.code for d in compile_source(Source(f'let x = 1\n"""{listed}""" + x\n')).diagnostics] == ["E005"]
-    assert [len(text) for text in tried] == [word_hints.MOST_WORDS + len("...")]
+    assert [len(text) for text in tried] == [word_hints.MAX_QUOTED + len("...")]
 
 
 def test_most_hints_write_a_whole_line() -> None:

@@ -12,10 +12,10 @@ from msgspec import structs
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import file_and_node, is_contract
 from prose_kernel.language.contracts.checks import check_file
-from prose_kernel.language.contracts.interface import EVENT, called, calls, described
+from prose_kernel.language.contracts.interface import EVENT, called, calls, describe
 from prose_kernel.language.contracts.layout import Block
 from prose_kernel.language.contracts.library import LIBRARY, Library
-from prose_kernel.language.contracts.targets import Bound, Targets
+from prose_kernel.language.contracts.targets import BoundInstance, Targets
 from prose_kernel.language.contracts.tests import subject_of
 from prose_kernel.language.contracts.units import Files, FileUnit, Unit
 from prose_kernel.language.diagnostics import (
@@ -87,12 +87,12 @@ def compile_source(
     """
     library: Library | None = load(LIBRARY) if load is not None else None
     name, chosen = file_and_node(source.name)
-    file = _shared(source.text, library, profile, load, pipefail=pipefail)
+    file = _cached_file(source.text, library, profile, load, pipefail=pipefail)
     if file is None:
         files = Files(library, profile, load=load, pipefail=pipefail)
         file = files.add(Source(source.text, name, source.prompt), library.home if library is not None else name)
-    reached = _reached(file)
-    found = [*_findings(file), *_calls_of_broken(file, _broken(reached) - {file})]
+    reached = _reachable_files(file)
+    found = [*_findings(file), *_calls_into(file, _files_with_errors(reached) - {file})]
     unit = file.inline.get(chosen) if chosen else file.own
     if unit is None:
         hint = f"it has {', '.join(one.name for one in file.units[1:]) or 'no inline nodes'}"
@@ -102,13 +102,13 @@ def compile_source(
     return Compiled(source, program, in_order(found))
 
 
-def _shared(text: str, library: Library | None, profile: Profile, load: Any, *, pipefail: bool) -> FileUnit | None:
+def _cached_file(text: str, library: Library | None, profile: Profile, load: Any, *, pipefail: bool) -> FileUnit | None:
     """Return the file from the library's cache of checked files, None if the text isn't the one in the file."""
     if library is None or library.shared is None:
         return None
     key = profile, pipefail
     files: Files | None = library.shared.get(key)
-    if files is None or files.is_rooted:
+    if files is None or files.depends_on_root:
         files = library.shared[key] = Files(library, profile, load=load, pipefail=pipefail)
     with contextlib.suppress(ImportProgramError):
         file = files.file(library.home)
@@ -127,7 +127,7 @@ def _items(unit: Unit) -> tuple[tree.Statement, ...]:
     return (tree.ExpressionStatement(tree.Session(title, span=span), span=span),)
 
 
-def refused(program: ContractProgram, source: Source, given: Collection[str]) -> Diagnostic | None:
+def refusal(program: ContractProgram, source: Source, given: Collection[str]) -> Diagnostic | None:
     """Return the reason why a node can't run: E360 for its kind, E361 for a gateway without its event (2, 5)."""
     unit = program.node
     kind, name = unit.node.kind, source.name
@@ -142,7 +142,7 @@ def refused(program: ContractProgram, source: Source, given: Collection[str]) ->
     return None
 
 
-def with_null(program: ContractProgram, names: Collection[str]) -> ContractProgram:
+def with_optional_inputs(program: ContractProgram, names: Collection[str]) -> ContractProgram:
     """Return the program with optional inputs `names`, which are null if they aren't given."""
     unit = program.node
     inputs = tuple(replace(one, optional=True) if one.name in names else one for one in unit.contract.inputs)
@@ -150,7 +150,7 @@ def with_null(program: ContractProgram, names: Collection[str]) -> ContractProgr
 
 
 @dataclass(frozen=True, eq=False)
-class TargetsNextTo(Targets):
+class NearbyTargets(Targets):
     """The call targets of a text without a contract: files next to it, and paths (prose-md.md 10). A call of a file
     with errors is E215. `uses` are the aliases of earlier cells."""
 
@@ -161,7 +161,7 @@ class TargetsNextTo(Targets):
         if isinstance(found, CallProblem) or not isinstance(found.unit, Unit):
             return found
         file = found.unit.file
-        return _with_errors(file) if file in _broken(_reached(file)) else found
+        return _file_problem(file) if file in _files_with_errors(_reachable_files(file)) else found
 
     def names(self, uses: Mapping[str, str]) -> tuple[str, ...]:
         return super().names({**self.uses, **uses})
@@ -184,10 +184,10 @@ def targets_around(
     if library is None:
         return None
     files = Files(library, profile, load=load, pipefail=pipefail)
-    return TargetsNextTo(_around(files, library.home).own, {}, known.uses if known is not None else {})
+    return NearbyTargets(_own_file(files, library.home).own, {}, known.uses if known is not None else {})
 
 
-def _around(files: Files, home: str) -> FileUnit:
+def _own_file(files: Files, home: str) -> FileUnit:
     """Return the contract file that a text belongs to, whose inline nodes and instances it may call; else an empty
     file."""
     if is_contract(home):
@@ -204,7 +204,7 @@ def _findings(file: FileUnit) -> list[Diagnostic]:
     return known[file]
 
 
-def _reached(start: FileUnit) -> list[FileUnit]:
+def _reachable_files(start: FileUnit) -> list[FileUnit]:
     """Check a file and all files that it calls, directly or indirectly; return them, the file first."""
     found, seen = [start], {start}
     for file in found:
@@ -214,7 +214,7 @@ def _reached(start: FileUnit) -> list[FileUnit]:
     return found
 
 
-def _broken(files: Sequence[FileUnit]) -> set[FileUnit]:
+def _files_with_errors(files: Sequence[FileUnit]) -> set[FileUnit]:
     """Return the files that have errors, or call a file that has, directly or indirectly."""
     agenda = [file for file in files if has_errors(_findings(file))]
     if not agenda:
@@ -230,19 +230,19 @@ def _broken(files: Sequence[FileUnit]) -> set[FileUnit]:
     return bad
 
 
-def _with_errors(file: FileUnit) -> CallProblem:
+def _file_problem(file: FileUnit) -> CallProblem:
     """Return E215 for a file that has errors, or calls a file that has."""
     name, first = file.source.name, first_error(_findings(file))
     place = f", {first}" if first else " in a file that it calls"
     return CallProblem("E215", f"`{name}` has errors{place}", f"prose compile {as_argument(name)}")
 
 
-def _calls_of_broken(file: FileUnit, bad: set[FileUnit]) -> Iterator[Diagnostic]:
+def _calls_into(file: FileUnit, bad: set[FileUnit]) -> Iterator[Diagnostic]:
     """Yield E215 for each call or instance in a file whose target is in a file of `bad`."""
     for target, span in _named_targets(file) if bad else ():
         broken = next((unit.file for unit in _units_in(target) if unit.file in bad), None)
         if broken is not None:
-            problem = _with_errors(broken)
+            problem = _file_problem(broken)
             yield diagnostic(file.source, problem.code, span, problem.message, problem.hint)
 
 
@@ -268,14 +268,14 @@ def _units_in(target: object) -> Iterator[Unit]:
         target = target.unit
     if isinstance(target, Unit):
         yield target
-    elif isinstance(target, Bound):
+    elif isinstance(target, BoundInstance):
         yield target.pattern
         for slot in target.slots.values():
             for one in slot if isinstance(slot, list) else [slot]:
                 yield from _units_in(one)
 
 
-def reached(program: tree.Program, source: Source | None) -> Iterator[tuple[Unit, str | None]]:
+def reachable_units(program: tree.Program, source: Source | None) -> Iterator[tuple[Unit, str | None]]:
     """Yield the nodes that a program runs or calls, directly or indirectly, each with the model given by its call."""
     seen: set[tuple[Unit, str | None]] = set()
     agenda: list[tuple[Unit, str | None]] = []
@@ -353,4 +353,4 @@ def _formatted(file: FileUnit, fence: Block) -> str:
 def report(program: ContractProgram) -> str:
     """Return the output of `prose compile` for a file without errors (2)."""
     units = program.file.units if program.unit is program.file.own else (program.node,)
-    return "".join(f"{described(unit)}\n" for unit in units)
+    return "".join(f"{describe(unit)}\n" for unit in units)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _RUN: Final = re.compile(r"run(\[\])?(?=\s*(?:$|[,:\u2013\u2014-]))")
 _TYPE: Final = re.compile(r"(boolean|integer|number)\b", re.IGNORECASE)
 _QUOTED: Final = re.compile(rf"`({NAME})`")
-TAKES: Final = ("Parameters", "Requires", "Slots", "Config")
-GIVES: Final = ("Returns", "Maintains")
+INPUT_SECTIONS: Final = ("Parameters", "Requires", "Slots", "Config")
+OUTPUT_SECTIONS: Final = ("Returns", "Maintains")
 EVENT: Final = "event"
 """The input of a gateway."""
 
@@ -65,7 +65,7 @@ class Contract:
 
 def contract_of(node: Node) -> Contract:
     """Return the interface that the sections of a node declare."""
-    takes, gives = list(_taken(node)), list(_given(node))
+    takes, gives = list(_declared_inputs(node)), list(_declared_outputs(node))
     inputs: dict[str, CallInput] = {}
     runs: dict[str, bool] = {}
     for name, item in takes:
@@ -90,14 +90,14 @@ def contract_of(node: Node) -> Contract:
 
 def promises_of(node: Node) -> Iterator[Promise]:
     """Yield the promises of Returns or Maintains about outputs, and the invariants."""
-    for name, item in _given(node):
+    for name, item in _declared_outputs(node):
         yield Promise(name, item.text, item)
     for item in node.items("Invariants"):
         text = f"{item.names[0]} {item.words}" if item.names else item.text
         yield Promise("", text, item)
 
 
-def _taken(node: Node) -> Iterator[tuple[str, Item]]:
+def _declared_inputs(node: Node) -> Iterator[tuple[str, Item]]:
     section = node.section("Parameters" if node.kind == "function" else "Requires")
     if section is None or node.kind not in ("function", "responsibility"):
         return
@@ -106,7 +106,7 @@ def _taken(node: Node) -> Iterator[tuple[str, Item]]:
             yield name, item
 
 
-def _given(node: Node) -> Iterator[tuple[str, Item]]:
+def _declared_outputs(node: Node) -> Iterator[tuple[str, Item]]:
     """Yield the outputs with the items that declare them; paths (`a.b`) are fields of outputs and left out."""
     if node.kind == "function":
         items = node.items("Returns")
@@ -161,20 +161,20 @@ def called(unit: Unit) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.named[0] for one in calls(unit.compiled.program))) if unit.has_script else ()
 
 
-def described(unit: Unit, *, words: bool = False) -> str:
+def describe(unit: Unit, *, words: bool = False) -> str:
     """Return the interface of a node as text, with a line for each input, output and call. With `words`, the lines
     include the text of their bullets, and errors are listed instead of calls."""
     given, lines = unit.contract, [f"{unit.node.kind} {unit.name}"]
     for one in given.inputs:
         many = (" (completed runs)" if given.runs[one.name] else " (a completed run)") if one.name in given.runs else ""
         default = f" = {json.dumps(one.default, ensure_ascii=False)}" if one.optional else ""
-        lines.append(f"  input   {one.name}{default}{many}{_words(unit, one.name, TAKES) if words else ''}")
+        lines.append(f"  input   {one.name}{default}{many}{_words(unit, one.name, INPUT_SECTIONS) if words else ''}")
     if given.takes_more:
         lines.append("  input   ...")
     for output in given.outputs:
         kind = given.types.get(output.name, "")
         note = f": {kind}" if kind else ""
-        about = _words(unit, output.name, GIVES) if words else ""
+        about = _words(unit, output.name, OUTPUT_SECTIONS) if words else ""
         lines.append(f"  output  {output.name}{note}{' (optional)' if output.optional else ''}{about}")
     if words:
         lines += [f"  error   {name}{_words(unit, name, ('Errors',))}" for name in given.errors]

@@ -32,7 +32,7 @@ _RETIRED_KINDS: Final[Mapping[str, str]] = {
     "composite": "write `kind: pattern` with Slots and Delegation",
 }
 _ALL: Final = "rfgpt"
-_BELONGS: Final[Mapping[str, str]] = {
+_SECTIONS: Final[Mapping[str, str]] = {
     "Description": _ALL, "Strategies": _ALL, "Goal": "rfg", "Continuity": "rg", "Schedule": "g", "Receives": "g",
     "Emits": "g", "Payload": "g", "Parameters": "fp", "Returns": "fp", "Requires": "rp", "Maintains": "rgp",
     "Errors": _ALL, "Invariants": _ALL, "Environment": "rfgp", "Runtime": "rfgp", "Skills": "rfgp", "Tools": "rfgp",
@@ -45,15 +45,15 @@ _RETIRED: Final[Mapping[str, str]] = {
     "Services": "`call` the parts in `### Execution`",
     "Wiring": "`call` the parts in `### Execution`",
 }
-_FOLDED: Final[Mapping[str, str]] = {
+_IGNORED: Final[Mapping[str, str]] = {
     "Criteria": "write promises under `### Maintains`",
     "Constraints": "write `### Invariants` or `### Shape`",
     "Fulfillment": "write `### Execution`",
     "Memory": "write `### Maintains`",
 }
-_SPELLED: Final[Mapping[str, str]] = {name.lower(): name for name in (*_BELONGS, *_RETIRED, *_FOLDED)}
+_KNOWN_SECTIONS: Final[Mapping[str, str]] = {name.lower(): name for name in (*_SECTIONS, *_RETIRED, *_IGNORED)}
 """The known names of sections by their lower-case form."""
-_WITH_ITEMS: Final = frozenset(_BELONGS) - {"Description", "Continuity", "Goal", "Execution", "Delegation", "Patterns"}
+_WITH_ITEMS: Final = frozenset(_SECTIONS) - {"Description", "Continuity", "Goal", "Execution", "Delegation", "Patterns"}
 _WITH_PARTS: Final = frozenset(["Requires", "Maintains", "Execution"])
 _NOT_EMPTY: Final = frozenset(["Parameters", "Returns", "Requires", "Maintains", "Description", "Execution"])
 _OF_INTERFACES: Final = frozenset(["Parameters", "Returns", "Requires", "Maintains", "Continuity"])
@@ -67,7 +67,7 @@ _REQUIRED: Final = {
     "pattern": (("Slots",), ("Delegation",)),
     "test": (("Expects", "Expects Not"),),
 }
-_LONGEST_KNOWN: Final = max(map(len, _SPELLED)) + 2
+_LONGEST_KNOWN: Final = max(map(len, _KNOWN_SECTIONS)) + 2
 
 
 class Reader:
@@ -191,7 +191,7 @@ class Reader:
 
     def _section(self, heading: Block, inner: Sequence[Block]) -> Section:
         title, colon, first = heading.text.partition(":")
-        name = _SPELLED.get(" ".join(title.lower().split()), "")
+        name = _KNOWN_SECTIONS.get(" ".join(title.lower().split()), "")
         body = Span(heading.span.end, _end(heading, inner))
         text = self.text[body.start : body.end].strip()
         if colon and first.strip():
@@ -301,14 +301,14 @@ def _check_sections(reader: Reader, node: Node) -> None:
             reader.report("E306", section.line, f"`### {section.name}` is there already in this node")
         elif section.name in _RETIRED:
             reader.report("E307", section.line, f"`### {section.name}` is retired", _RETIRED[section.name])
-        elif section.name in _FOLDED:
+        elif section.name in _IGNORED:
             message = f"`### {section.name}` is documentation only"
-            reader.report("W306", section.line, message, _FOLDED[section.name])
+            reader.report("W306", section.line, message, _IGNORED[section.name])
         elif not section.text and section.name in _NOT_EMPTY:
             reader.report("W305", section.line, f"`### {section.name}` is empty")
         seen.add(section.name)
         if node.kind:
-            _belongs(reader, node, section)
+            _check_kind(reader, node, section)
     _required(reader, node, counts)
     if node.kind == "gateway":
         continuity = node.section("Continuity")
@@ -319,16 +319,16 @@ def _check_sections(reader: Reader, node: Node) -> None:
 
 def _unknown(reader: Reader, section: Section) -> None:
     name = " ".join(section.title.partition(":")[0].split()).lower()
-    if not 3 <= len(name) <= _LONGEST_KNOWN or name in _SPELLED:
+    if not 3 <= len(name) <= _LONGEST_KNOWN or name in _KNOWN_SECTIONS:
         return
-    near = Nearest()(name, _SPELLED)
+    near = Nearest()(name, _KNOWN_SECTIONS)
     if near is not None:
-        hint = did_you_mean(f"### {_SPELLED[near]}")
+        hint = did_you_mean(f"### {_KNOWN_SECTIONS[near]}")
         reader.report("W301", section.line, f"`### {section.title}` is documentation only", hint)
 
 
-def _belongs(reader: Reader, node: Node, section: Section) -> None:
-    kinds = _BELONGS.get(section.name)
+def _check_kind(reader: Reader, node: Node, section: Section) -> None:
+    kinds = _SECTIONS.get(section.name)
     if kinds is None or node.kind[0] in kinds:
         return
     if node.kind in _INTERFACES and section.name in _OF_INTERFACES:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from prose_kernel.language.contracts.compile import ContractProgram
-from prose_kernel.language.contracts.interface import GIVES, TAKES
+from prose_kernel.language.contracts.interface import INPUT_SECTIONS, OUTPUT_SECTIONS
 from prose_kernel.language.contracts.reader import field_span
 from prose_kernel.language.openprose import symbols
 from prose_kernel.language.openprose.contract import known_in
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 def index(program: ContractProgram, source: Source) -> Index:
     """Return the index of the readable parts of a file. Never raises, and takes linear time."""
-    return _IndexOf(program.file).index()
+    return _FileIndexer(program.file).index()
 
 
-class _IndexOf:
+class _FileIndexer:
     """Builds the index of one file. `_own` maps the names under which other files refer to nodes, inputs and outputs to
     their symbols."""
 
@@ -62,9 +62,9 @@ class _IndexOf:
             title = self._file.find(section.title, section.heading) if section.title else section.heading
             self._symbols.append(Symbol(section.title, "section", title, Span(section.heading.start, section.body.end)))
         for output in unit.contract.outputs:
-            self._declared(unit, output.name, GIVES, "output")
+            self._declared(unit, output.name, OUTPUT_SECTIONS, "output")
         names = dict.fromkeys([*unit.interface().known(), *(one.name for one in unit.contract.inputs)])
-        found = {name: self._declared(unit, name, TAKES, "input") for name in names}
+        found = {name: self._declared(unit, name, INPUT_SECTIONS, "input") for name in names}
         return {name: symbol for name, symbol in found.items() if symbol is not None}
 
     def _declared(self, unit: Unit, name: str, sections: tuple[str, ...], kind: str) -> Symbol | None:

@@ -45,7 +45,7 @@ class Helper:
 
 
 @dataclass(frozen=True, eq=False)
-class Bound:
+class BoundInstance:
     """An instance as a call target: the pattern, the targets in its slots by name, the values of its config."""
 
     pattern: Unit
@@ -110,7 +110,7 @@ class Targets:
     def _find(self, name: str, uses: Mapping[str, str], *, path: bool) -> CallTarget:
         unit = self.unit
         if path:
-            return self._called(self.at(name))
+            return self._callable(self.at(name))
         if unit.node.kind == "pattern" and name in unit.slots:
             held = self.bound.get(name)
             return held if isinstance(held, CallTarget) else CallTarget(name, open=True, through_slot=True)
@@ -118,14 +118,14 @@ class Targets:
             return self._bind(unit.instances[name])
         found = unit.file.inline.get(name) or (self.at(uses[name]) if name in uses else self.sibling(name))
         if found is not None:
-            return self._called(found)
+            return self._callable(found)
         if name in unit.helpers:
             return CallTarget(name, "helper", open=True, unit=Helper(name, unit.helpers[name]))
         raise ImportProgramError(_PROBLEM.format(name), code="E313")
 
     # ---------------------------------------------------------------- functions
 
-    def _called(self, found: Unit | Program) -> CallTarget:
+    def _callable(self, found: Unit | Program) -> CallTarget:
         """Return a unit or program as a target. Raises `ImportProgramError` if it can't be called."""
         if isinstance(found, Program):
             return self._program(found)
@@ -144,7 +144,7 @@ class Targets:
     def _program(self, found: Program) -> CallTarget:
         library = self.unit.file.files.library
         assert library is not None
-        self.unit.file.files.is_rooted = True
+        self.unit.file.files.depends_on_root = True
         contract = library.program(found.address)
         inputs = tuple(CallInput(name, not required) for name, required in contract.inputs.items())
         outputs = tuple(CallOutput(name) for name in contract.outputs or ())
@@ -193,24 +193,24 @@ class Targets:
         if key in within:
             raise ImportProgramError(f"the pattern `{one.pattern}` contains itself", code="E112")
         bindings, config, name = one.bindings or {}, one.config or {}, pattern.name
-        _only("E343", f"the pattern `{name}` has no slot", bindings, pattern.slots)
+        _require_known("E343", f"the pattern `{name}` has no slot", bindings, pattern.slots)
         if missing := [slot for slot in pattern.slots if slot not in bindings]:
             message = f"the slot `{missing[0]}` of `{name}` is not bound"
             raise ImportProgramError(message, code="E342", hint="bind it in `with`")
-        _only("E344", f"the pattern `{name}` has no config key", config, pattern.config)
+        _require_known("E344", f"the pattern `{name}` has no config key", config, pattern.config)
         slots: dict[str, object] = {}
         for slot, binding in bindings.items():
             parts = binding if isinstance(binding, list) else [binding]
-            found = [self._bound(part, (*within, key)) for part in parts]
+            found = [self._slot_target(part, (*within, key)) for part in parts]
             slots[slot] = found if isinstance(binding, list) else found[0]
-        bound = Bound(pattern, one.name or name, slots, {**pattern.config, **config})
+        bound = BoundInstance(pattern, one.name or name, slots, {**pattern.config, **config})
         return CallTarget(bound.name, "instance", open=True, has_script=True, unit=bound)
 
     def _near(self, name: str) -> Unit | Program | None:
         """Return the inline node, or the file next to this one, for a name."""
         return self.unit.file.inline.get(name) or (self.sibling(name) if "/" not in name else None)
 
-    def _bound(self, binding: str | Instance, within: tuple[str, ...]) -> CallTarget:
+    def _slot_target(self, binding: str | Instance, within: tuple[str, ...]) -> CallTarget:
         """Return the target for a slot's binding."""
         if isinstance(binding, Instance):
             return replace(self._bind(binding, within), through_slot=True)
@@ -218,7 +218,7 @@ class Targets:
         if found is None:
             raise ImportProgramError(_PROBLEM.format(binding), code="E313")
         try:
-            return replace(self._called(found), through_slot=True)
+            return replace(self._callable(found), through_slot=True)
         except ImportProgramError as problem:
             problem.code = "E313" if problem.code in ("E314", "E315") else problem.code
             raise
@@ -231,7 +231,7 @@ def _or_problem(find: Callable[[], CallTarget]) -> CallTarget | CallProblem:
         return CallProblem(problem.code, problem.message, problem.hint)
 
 
-def _only(code: str, message: str, given: Iterable[str], known: Iterable[str]) -> None:
+def _require_known(code: str, message: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Raise an error for the first given name that isn't known."""
     for name in given:
         if name not in known:

@@ -86,9 +86,9 @@ def read_test(unit: Unit) -> TestFile:
         line = field_span(source.text, "subject")
         return TestFile(None, (), (diagnostic(source, problem.code, line, problem.message, problem.hint),))
     assertions = tuple(_assertions(unit))
-    alone, named = _fixtures(unit)
-    cases = tuple(_cases(subject, alone, named, assertions))
-    findings = tuple(_findings(unit, subject, alone, cases, assertions))
+    common, named = _fixtures(unit)
+    cases = tuple(_cases(subject, common, named, assertions))
+    findings = tuple(_findings(unit, subject, common, cases, assertions))
     return TestFile(subject, cases, findings)
 
 
@@ -131,7 +131,7 @@ _Fixtures = dict[str, tuple[Any, Item]]
 
 def _fixtures(unit: Unit) -> tuple[_Fixtures, list[tuple[Item, dict[str, Any]]]]:
     """Return the values outside of cases, and the named cases with their keys."""
-    alone: _Fixtures = {}
+    common: _Fixtures = {}
     named: list[tuple[Item, dict[str, Any]]] = []
     text = unit.file.source.text
     for item in unit.node.items("Fixtures"):
@@ -141,8 +141,8 @@ def _fixtures(unit: Unit) -> tuple[_Fixtures, list[tuple[Item, dict[str, Any]]]]
         elif item.names:
             first = text.index(item.names[-1], item.head.start) + len(item.names[-1])
             raw = _SEPARATOR.sub("", text[first : item.span.end].removeprefix("`"), count=1)
-            alone.update(dict.fromkeys(item.roots, (_value(raw), item)))
-    return alone, named
+            common.update(dict.fromkeys(item.roots, (_value(raw), item)))
+    return common, named
 
 
 def _value(raw: str) -> Any:
@@ -174,13 +174,13 @@ def _assertions(unit: Unit) -> Iterator[Assertion]:
 
 
 def _cases(
-    subject: Unit, alone: _Fixtures, named: list[tuple[Item, dict[str, Any]]], assertions: tuple[Assertion, ...]
+    subject: Unit, common: _Fixtures, named: list[tuple[Item, dict[str, Any]]], assertions: tuple[Assertion, ...]
 ) -> Iterator[Case]:
     inputs, takes_more = subject.contract.inputs, subject.contract.takes_more
     names = {one.name for one in inputs}
     unnamed: list[tuple[Item | None, dict[str, Any]]] = [(None, {})]
     for item, keys in named or unnamed:
-        values = {name: value for name, (value, _) in alone.items() if name in names or takes_more}
+        values = {name: value for name, (value, _) in common.items() if name in names or takes_more}
         values.update((key, value) for key, value in keys.items() if key in names)
         missing = tuple(one.name for one in inputs if not one.optional and one.name not in values)
         more = (Assertion("", keys[_EXPECTED], True, item),) if keys.get(_EXPECTED) else ()
@@ -189,11 +189,11 @@ def _cases(
 
 
 def _findings(
-    unit: Unit, subject: Unit, alone: _Fixtures, cases: tuple[Case, ...], assertions: tuple[Assertion, ...]
+    unit: Unit, subject: Unit, common: _Fixtures, cases: tuple[Case, ...], assertions: tuple[Assertion, ...]
 ) -> Iterator[Diagnostic]:
     source, strict = unit.file.source, unit.file.files.profile in STRICT
     inputs = dict.fromkeys(sorted(one.name for one in subject.contract.inputs))
-    for name, (_, item) in alone.items():
+    for name, (_, item) in common.items():
         if name not in inputs and not subject.contract.takes_more:
             yield diagnostic(source, "E027", item.head, f"`{subject.name}` has no input `{name}`", it_has(inputs))
     for case in cases:

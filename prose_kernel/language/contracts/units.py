@@ -49,7 +49,7 @@ class Unit:
 
     @property
     def about(self) -> str:
-        return interface.described(self, words=True)
+        return interface.describe(self, words=True)
 
     @property
     def place(self) -> tuple[str, str]:
@@ -175,7 +175,7 @@ class Files:
         self.load = None if load is None else self._loaded
         self.pipefail = pipefail
         self.checked: dict[FileUnit, list[Diagnostic]] = {}
-        self.is_rooted = False
+        self.depends_on_root = False
         """Whether findings may depend on the text that is compiled, because programs must not `use` it (E112)."""
         self._compared: Counter[str] = Counter()
         self.known: dict[str, FileUnit | ImportProgramError] = {}
@@ -203,7 +203,7 @@ class Files:
         return known
 
     def _loaded(self, path: str) -> Any:
-        self.is_rooted = True
+        self.depends_on_root = True
         return self._load(path)
 
     def near(self, targets: Targets) -> tuple[str, ...]:

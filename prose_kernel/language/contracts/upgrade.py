@@ -29,12 +29,12 @@ _ELSEWHERE: Final = ("E330", "E215")
 _SECTIONS: Final = frozenset(["Parameters", "Returns", "Execution"])
 
 
-class Lost(UsageError):
+class NotConvertible(UsageError):
     """A program or contract file can't be converted without loss."""
 
 
 def upgraded(program: tree.Program, source: Source) -> tuple[str, str]:
-    """Return the contract file for a checked program, and its suffix. Raises `Lost` if it can't be converted."""
+    """Return the contract file for a checked program, and its suffix. Raises `NotConvertible` otherwise."""
     name = _name(source.name)
     inputs = [item for item in program.items if isinstance(item, tree.Input)]
     outputs = [item for item in program.items if isinstance(item, tree.Output)]
@@ -57,20 +57,20 @@ def upgraded(program: tree.Program, source: Source) -> tuple[str, str]:
     text = "\n".join(parts)
     file = compile_source(Source(text, f"{name}{SUFFIX}"))
     if wrong := first_error(one for one in file.diagnostics if one.code not in _ELSEWHERE):
-        raise Lost(f"as a function it would have errors: {wrong}")
+        raise NotConvertible(f"as a function it would have errors: {wrong}")
     return text, SUFFIX
 
 
 def downgraded(program: ContractProgram, source: Source) -> tuple[str, str]:
-    """Return the program for a contract file, and its suffix. Raises `Lost` if it can't be converted."""
+    """Return the program for a contract file, and its suffix. Raises `NotConvertible` if it can't be converted."""
     from prose_kernel.language.openprose import compile_source as compile_program
 
     unit = program.file.own
     kept = [one.name for one in unit.node.sections]
     if unit.node.kind != "function" or not unit.has_script or len(program.file.units) > 1:
-        raise Lost("only a function with a script, and without inline nodes, can be a program")
+        raise NotConvertible("only a function with a script, and without inline nodes, can be a program")
     if extra := next((one for one in unit.node.sections if one.name not in _SECTIONS), None):
-        raise _lost(source, extra.heading, f"a program has nothing like `### {extra.title}`")
+        raise _error_at(source, extra.heading, f"a program has nothing like `### {extra.title}`")
     script = source.slice(unit.node.fences[0].inside)
     outputs = [one.name for one in unit.contract.outputs]
     body = _with_outputs(script, outputs) if outputs else script
@@ -79,9 +79,9 @@ def downgraded(program: ContractProgram, source: Source) -> tuple[str, str]:
     made = Source(text, f"{unit.name}.prose")
     compiled = compile_program(made)
     if not compiled.ok:
-        raise Lost(f"as a program it would have errors: {first_error(compiled.diagnostics)}")
+        raise NotConvertible(f"as a program it would have errors: {first_error(compiled.diagnostics)}")
     if upgraded(compiled.program, made)[0] != source.text:
-        raise Lost(f"something of the sections {', '.join(dict.fromkeys(kept))} would be lost")
+        raise NotConvertible(f"something of the sections {', '.join(dict.fromkeys(kept))} would be lost")
     return text, ".prose"
 
 
@@ -95,25 +95,25 @@ def _name(name: str) -> str:
 
 
 def _refuse(source: Source, program: tree.Program, outputs: Sequence[tree.Output]) -> None:
-    """Raise `Lost` if the program has something that a function can't express."""
+    """Raise `NotConvertible` if the program has something that a function can't express."""
     begun = False
     top = {id(one) for one in program.items}
     for item in program.items:
         begun = begun or is_executable(item)
         if isinstance(item, tree.Input) and begun:
-            raise _lost(source, item.span, "a function has all its inputs before it begins", "move it to the top")
+            raise _error_at(source, item.span, "a function has all its inputs before it begins", "move it to the top")
         if isinstance(item, tree.Output) and item.name is None:
-            raise _lost(source, item.span, "an output without a name ends the program", "write `return`")
+            raise _error_at(source, item.span, "an output without a name ends the program", "write `return`")
     for node in walk(program):
         if isinstance(node, tree.Input | tree.Output) and id(node) not in top:
             kind = type(node).__name__.lower()
             message = f"an `{kind}` inside a body has no place in a function"
-            raise _lost(source, node.span, message, "bind a variable, and move it to the top level")
+            raise _error_at(source, node.span, message, "bind a variable, and move it to the top level")
         if isinstance(node, tree.SkillImport):
-            raise _lost(source, node.span, "`import` of a skill has no place in a function", "write `### Skills`")
+            raise _error_at(source, node.span, "`import` of a skill has no place in a function", "write `### Skills`")
     ends = [node.span for node in program.items if isinstance(node, tree.Return)]
     if ends and outputs:
-        raise _lost(source, ends[0], "a program with outputs and `return` gives two results", "keep one of them")
+        raise _error_at(source, ends[0], "a program with outputs and `return` gives two results", "keep one of them")
 
 
 def _variables(outputs: Iterable[tree.Output]) -> Iterator[Edit]:
@@ -141,7 +141,7 @@ def _parameter(source: Source, one: tree.Input) -> str:
     (item,) = read_items(line, Span(0, len(line)), ())
     if item.optional:
         message = f"as a parameter `{one.name.id}` would be optional, because of the words of its prompt"
-        raise _lost(source, one.span, message, "reword the prompt")
+        raise _error_at(source, one.span, message, "reword the prompt")
     return line
 
 
@@ -162,12 +162,12 @@ def _with_outputs(script: str, names: list[str]) -> str:
     if last is not None and not given:
         given = re.findall(rf"({NAME})[ \t]*:[ \t]*\1\b", last["all"])
     if last is None or given != names:
-        raise Lost("the script must end with one `return` of its outputs by their names")
+        raise NotConvertible("the script must end with one `return` of its outputs by their names")
     body = script[: last.start()]
     for name in names:
         body, count = re.subn(rf"^let[ \t]+(?={re.escape(name)}[ \t]*=)", "output ", body, count=1, flags=re.MULTILINE)
         if not count:
-            raise Lost(f"the output `{name}` is not a variable at the top level of the script")
+            raise NotConvertible(f"the output `{name}` is not a variable at the top level of the script")
     return body
 
 
@@ -176,6 +176,6 @@ def _prompt(program: ContractProgram, name: str) -> str:
     return item.text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def _lost(source: Source, span: Span, message: str, hint: str | None = None) -> Lost:
+def _error_at(source: Source, span: Span, message: str, hint: str | None = None) -> NotConvertible:
     line, column = source.line_column(span.start)
-    return Lost(f"line {line}, column {column}: {message}", hint=hint)
+    return NotConvertible(f"line {line}, column {column}: {message}", hint=hint)

@@ -45,7 +45,7 @@ def compile_source(
     from prose_kernel.language.diagnostics import Compiled, in_order
     from prose_kernel.language.nodes import uncollected
     from prose_kernel.language.openprose.call_targets import interface_of
-    from prose_kernel.language.openprose.checker import Checker, settled
+    from prose_kernel.language.openprose.checker import Checker, resolve_conditions
     from prose_kernel.language.openprose.names import Known
     from prose_kernel.language.openprose.parser import parse
 
@@ -55,8 +55,8 @@ def compile_source(
         parsed = parse(source, profile)
         checker = Checker(parsed.program, source, profile, known, cell, load, pipefail)
         checked = checker.run()
-        program = settled(parsed.program, checker.decided) if checker.decided else parsed.program
-        found = in_order(_without_echoes(parsed.diagnostics, _with_positional(parsed, checked, source), profile))
+        program = resolve_conditions(parsed.program, checker.decided) if checker.decided else parsed.program
+        found = in_order(_without_redundant(parsed.diagnostics, _with_positional(parsed, checked, source), profile))
     return Compiled(source, program, found)
 
 
@@ -77,7 +77,7 @@ def _with_positional(parsed: Parsed, checked: Sequence[Diagnostic], source: Sour
     return found
 
 
-def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], profile: Profile) -> list[Diagnostic]:
+def _without_redundant(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], profile: Profile) -> list[Diagnostic]:
     """Return all findings, without those that only repeat another one.
 
     An unclosed string is not also reported as empty or without effect, nor a statement without effect as undefined. A
@@ -86,7 +86,7 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
     """
     from prose_kernel.language.openprose.builder import NO_EFFECT
     from prose_kernel.language.openprose.checker import EMPTY
-    from prose_kernel.language.openprose.spawn_builder import UNREAD
+    from prose_kernel.language.openprose.spawn_builder import PLACEHOLDER
 
     checked = _without_arguments(checked)
     read, checked = _with_piped_commands(read, checked)
@@ -99,7 +99,7 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
     for d in checked:
         place = d.line, d.column
         if (*place, "E001") in places or (*place, "E005") in places:
-            _explain_idle(found, idle, d)
+            _name_undefined(found, idle, d)
             continue
         if idle and _is_inside(found, idle, d):
             continue
@@ -107,7 +107,7 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
             continue
         if unreadable and (d.code == "W313" or d.message == EMPTY):
             continue
-        if d.line in unreadable and (d.code in _PARTS or f"`{UNREAD}`" in d.message):
+        if d.line in unreadable and (d.code in _PARTS or f"`{PLACEHOLDER}`" in d.message):
             continue
         if d.line + 1 in unreadable and d.code in _PARTS_BELOW:
             continue
@@ -117,7 +117,7 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
     shows = "return" if profile in ("prosescript", "prosescript-strict") else "output result ="
     for _, at in idle:
         found[at] = _as_command(found[at], shows)
-    return _named_once(found) if profile == "strict" else found
+    return _without_repeated(found) if profile == "strict" else found
 
 
 def _as_command(d: Diagnostic, shows: str) -> Diagnostic:
@@ -165,7 +165,7 @@ def _is_inside(found: Sequence[Diagnostic], idle: Sequence[tuple[int, int]], d: 
     return at >= 0 and d.span.start < found[idle[at][1]].span.end
 
 
-def _explain_idle(found: list[Diagnostic], idle: Sequence[tuple[int, int]], undefined: Diagnostic) -> None:
+def _name_undefined(found: list[Diagnostic], idle: Sequence[tuple[int, int]], undefined: Diagnostic) -> None:
     """Improve the finding for a statement that is only an undefined name: report the name, not the missing effect."""
     from prose_kernel.language.openprose import word_hints
 
@@ -181,7 +181,7 @@ def _explain_idle(found: list[Diagnostic], idle: Sequence[tuple[int, int]], unde
         found[idle[at][1]] = replace(d, message=f"there is no name `{name}`", hint=hint)
 
 
-def _named_once(found: Sequence[Diagnostic]) -> list[Diagnostic]:
+def _without_repeated(found: Sequence[Diagnostic]) -> list[Diagnostic]:
     """Drop each E004 at a place that already has an error."""
     named = {(d.line, d.column) for d in found if d.severity == "error" and d.code not in ("E004", "E107")}
     kept = []

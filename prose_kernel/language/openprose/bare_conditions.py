@@ -1,7 +1,7 @@
 """Recognises conditions of ProseScript that are written without markers (docs/reference/prose-md.md 3.4).
 
 Only the header's own line matters. If a condition consists only of names, the parser keeps both readings, expression
-and words (`tree.Bare`), and the checker chooses one, because only it knows the variables (rule 5b).
+and words (`tree.AmbiguousCondition`), and the checker chooses one, because only it knows the variables (rule 5b).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from prose_kernel.language.openprose.strings import marker_text
 from prose_kernel.language.openprose.tree import Body, Expression, Name, Statement, Text, is_hole
 from prose_kernel.language.source import Span
 
-_FORGETTABLE: Final = frozenset({"if", "elif", "else", "for", "repeat", "loop", "try", "catch", "finally"})
+_NEED_BODY: Final = frozenset({"if", "elif", "else", "for", "repeat", "loop", "try", "catch", "finally"})
 """Headers whose empty body is an error (E147) if an unindented statement follows, because its indentation is probably
 missing. Elsewhere an empty body is a warning."""
 _STRATEGIES: Final = ("all", "first", "any")
@@ -34,14 +34,14 @@ class BodyBuilder(SpawnBuilder):
     def body(self, start: int, end: int, statements: Sequence[Statement] = ()) -> Body:
         return tuple(statements)
 
-    def _empty(self, start: int, end: int, word: str, body: Body) -> bool:
+    def _report_empty_body(self, start: int, end: int, word: str, body: Body) -> bool:
         """Report an empty body: W120, or E147 if the statement below was probably meant to be the body.
 
         Return True for E147. `end` is on the header's last line. A body that could not be parsed isn't reported again.
         """
         if body or self.findings.error_since(start):
             return False
-        line = self.findings.unindented_below(start, end) if word in _FORGETTABLE else None
+        line = self.findings.unindented_below(start, end) if word in _NEED_BODY else None
         if line is None:
             self.add("W120", start, start + len(word), f"the body of `{word}` is empty")
             return False
@@ -52,7 +52,7 @@ class BodyBuilder(SpawnBuilder):
     # ---- compounds
 
     def do(self, start: int, end: int, body: Body) -> tree.Do:
-        self._empty(start, end, "do", body)
+        self._report_empty_body(start, end, "do", body)
         return tree.Do(body, span=Span(start, end))
 
     def block_call(self, start: int, end: int, name: Name, arguments: tuple[Expression, ...] | None) -> tree.BlockCall:
@@ -69,7 +69,7 @@ class BodyBuilder(SpawnBuilder):
         return values
 
     def parallel(self, start: int, end: int, modifiers: tree.Modifiers | None, body: Body) -> tree.Parallel:
-        self._empty(start, end, "parallel", body)
+        self._report_empty_body(start, end, "parallel", body)
         seen: set[str] = set()
         branches = []
         for statement in body:
@@ -86,8 +86,8 @@ class BodyBuilder(SpawnBuilder):
         self, start: int, end: int, count: Expression, variable: Name | None, body: Body
     ) -> tree.Repeat:
         hint = "write `parallel for` over a list"
-        self.kept("W318", start, start + 8, "`parallel repeat` is kept for existing files", hint)
-        self._empty(start, end, "parallel repeat", body)
+        self.report_legacy("W318", start, start + 8, "`parallel repeat` is kept for existing files", hint)
+        self._report_empty_body(start, end, "parallel repeat", body)
         return tree.Repeat(self._count(count), variable, body, True, span=Span(start, end))
 
     def loop_each(
@@ -100,7 +100,7 @@ class BodyBuilder(SpawnBuilder):
         index: Name | None,
         body: Body,
     ) -> tree.For:
-        self._empty(start, end, "loop", body)
+        self._report_empty_body(start, end, "loop", body)
         if maximum is None:
             hint = "add `(max: 10)` after the collection, or write `for`"
             self.add("E320", start, start + 4, "`loop for each` needs a maximum", hint, readable=True)
@@ -119,7 +119,7 @@ class BodyBuilder(SpawnBuilder):
         given: dict[str, Any] = {}
         written = () if first is None else (first, *others)
         if not written and not self.findings.error_since(start):
-            self.strict(end - 1, end, "the parentheses need a modifier", "leave the parentheses out")
+            self.report_strict(end - 1, end, "the parentheses need a modifier", "leave the parentheses out")
         for name, value in written:
             word = name.id if name else "strategy"
             span = name.span if name else value.span
@@ -176,16 +176,16 @@ class BodyBuilder(SpawnBuilder):
         self._loop_over(start, end, "parallel for", collection, body)
         span = Span(start, end)
         if modifiers is not None:
-            self.strict(*modifiers.span, "`parallel for` takes no modifiers (strict)")
+            self.report_strict(*modifiers.span, "`parallel for` takes no modifiers (strict)")
         return tree.For(item, index, collection, body, modifiers or tree.Modifiers(span=span), span=span)
 
     def _loop_over(self, start: int, end: int, word: str, collection: Expression, body: Body) -> None:
-        self._empty(start, end, word, body)
+        self._report_empty_body(start, end, word, body)
         if not isinstance(collection, Name | tree.Array | tree.ProgramCall):
-            self.strict(*collection.span, "a collection is a name or an array (strict)")
+            self.report_strict(*collection.span, "a collection is a name or an array (strict)")
 
     def repeat(self, start: int, end: int, count: Expression, variable: Name | None, body: Body) -> tree.Repeat:
-        self._empty(start, end, "repeat", body)
+        self._report_empty_body(start, end, "repeat", body)
         return tree.Repeat(self._count(count), variable, body, span=Span(start, end))
 
     def _count(self, count: Expression) -> Expression:
@@ -196,7 +196,7 @@ class BodyBuilder(SpawnBuilder):
             code = "E160" if isinstance(count.value, int) else "E161"
             self.add(code, *span, f"the count must be {'positive' if code == 'E160' else 'an integer'}")
         elif isinstance(count, Name) or (self.is_script and isinstance(count, tree.Member | tree.Index)):
-            self.strict(*span, "the count must be a number (strict)")
+            self.report_strict(*span, "the count must be a number (strict)")
             return count
         elif isinstance(count, Text | tree.Duration | tree.Constant) and not is_hole(count):
             self.add("E161", *span, "the count must be an integer")
@@ -215,7 +215,7 @@ class BodyBuilder(SpawnBuilder):
         variable: Name | None,
         body: Body,
     ) -> tree.Loop:
-        self._empty(start, end, "loop", body)
+        self._report_empty_body(start, end, "loop", body)
         if condition is not None and mode is not None:
             condition = self._condition(condition, "E165", f"loop {mode.id}", start)
         word = cast('Literal["until", "while"] | None', mode.id if mode else None)
@@ -231,17 +231,17 @@ class BodyBuilder(SpawnBuilder):
         return 1
 
     def try_(self, start: int, end: int, body: Body, catch: tree.Catch | None, final: Body | None) -> tree.Try:
-        forgotten = self._empty(start, start, "try", body)
-        if catch is None and final is None and not forgotten:
+        is_unindented = self._report_empty_body(start, start, "try", body)
+        if catch is None and final is None and not is_unindented:
             self.add("E180", start, start + 3, "`try` needs a `catch` or a `finally`")
         return tree.Try(body, catch, final, span=Span(start, end))
 
     def catch(self, start: int, end: int, name: Name | None, body: Body) -> tree.Catch:
-        self._empty(start, end, "catch", body)
+        self._report_empty_body(start, end, "catch", body)
         return tree.Catch(name, body, span=Span(start, end))
 
     def finally_(self, start: int, end: int, body: Body) -> Body:
-        self._empty(start, end, "finally", body)
+        self._report_empty_body(start, end, "finally", body)
         return body
 
     def choice(self, start: int, end: int, criteria: tree.Discretion, options: tuple[tree.Option, ...]) -> tree.Choice:
@@ -259,17 +259,17 @@ class BodyBuilder(SpawnBuilder):
         return tree.If((first, *others), otherwise, span=Span(start, end))
 
     def arm(self, start: int, end: int, condition: Expression, body: Body) -> tree.Arm:
-        self._empty(start, end, "if", body)
+        self._report_empty_body(start, end, "if", body)
         condition = self._condition(condition, "E192", "if", start)
         return tree.Arm.at(start, end, condition, body)
 
     def elif_(self, start: int, end: int, condition: Expression, body: Body) -> tree.Arm:
-        self._empty(start, end, "elif", body)
+        self._report_empty_body(start, end, "elif", body)
         condition = self._condition(condition, "E192", "elif", start)
         return tree.Arm.at(start, end, condition, body)
 
     def else_(self, start: int, end: int, body: Body) -> Body:
-        self._empty(start, end, "else", body)
+        self._report_empty_body(start, end, "else", body)
         return body
 
     def _condition(
@@ -293,20 +293,20 @@ class BodyBuilder(SpawnBuilder):
             and not isinstance(condition, tree.Binary | tree.Logical | tree.Not)
             and not is_hole(condition)
         ):
-            self.strict(*condition.span, "a condition is a marker or a comparison (strict)", "write `**...**`")
+            self.report_strict(*condition.span, "a condition is a marker or a comparison (strict)", "write `**...**`")
         bare = self.conditions.get(start) if self.conditions else None
         if bare is None or is_hole(condition):
             return condition
         text = marker_text(self.findings.source.text[bare.start : bare.end], bare.start)
         words = tree.Discretion.at(bare.start, bare.end, text)
-        return tree.Bare.at(bare.start, bare.end, words, condition, bare.variable)
+        return tree.AmbiguousCondition.at(bare.start, bare.end, words, condition, bare.variable)
 
     # ---- pipelines
 
     def pipe(self, start: int, end: int, source: Expression | Pipeline, operation: tree.PipeOperation) -> Pipeline:
         if not isinstance(source, Pipeline):
             if isinstance(source, tree.Member | tree.Index):
-                self.strict(*source.span, "a pipeline starts with a name or an array (strict)")
+                self.report_strict(*source.span, "a pipeline starts with a name or an array (strict)")
             source = Pipeline(source)
         source.operations.append(operation)
         return source
@@ -323,8 +323,8 @@ class BodyBuilder(SpawnBuilder):
         return self._operation(start, end, "reduce", (total, item), body)
 
     def _operation(self, start: int, end: int, kind: str, names: tuple[Name, ...], body: Body) -> tree.PipeOperation:
-        if body and self.bare.pop(id(body[-1]), None) is not None:
-            self.strict(*body[-1].span, "the last line of a body must be a statement (strict)")
+        if body and self.value_statements.pop(id(body[-1]), None) is not None:
+            self.report_strict(*body[-1].span, "the last line of a body must be a statement (strict)")
         return tree.PipeOperation(cast("Any", kind), names, body, span=Span(start, end))
 
     def line_operation(self, start: int, end: int, kind: Name, value: Expression) -> tree.PipeOperation:
@@ -336,7 +336,7 @@ class BodyBuilder(SpawnBuilder):
     def _line_operation(
         self, start: int, end: int, kind: str, names: tuple[Name, ...], value: Expression
     ) -> tree.PipeOperation:
-        self.strict(*value.span, "a body begins on its own line (strict)")
+        self.report_strict(*value.span, "a body begins on its own line (strict)")
         statement = tree.ExpressionStatement.at(*value.span, value)
         return tree.PipeOperation(cast("Any", kind), names, (statement,), span=Span(start, end))
 

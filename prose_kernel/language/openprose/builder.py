@@ -42,7 +42,7 @@ class Builder(BodyBuilder):
                 self.add(
                     "E146", at, at + len(word), f"`{word}` is only allowed at top level", "move it out of the body"
                 )
-        for statement in self.bare.values():
+        for statement in self.value_statements.values():
             self._no_effect(statement)
         for total in self.sums.values():
             self.add("E004", *total.span, "an operator is only allowed in an argument or an index (strict)")
@@ -58,7 +58,7 @@ class Builder(BodyBuilder):
             hint = word_hints.bare_word(value.id) or f"to show the value, write `{self._shows} {value.id}`"
         else:
             written = self.findings.source.slice(statement.span)
-            hint = word_hints.line(clipped(written, word_hints.MOST_WORDS, "...", kept=word_hints.MOST_WORDS))
+            hint = word_hints.line(clipped(written, word_hints.MAX_QUOTED, "...", kept=word_hints.MAX_QUOTED))
         self.add("E005", *statement.span, NO_EFFECT, hint)
 
     @property
@@ -70,7 +70,7 @@ class Builder(BodyBuilder):
 
     def skill_import(self, start: int, end: int, skill: Text, source: Text) -> tree.SkillImport:
         if self.is_strict:
-            self.strict(start, start + 6, "`import` is not in the language", "write `use`")
+            self.report_strict(start, start + 6, "`import` is not in the language", "write `use`")
         else:
             self.add("W106", start, start + 6, "`import` is an old form", "programs are imported with `use`")
         return self._defined(tree.SkillImport(skill, source, span=Span(start, end)))
@@ -91,13 +91,13 @@ class Builder(BodyBuilder):
         limits: Mapping[str, Any] | None,
         body: Body,
     ) -> tree.Block:
-        self._empty(start, end, "block", body)
+        self._report_empty_body(start, end, "block", body)
         depth, budget = ((limits or {}).get(word) for word in ("max_depth", "budget"))
         return self._defined(tree.Block(name, parameters or (), depth, body, budget, span=Span(start, end)))
 
     def parameters(self, start: int, end: int, names: tuple[Name, ...] | None) -> tuple[Name, ...]:
         if names is None and not self.findings.error_since(start):
-            self.strict(end - 1, end, "a parameter list needs a name", "leave the parentheses out")
+            self.report_strict(end - 1, end, "a parameter list needs a name", "leave the parentheses out")
         return names or ()
 
     def names(self, start: int, end: int, first: Name, others: Sequence[Name] = ()) -> tuple[Name, ...]:
@@ -115,7 +115,7 @@ class Builder(BodyBuilder):
 
     def limit(self, start: int, end: int, name: Name, value: Expression) -> tuple[Name, int | Text | None]:
         if name.id == "budget":
-            self.strict(start, end, "a block has no `budget`", "leave it out")
+            self.report_strict(start, end, "a block has no `budget`", "leave it out")
             if isinstance(value, Text):
                 return name, value
             self.add("E184", *value.span, "A budget must be a string", 'write `(budget: "2 usd")`')
@@ -133,7 +133,7 @@ class Builder(BodyBuilder):
     def append(self, start: int, end: int, value: Expression, name: Name) -> tree.Append:
         word = self.findings.source.text[start : start + 6]
         hint = f"write `{name.id} = {name.id} + [...]`"
-        self.kept("W318", start, start + 6, f"`{word}` is kept for existing files", hint)
+        self.report_legacy("W318", start, start + 6, f"`{word}` is kept for existing files", hint)
         return tree.Append.at(start, end, self._assigned(value), name)
 
     def output(self, start: int, end: int, name: Name, value: Expression) -> tree.Output:
@@ -141,7 +141,7 @@ class Builder(BodyBuilder):
 
     def anonymous_output(self, start: int, end: int, value: Expression) -> tree.Output:
         if not (is_hole(value) and self.findings.error_since(start)):
-            self.strict(*value.span, "an output needs a name", "write `output name = ...`")
+            self.report_strict(*value.span, "an output needs a name", "write `output name = ...`")
         self.depths.clear()
         return tree.Output.at(start, end, None, value)
 
@@ -160,13 +160,13 @@ class Builder(BodyBuilder):
             self.depths.clear()
         if self.is_strict and not is_hole(value):
             if isinstance(value, tree.Try):
-                self.strict(*value.span, "`try` cannot be a value (strict)")
+                self.report_strict(*value.span, "`try` cannot be a value (strict)")
             elif (
                 isinstance(value, _STRICT_VALUES)
                 or (isinstance(value, tree.Binary) and value.operator not in "+-")
                 or (isinstance(value, tree.Object) and not value.entries)
             ):
-                self.strict(*value.span, "this expression cannot be a value in the strict profile")
+                self.report_strict(*value.span, "this expression cannot be a value in the strict profile")
         return value
 
     def return_(self, start: int, end: int, value: Expression) -> tree.Return:
@@ -192,12 +192,12 @@ class Builder(BodyBuilder):
         return tree.Assert(condition, message, span=Span(start, end))
 
     def _not_strict(self, start: int, word: str) -> None:
-        self.strict(start, start + len(word), f"`{word}` is not in the strict language")
+        self.report_strict(start, start + len(word), f"`{word}` is not in the strict language")
 
     def evaluate(self, start: int, end: int, value: Expression) -> tree.ExpressionStatement:
         statement = tree.ExpressionStatement.at(start, end, value)
         if type(value) not in _EFFECTS:
-            self.bare[id(statement)] = statement
+            self.value_statements[id(statement)] = statement
         if self.depths:
             self.depths.clear()
         return statement

@@ -13,7 +13,7 @@ from prose_kernel.language.openprose.call_targets import (
     CallProblem,
     CallTarget,
 )
-from prose_kernel.language.openprose.name_resolution import Reader
+from prose_kernel.language.openprose.name_resolution import NameChecker
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.properties import PropertyChecker
@@ -24,10 +24,10 @@ class CallChecker:
     """Checks the calls of a script against their targets. `value` checks an input, which may be a call itself."""
 
     def __init__(
-        self, survey: Survey, reader: Reader, properties: PropertyChecker, value: Callable[[tree.Node], None]
+        self, survey: Survey, names: NameChecker, properties: PropertyChecker, value: Callable[[tree.Node], None]
     ) -> None:
         self.survey = survey
-        self.reader = reader
+        self.names = names
         self.properties = properties
         self.value = value
         self.uses: dict[str, str] = {}
@@ -51,14 +51,14 @@ class CallChecker:
     def check(self, node: tree.Call) -> None:
         """Check one call and the values of its inputs."""
         for argument in node.arguments:
-            self.reader.expression(argument)
+            self.names.expression(argument)
         found = self._lookup(node)
         if isinstance(found, CallProblem):
             self._problem(node, found)
         elif found is not None:
             if found.kind == "responsibility":
                 message = f"`{found.name}` is a responsibility; it is called as a function"
-                self.survey.kept("W321", node.target.span, message, "declare Parameters and Returns")
+                self.survey.report_legacy("W321", node.target.span, message, "declare Parameters and Returns")
             self._inputs(node, found)
         target = found if isinstance(found, CallTarget) else None
         declared = {each.name for each in target.inputs} if target is not None else set()

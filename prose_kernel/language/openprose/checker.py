@@ -23,13 +23,13 @@ from prose_kernel.language.openprose.call_targets import CallProblem, ScriptSour
 from prose_kernel.language.openprose.contract import LoadContract, is_executable, local_name
 from prose_kernel.language.openprose.declarations import Declarations, ImportChecker
 from prose_kernel.language.openprose.hidden_exit_codes import HiddenExitCodes
-from prose_kernel.language.openprose.name_resolution import Reader
+from prose_kernel.language.openprose.name_resolution import NameChecker
 from prose_kernel.language.openprose.names import Known
 from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.properties import PropertyChecker, check_budget
-from prose_kernel.language.openprose.scopes import Answer, Construct, Frame, Held, Place, Result
-from prose_kernel.language.openprose.spawn_builder import UNREAD
+from prose_kernel.language.openprose.scopes import Answer, Construct, Frame, KnownValue, Place, Result
+from prose_kernel.language.openprose.spawn_builder import PLACEHOLDER
 from prose_kernel.language.openprose.tree import Discretion, Name, Node, Program
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.typed_answers import Schema
@@ -47,11 +47,11 @@ def free_inputs(program: Program, source: Source) -> dict[str, bool]:
     return dict(checker.survey.free)
 
 
-def answer_at(program: Program, source: Source, known: Known, load: LoadContract | None, key: str) -> Schema | None:
+def schema_without_field(program: Program, source: Source, known: Known, key: str) -> Schema | None:
     """Return the schema of the typed answer from which a program reads the nonexistent field `key`, if any."""
-    checker = Checker(program, source, "default", known, True, load)
+    checker = Checker(program, source, "default", known, True, None)
     checker.run()
-    return checker.reader.fields_at(key)
+    return checker.names.schema_without_field(key)
 
 
 EMPTY: Final = "the script is empty; its value is null"
@@ -80,16 +80,16 @@ class Checker:
         self.cell = cell
         self.survey = Survey(program, source, profile, known)
         self.strict = self.survey.strict
-        self.reader = Reader(self.survey)
+        self.names = NameChecker(self.survey)
         self.load = load
         self.codes = HiddenExitCodes(self.survey, pipefail)
-        self.reader.on_condition = self.codes.condition
-        self.properties = PropertyChecker(self.survey, self.reader, load)
+        self.names.on_condition = self.codes.condition
+        self.properties = PropertyChecker(self.survey, self.names, load)
         self.declarations = Declarations(self.survey)
-        self.calls = CallChecker(self.survey, self.reader, self.properties, self._value)
+        self.calls = CallChecker(self.survey, self.names, self.properties, self._value)
         self.decided: dict[int, bool] = {}
         """For each ambiguous condition, by its `id`, whether it is an expression (otherwise words)."""
-        self._undecided: list[tree.Bare] = []
+        self._undecided: list[tree.AmbiguousCondition] = []
         self._returns = False
         self._statements = False
         self._early = {id(item) for item in takewhile(lambda item: not is_executable(item), program.items)}
@@ -128,9 +128,9 @@ class Checker:
         for name in self._resumed:
             if name.id not in self._started:
                 self._resumed_too_early(name)
-        self.reader.report_exec_members()
-        self.reader.report_fields()
-        self.reader.report_insertions()
+        self.names.report_exec_members()
+        self.names.report_fields()
+        self.names.report_insertions()
         self.codes.report()
         if self.survey.script and self.survey.interface.kind != "cell":
             self._judge_end()
@@ -155,7 +155,7 @@ class Checker:
         if visit is not None:
             visit(self, value)
         else:
-            self.reader.expression(value)
+            self.names.expression(value)
 
     def _body(
         self,
@@ -197,7 +197,7 @@ class Checker:
             hint = 'call the path: `call "..."`' if survey.strict_script else "move it to the top of the script"
             survey.report("E311", node.span, "`use` out of place", hint)
         alias = local_name(node)
-        if not node.path.raw.strip() or node.path.raw == UNREAD:
+        if not node.path.raw.strip() or node.path.raw == PLACEHOLDER:
             return
         if alias is not None:
             self.calls.uses.setdefault(alias, node.path.raw)
@@ -226,9 +226,9 @@ class Checker:
         for name in node.names:
             if isinstance(value, tree.ProgramCall):
                 program = value.program.id
-                self.reader.program_output(program, self.survey.program(program), name.id, name.span)
+                self.names.program_output(program, self.survey.program(program), name.id, name.span)
             elif isinstance(value, tree.Call) and (target := self.calls.target(value)) is not None:
-                self.reader.program_output(target.name, self.calls.contract(target), name.id, name.span)
+                self.names.program_output(target.name, self.calls.contract(target), name.id, name.span)
             self.declarations.declare(name, node.kind, None)
 
     def visit_assign(self, node: tree.Assign) -> None:
@@ -238,7 +238,7 @@ class Checker:
 
     def visit_append(self, node: tree.Append) -> None:
         self._value(node.value)
-        self.reader.name(node.name, "E131")
+        self.names.name(node.name, "E131")
         if self.survey.sees(node.name.id) or not self.survey.frame.is_root:
             self.declarations.assign(node.name, None)
 
@@ -252,7 +252,7 @@ class Checker:
         self.survey.report("E310", Span(at, at + len(word)), f"`{word}` in a script of a contract", hint)
         if node.name is not None:
             self.survey.frame.show(node.name.id)
-            self.survey.everywhere[node.name.id] = None
+            self.survey.declared_in[node.name.id] = None
         return True
 
     def visit_output(self, node: tree.Output) -> None:
@@ -276,9 +276,9 @@ class Checker:
             message = f"The input `{node.name.id}` is {where}"
             self.survey.report("E022", node.span, message, "move it to the top of the program")
         if isinstance(prompt, Discretion):
-            self.reader.marker(prompt, condition=False)
+            self.names.marker(prompt, condition=False)
         else:
-            self.reader.text(prompt)
+            self.names.text(prompt)
         raw = prompt.text.raw if isinstance(prompt, Discretion) else prompt.raw
         if not raw.strip():
             message = f"The input `{node.name.id}` has an empty description"
@@ -293,11 +293,11 @@ class Checker:
                 message = "`throw` without a message outside a catch body"
                 self.survey.report("W184", node.span, message, 'say what went wrong: `throw "..."`')
         elif not isinstance(value, tree.Text):
-            self.reader.expression(value)
+            self.names.expression(value)
         else:
             if not value.raw.strip():
                 self.survey.report("W181", value.span, "The message of this throw is empty", "say what went wrong")
-            self.reader.text(value)
+            self.names.text(value)
 
     def visit_return(self, node: tree.Return) -> None:
         if node.value is not None:
@@ -320,9 +320,9 @@ class Checker:
     visit_continue = visit_break
 
     def visit_assert(self, node: tree.Assert) -> None:
-        self.reader.expression(node.condition)
+        self.names.expression(node.condition)
         if node.message is not None:
-            self.reader.text(node.message)
+            self.names.text(node.message)
 
     def visit_gate(self, node: tree.Gate) -> None:
         self.survey.gate(node)
@@ -330,7 +330,7 @@ class Checker:
 
     # ---------------------------------------------------------------- bound values
 
-    def _held(self, value: Node) -> Held:
+    def _held(self, value: Node) -> KnownValue:
         """Describe the value of a variable that is bound directly to `value`."""
         spawn = value.spawns[-1] if isinstance(value, tree.Arrow) else value
         if isinstance(spawn, tree.Exec):
@@ -343,13 +343,13 @@ class Checker:
             return self._answer(spawn)
         if isinstance(value, tree.BlockCall):
             block = self.survey.blocks.get(value.block.id)
-            return self._given_by(block.body) if block is not None else None
+            return self._body_answer(block.body) if block is not None else None
         if isinstance(value, tree.Pipe):
-            item = self._items(value)[-1]
+            item = self._item_schemas(value)[-1]
             return Answer({"type": "array", "items": item}) if item is not None else None
-        return self.reader.answer(value)
+        return self.names.answer(value)
 
-    def _given_by(self, body: tree.Body) -> Answer | None:
+    def _body_answer(self, body: tree.Body) -> Answer | None:
         """Return the answer of a body that ends only at its last statement, a session; else None."""
         last = body[-1] if body else None
         if not isinstance(last, tree.ExpressionStatement) or not isinstance(last.value, tree.Session | tree.Resume):
@@ -357,15 +357,15 @@ class Checker:
         ends = any(isinstance(node, tree.Return | tree.Output) for part in body for node in walk(part))
         return None if ends else self._answer(last.value)
 
-    def _items(self, node: tree.Pipe) -> list[Schema | None]:
+    def _item_schemas(self, node: tree.Pipe) -> list[Schema | None]:
         """Return the item schemas for each operation of a pipeline and for its result; None for untyped ones."""
-        held = self.reader.answer(node.source)
+        held = self.names.answer(node.source)
         items = [typed_answers.item(held.schema) if held is not None else None]
         for operation in node.operations:
             if operation.kind == "filter":
                 items.append(items[-1])
                 continue
-            given = self._given_by(operation.body) if operation.kind in ("map", "pmap") else None
+            given = self._body_answer(operation.body) if operation.kind in ("map", "pmap") else None
             items.append(given.schema if given is not None else None)
         return items
 
@@ -446,7 +446,7 @@ class Checker:
         if agent is None:
             self._missing_agents.append(name)
         elif agent.persist is None:
-            if name.id not in self.survey.odd_memories:
+            if name.id not in self.survey.agents_with_persist:
                 hint = f"add `persist: true` to the agent, or start it fresh with `session: {name.id}`"
                 self.survey.report("E017", name.span, f"The agent `{name.id}` keeps no memory to resume", hint)
         elif agent.persist == "true" and name.id not in self.known.agents and name.id not in self._started:
@@ -471,13 +471,13 @@ class Checker:
 
     def visit_stage(self, node: tree.Stage) -> None:
         for argument in node.arguments:
-            self.reader.expression(argument)
+            self.names.expression(argument)
         if node.name.id not in self.survey.interface.stages:
             message = f"there is no stage `{node.name.id}`: no heading `#### {node.name.id}` under Execution"
             self.survey.report("E003", node.name.span, message, 'write `session "..."`')
 
     def visit_exec(self, node: tree.Exec) -> None:
-        self.reader.command(node)
+        self.names.command(node)
         if node.properties:
             self.properties.check("exec", node.properties)
 
@@ -499,7 +499,7 @@ class Checker:
             message = f"The {kind} `{name.id}` takes {wanted} argument{plural}, not {given}"
             survey.report("W140", name.span, message, what)
         for argument in node.arguments:
-            self.reader.expression(argument)
+            self.names.expression(argument)
 
     def _undefined_block(self, name: Name) -> None:
         survey = self.survey
@@ -580,19 +580,19 @@ class Checker:
 
     def visit_for(self, node: tree.For) -> None:
         frame = self.survey.frame
-        self.reader.collection(node.collection, "E162")
+        self.names.collection(node.collection, "E162")
         place = frame.place.child(Construct(frame.place))
         # `break` doesn't leave a `parallel for` (2.3 row 38), but it leaves a loop around one.
         place.in_loop = place.in_loop or node.modifiers is None
         place.in_branch = place.in_branch or node.modifiers is not None
         names = [(name, "loop variable") for name in (node.item, node.index) if name is not None]
-        held = self.reader.answer(node.collection)
+        held = self.names.answer(node.collection)
         item = typed_answers.item(held.schema) if held is not None else None
         self._body(place, node.body, *names, item=item, isolated=node.modifiers is not None)
 
     def visit_repeat(self, node: tree.Repeat) -> None:
-        self.reader.expression(node.count)
-        self._pass(node.body, node.variable, concurrent=node.concurrent)
+        self.names.expression(node.count)
+        self._loop_body(node.body, node.variable, concurrent=node.concurrent)
 
     def visit_loop(self, node: tree.Loop) -> None:
         if node.condition is not None:
@@ -600,11 +600,11 @@ class Checker:
         elif node.maximum is None:
             hint = "add `(max: 10)` or a condition: `loop until **done**:`"
             self.survey.report("W161", node.span, "This loop has no condition and no maximum", hint)
-        bare = node.condition
-        in_words = isinstance(bare, tree.Bare) and bare.takes_variable and self.decided.get(id(bare)) is False
-        self._pass(node.body, None if in_words else node.variable)
+        takes_variable = isinstance(node.condition, tree.AmbiguousCondition) and node.condition.takes_variable
+        in_words = takes_variable and self.decided.get(id(node.condition)) is False
+        self._loop_body(node.body, None if in_words else node.variable)
 
-    def _pass(self, body: tree.Body, variable: Name | None, *, concurrent: bool = False) -> None:
+    def _loop_body(self, body: tree.Body, variable: Name | None, *, concurrent: bool = False) -> None:
         place = self.survey.frame.place.child(Construct(self.survey.frame.place))
         place.in_loop = place.in_loop or not concurrent
         place.in_branch = place.in_branch or concurrent
@@ -612,32 +612,32 @@ class Checker:
 
     def _condition(self, node: tree.Expression) -> None:
         """Check a header's condition; decide whether ambiguous names are words or an expression (prose-md.md 3.4)."""
-        if not isinstance(node, tree.Bare):
-            self.reader.expression(node)
+        if not isinstance(node, tree.AmbiguousCondition):
+            self.names.expression(node)
             return
         if not self.survey.frame.is_root or self.survey.interface.kind == "delegation":
             self._undecided.append(node)  # decided when the whole text has been walked
             return
         self._decide(node, [name for name in _names(node) if not self.survey.sees(name.id)])
         if self.decided[id(node)]:
-            self.reader.expression(node.expression)
+            self.names.expression(node.expression)
 
     def _may_read(self, name: str) -> bool:
         return self.survey.is_declared(name) or name in self.survey.free_reads()
 
-    def _decide(self, node: tree.Bare, unknown: list[Name]) -> None:
+    def _decide(self, node: tree.AmbiguousCondition, unknown: list[Name]) -> None:
         self.decided[id(node)] = not unknown
         if not unknown:
             return
         first = min(unknown, key=lambda name: name.span)
-        near = did_you_mean(self.survey.near(first.id, self.survey.everywhere))
+        near = did_you_mean(self.survey.near(first.id, self.survey.declared_in))
         message = f"`{first.id}` is not a variable, so the condition is read as words"
         self.survey.report("W312", first.span, message, near)
         if node.takes_variable:
             at = node.span.start + variable_in(self.survey.source.slice(node.span))
             self.survey.report("W317", Span(at, node.span.end), "`as` belongs to the words here",
                                "give the loop a maximum before it: `(max: 10) as name`")  # fmt: skip
-        self.reader.marker(node.words)
+        self.names.marker(node.words)
 
     def visit_try(self, node: tree.Try) -> None:
         construct = Construct(self.survey.frame.place)
@@ -650,7 +650,7 @@ class Checker:
             self._body(construct.place.child(construct, conditional=False), node.final)
 
     def visit_choice(self, node: tree.Choice) -> None:
-        self.reader.marker(node.criteria)
+        self.names.marker(node.criteria)
         construct = Construct(self.survey.frame.place, exclusive=True)
         labels: set[str] = set()
         for option in node.options:
@@ -677,8 +677,8 @@ class Checker:
             self._body(construct.place.child(construct), node.otherwise)
 
     def visit_pipe(self, node: tree.Pipe) -> None:
-        self.reader.collection(node.source, "E170")
-        for operation, item in zip(node.operations, self._items(node), strict=False):
+        self.names.collection(node.source, "E170")
+        for operation, item in zip(node.operations, self._item_schemas(node), strict=False):
             self._operation(operation, item if operation.kind != "reduce" else None)
 
     def _operation(self, node: tree.PipeOperation, item: Schema | None) -> None:
@@ -696,20 +696,20 @@ class Checker:
     """Unbound methods, because bound ones would create a reference cycle for each check."""
 
 
-def _names(node: tree.Bare) -> list[Name]:
+def _names(node: tree.AmbiguousCondition) -> list[Name]:
     """Return the variables named in a bare condition, without the fields of paths."""
     fields = {id(part.name) for part in walk(node.expression) if isinstance(part, tree.Member)}
     return [part for part in walk(node.expression) if isinstance(part, Name) and id(part) not in fields]
 
 
-def settled(program: Program, decided: Mapping[int, bool]) -> Program:
+def resolve_conditions(program: Program, decided: Mapping[int, bool]) -> Program:
     """Return the program with each bare condition replaced by the chosen reading."""
     without_variable: set[int] = set()
 
     def change(node: Node) -> Node:
         if isinstance(node, tree.Loop) and id(node.condition) in without_variable:
             return structs.replace(node, variable=None)
-        if not isinstance(node, tree.Bare):
+        if not isinstance(node, tree.AmbiguousCondition):
             return node
         if decided.get(id(node), True):
             return node.expression

@@ -17,7 +17,7 @@ from prose_kernel.language.diagnostics import SCRIPTS, Profile
 from prose_kernel.language.incomplete_text import Completeness, code_only, literals, missing
 from prose_kernel.language.openprose import keywords
 from prose_kernel.language.openprose.call_targets import MODIFIERS, CallTarget, CallTargets
-from prose_kernel.language.openprose.checker import answer_at
+from prose_kernel.language.openprose.checker import schema_without_field
 from prose_kernel.language.openprose.names import Known
 from prose_kernel.language.openprose.parser import LAYOUT, Parser, parse
 from prose_kernel.language.source import Source
@@ -59,7 +59,7 @@ def complete(
     line = text[text.rfind("\n") + 1 :]
     word = _WORD.search(line)
     begin = len(text) - len(word[1]) if word else len(text)
-    if profile in SCRIPTS and (called := _called(known, text[:begin])) is not None:
+    if profile in SCRIPTS and (called := _call_offers(known, text[:begin])) is not None:
         return Completion(begin, called)
     offers = _code(known, text[:begin], line[: len(line) - (len(text) - begin)])
     if profile in SCRIPTS:
@@ -77,7 +77,7 @@ _CALL: Final = re.compile(rf'{_CALLING}(?:"(?P<path>[^"\n]*)"|(?P<name>{_NAME}))
 _USE: Final = re.compile(rf'^[ \t]*use[ \t]+"([^"\n]*)"[ \t]+as[ \t]+({_NAME})', re.MULTILINE)
 
 
-def called_by(line: str, before: str, targets: CallTargets) -> CallTarget | None:
+def call_target_in(line: str, before: str, targets: CallTargets) -> CallTarget | None:
     """Return the target of the call at the end of a line, None without one; `before` is the text up to the call."""
     call = _CALL.search(line)
     if call is None:
@@ -91,12 +91,12 @@ def _uses(before: str) -> dict[str, str]:
     return {alias: path for path, alias in _USE.findall(before)}
 
 
-def knowing(known: Known | None, targets: CallTargets) -> Known:
+def with_call_targets(known: Known | None, targets: CallTargets) -> Known:
     """Return `known` with the call targets of a text."""
     return replace(known or Known(), targets=targets)
 
 
-def called_at(text: str, offset: int, targets: CallTargets) -> str:
+def describe_call(text: str, offset: int, targets: CallTargets) -> str:
     """Describe the call target at an offset, or the input at an offset below its call; "" for anything else."""
     end = text.find("\n", offset)
     word = re.compile(rf'"[^"\n]*"|{_NAME}').match
@@ -108,16 +108,16 @@ def called_at(text: str, offset: int, targets: CallTargets) -> str:
         return ""
     head = text[text.rfind("\n", 0, start) + 1 : start]
     if re.search(rf"{_CALLING}\Z", head):
-        target = called_by(head + name[0], text[:start], targets)
+        target = call_target_in(head + name[0], text[:start], targets)
         return target.about if target is not None else ""
     if head.strip() or text[name.end() : name.end() + 1] != ":" or end == 0:
         return ""
-    target = _around(text[:start], targets)[0]
+    target = _enclosing_call(text[:start], targets)[0]
     about = target.about.split("\n") if target is not None else []
     return next((line.strip() for line in about if line.split()[:2] == ["input", name[0]]), "")
 
 
-def _called(known: Known, before: str) -> list[Offer] | None:
+def _call_offers(known: Known, before: str) -> list[Offer] | None:
     """Offer names after `call`, and inputs in the block below one; None elsewhere."""
     if known.targets is None:
         return None
@@ -126,18 +126,18 @@ def _called(known: Known, before: str) -> list[Offer] | None:
         return [Offer(name, "function", "can be called") for name in known.targets.names(_uses(before))]
     if head.strip() or not head:
         return None
-    target, given = _around(before, known.targets)
+    target, given = _enclosing_call(before, known.targets)
     return None if target is None else _inputs_of(target, given)
 
 
-def _around(before: str, targets: CallTargets) -> tuple[CallTarget | None, set[str]]:
+def _enclosing_call(before: str, targets: CallTargets) -> tuple[CallTarget | None, set[str]]:
     """Return the target of the call whose block contains the last line of `before`, and the inputs given above that
     line."""
     *lines, head = before.split("\n")
     given: set[str] = set()
     for line in reversed(lines):
         if line.strip() and _indent(line) < _indent(head):
-            return called_by(line, before, targets), given
+            return call_target_in(line, before, targets), given
         given.add(line.partition(":")[0].strip())
     return None, given
 
@@ -153,7 +153,7 @@ def _inputs_of(target: CallTarget, given: set[str]) -> list[Offer]:
 # ---------------------------------------------------------------- fields and types of typed answers
 
 _MEMBER: Final = re.compile(rf"(?:{_BEGIN}{_NAME}|\])\.((?:{_NAME})?)\Z")
-_ASKED: Final = "field-that-the-cursor-asks-for"
+_PROBE_FIELD: Final = "field-that-the-cursor-asks-for"
 _IN_TEXTS: Final = {"string": ('}"',), "triple": ('}"""',)}
 _IN_CODE: Final = ("", ")", "]", ":\n  BODY", "\n  BODY", " is 1:\n  BODY")
 """Endings that may complete the statement before the cursor."""
@@ -162,7 +162,7 @@ _IN_CODE: Final = ("", ")", "]", ":\n  BODY", "\n  BODY", " is 1:\n  BODY")
 def _fields(known: Known, text: str, inside: str, values: Mapping[str, Any]) -> Completion | None:
     """Complete the fields of the value before the dot that ends a text; None if no fields are known.
 
-    To find the schema of a typed answer, the text is checked with a field that cannot exist (`answer_at`).
+    To find the schema of a typed answer, the text is checked with a field that cannot exist (`schema_without_field`).
     """
     member = _MEMBER.search(text)
     if member is None or inside == "marker":
@@ -170,8 +170,8 @@ def _fields(known: Known, text: str, inside: str, values: Mapping[str, Any]) -> 
     begin = member.start(1)
     body = " " * _indent(text[text.rfind("\n") + 1 :]) + '  exec "true"'
     for ending in _IN_TEXTS.get(inside, _IN_CODE):
-        source = Source(text[:begin] + _ASKED + ending.replace("  BODY", body))
-        schema = answer_at(parse(source).program, source, known, None, _ASKED)
+        source = Source(text[:begin] + _PROBE_FIELD + ending.replace("  BODY", body))
+        schema = schema_without_field(parse(source).program, source, known, _PROBE_FIELD)
         if schema is not None:
             names = typed_answers.fields_of(schema) or ()
             types = [typed_answers.words_of(typed_answers.field(schema, name) or {}) for name in names]
@@ -305,7 +305,7 @@ def expected(text: str, profile: Profile = "default") -> frozenset[str]:
     `DISCRETION`, signs such as `COLON`, and layout such as `_NL`.
     """
     stem = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-    if len(stem) > _MOST and (stem := _last_lines(_shortened(stem))) == "":
+    if len(stem) > _MAX_PARSED and (stem := _last_lines(_shortened(stem))) == "":
         return frozenset()
     parser = Parser(Source(f"{stem}x"), profile)
     tokens = [token for chunk in parser.lexer.chunks() for token in chunk]
@@ -318,9 +318,9 @@ def expected(text: str, profile: Profile = "default") -> frozenset[str]:
     return parser.acceptable()
 
 
-_MOST: Final = 50_000
+_MAX_PARSED: Final = 50_000
 """How many characters of code before a cursor are parsed, and how many of the headers that enclose them."""
-_LONG: Final = 20
+_LONG_LITERAL: Final = 20
 """The length from which a literal is replaced by a short one."""
 _LINE: Final = re.compile(r"^([ \t]*)([^\s)\]}]\w*)", re.M)
 _ARMS: Final = frozenset({"elif", "else", "catch", "finally"})
@@ -331,7 +331,7 @@ def _shortened(text: str) -> str:
     """Replace each long string by a short one; the contents of strings don't matter for what can follow."""
     parts, at = [], 0
     for region in literals(text, _DELIMITERS):
-        if region.inside in ("string", "triple") and region.closed and region.end - region.start > _LONG:
+        if region.inside in ("string", "triple") and region.closed and region.end - region.start > _LONG_LITERAL:
             quotes = text[region.start : region.start + (3 if region.inside == "triple" else 1)]
             parts += [text[at : region.start], f"{quotes}x{quotes}"]
             at = region.end
@@ -344,7 +344,7 @@ def _last_lines(text: str) -> str:
     A literal with several lines is part of one line here, and counts as one character.
     """
     code = _layout(text)
-    start, left = len(code) + 1, _MOST
+    start, left = len(code) + 1, _MAX_PARSED
     while start > 0:
         begin = code.rfind("\n", 0, start - 1) + 1
         left -= _cost(code[begin : start - 1]) + 1
@@ -360,7 +360,7 @@ def _headers(text: str, code: str, start: int) -> str:
     found: list[str] = []
     first = _LINE.search(code, start)
     low, arm = (len(first[1]), first[2] in _ARMS) if first is not None else (len(code), False)
-    left, end = _MOST, start - 1
+    left, end = _MAX_PARSED, start - 1
     while end > 0 and (low > 0 or arm):
         begin = code.rfind("\n", 0, end) + 1
         line = _LINE.match(code, begin, end)

@@ -8,12 +8,12 @@ from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.openprose.contract import LoadContract, local_name, place_of
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.program_index import Survey
-from prose_kernel.language.openprose.scopes import Entry, Form, Held, verdict
-from prose_kernel.language.openprose.spawn_builder import UNREAD
+from prose_kernel.language.openprose.scopes import Entry, Form, KnownValue, redeclaration_code
+from prose_kernel.language.openprose.spawn_builder import PLACEHOLDER
 from prose_kernel.language.openprose.tree import Name, Program, SkillImport, Use
 from prose_kernel.language.source import Span
 
-_AGAIN = {
+_REDECLARATIONS = {
     "E019": ("`{}` is already declared here", "assign with `{0} = ...`, or choose another name"),
     "E021": ("The input `{}` is declared twice", None),
     "E024": ("The output `{}` is declared twice", "assign with `{0} = ...` the second time"),
@@ -35,7 +35,7 @@ class Declarations:
 
     def __init__(self, survey: Survey) -> None:
         self.survey = survey
-        self._hiding: list[tuple[Name, str]] = []  # temporary names in blocks, which may hide a name of the root
+        self._block_temporaries: list[tuple[Name, str]] = []  # these may hide a name of the root
         self._block_writes: list[Name] = []
 
     def declare_known(self) -> None:
@@ -47,7 +47,7 @@ class Declarations:
             if variable.from_exec:
                 root.held[name] = "exec"
 
-    def assign(self, name: Name, held: Held) -> None:
+    def assign(self, name: Name, held: KnownValue) -> None:
         """Bind `name = value` (3.5): E130, E137, and W135 or E135 if the name isn't found."""
         frame = self.survey.frame
         if name.id in frame.temporaries:
@@ -63,7 +63,7 @@ class Declarations:
             self.declare(name, "let", held)
         elif frame.is_root:
             # A binding inside an earlier iteration is dropped by now.
-            self._assigned_again(name)
+            self._report_undeclared(name)
             self._enter(name.id, "let", held)
         else:
             # It assigns a caller's variable or declares one; `finish` decides, when all names are known.
@@ -72,23 +72,23 @@ class Declarations:
             frame.show(name.id)
             frame.hold(name.id, None)
 
-    def _assign_entry(self, name: Name, entry: Entry, held: Held) -> None:
+    def _assign_entry(self, name: Name, entry: Entry, held: KnownValue) -> None:
         if entry.form == "const":
-            self._again("E130", name)
+            self._report_redeclaration("E130", name)
         elif entry.form == "input":
-            self._again("E137", name)
+            self._report_redeclaration("E137", name)
         else:
             self.survey.frame.hold(name.id, held)
 
-    def _assign_known(self, name: Name, held: Held) -> None:
+    def _assign_known(self, name: Name, held: KnownValue) -> None:
         """Assign to a soft export, or to a variable of an earlier cell."""
         known = self.survey.known.variables.get(name.id) if self.survey.frame.is_root else None
         if known and known.kind in ("const", "input"):
-            self._again("E130" if known.kind == "const" else "E137", name)
+            self._report_redeclaration("E130" if known.kind == "const" else "E137", name)
         else:
             self._hold(name.id, held)
 
-    def _assigned_again(self, name: Name) -> None:
+    def _report_undeclared(self, name: Name) -> None:
         code = "E135" if self.survey.strict or self.survey.strict_script else "W135"
         message = f"`{name.id}` is assigned without a declaration"
         self.survey.report(code, name.span, message, f"write `let {name.id} = ...`")
@@ -98,28 +98,28 @@ class Declarations:
         survey, new = self.survey, []
         for name in self._block_writes:
             if not survey.is_declared(name.id):
-                self._assigned_again(name)
+                self._report_undeclared(name)
                 new.append(name.id)
                 continue
-            form = self._only_at_root(name.id)
+            form = self._form_at_root(name.id)
             if form in ("const", "input"):
-                self._again("E130" if form == "const" else "E137", name)
-        survey.everywhere.update(dict.fromkeys(new))
-        for name, kind in self._hiding:
+                self._report_redeclaration("E130" if form == "const" else "E137", name)
+        survey.declared_in.update(dict.fromkeys(new))
+        for name, kind in self._block_temporaries:
             if name.id in survey.root.table or name.id in survey.known.variables:
                 self._hides(name, kind)
 
-    def _only_at_root(self, name: str) -> str | None:
+    def _form_at_root(self, name: str) -> str | None:
         """Return the form of a name's declaration if only the root frame declares it, so that every caller finds it;
         else None."""
-        if name not in self.survey.everywhere:
+        if name not in self.survey.declared_in:
             variable = self.survey.known.variables.get(name)
             return variable.kind if variable else None
-        if self.survey.everywhere[name] is not self.survey.root:
+        if self.survey.declared_in[name] is not self.survey.root:
             return None
         return self.survey.root.table[name].form
 
-    def declare(self, name: Name, form: Form, held: Held) -> None:
+    def declare(self, name: Name, form: Form, held: KnownValue) -> None:
         """Declare a variable in the current frame and report conflicts with other names (3.5)."""
         frame, key = self.survey.frame, name.id
         if key in frame.temporaries:
@@ -132,26 +132,26 @@ class Declarations:
             self._enter(key, form, held)
             return
         if entry is None:
-            if self.survey.script and frame.is_root and (code := self._given(key)) is not None:
-                self._again(code, name)
+            if self.survey.script and frame.is_root and (code := self._initial_name_code(key)) is not None:
+                self._report_redeclaration(code, name)
                 if code == "W136":
                     self._hold(key, held)
             elif self._is_known_const(key, form):
-                self._again("E130", name)
+                self._report_redeclaration("E130", name)
             else:
                 self._enter(key, form, held)
             return
-        code = verdict(form, entry, frame.place, strict=self.survey.strict)
+        code = redeclaration_code(form, entry, frame.place, strict=self.survey.strict)
         if form == "branch" and code in ("W151", "E130", "E137") and key not in frame.visible:
             code = None  # bound only inside an earlier iteration or a sibling branch
         if code:
-            self._again(code, name)
+            self._report_redeclaration(code, name)
         if code in (None, "W114", "W124"):
             self._enter(key, form, held)
         elif code not in ("E130", "E137"):
             self._show(key, held)
 
-    def _given(self, name: str) -> str | None:
+    def _initial_name_code(self, name: str) -> str | None:
         """Return the code for declaring one of the script's initial names again (prose-md.md 3.3), None for others."""
         interface = self.survey.interface
         if name in interface.fixed:
@@ -166,7 +166,7 @@ class Declarations:
         variable = self.survey.known.variables.get(name)
         return variable is not None and variable.kind == "const"
 
-    def _enter(self, name: str, form: Form, held: Held) -> None:
+    def _enter(self, name: str, form: Form, held: KnownValue) -> None:
         """Add a declaration to the table of the current frame."""
         frame = self.survey.frame
         entry = frame.table.get(name)
@@ -176,14 +176,14 @@ class Declarations:
             entry.add(form, frame.place)
         self._show(name, held)
 
-    def _show(self, name: str, held: Held) -> None:
-        frame, everywhere = self.survey.frame, self.survey.everywhere
+    def _show(self, name: str, held: KnownValue) -> None:
+        frame, everywhere = self.survey.frame, self.survey.declared_in
         frame.show(name)
         self._hold(name, held)
         # Remember the frame of a name as long as only one frame declares it.
         everywhere[name] = frame if everywhere.get(name, frame) is frame else None
 
-    def _hold(self, name: str, held: Held) -> None:
+    def _hold(self, name: str, held: KnownValue) -> None:
         frame = self.survey.frame
         if frame.is_root and name not in frame.held:
             variable = self.survey.known.variables.get(name)
@@ -191,8 +191,8 @@ class Declarations:
                 frame.held[name] = "exec" if variable.from_exec else None
         frame.hold(name, held)
 
-    def _again(self, code: str, name: Name) -> None:
-        message, hint = _AGAIN[code]
+    def _report_redeclaration(self, code: str, name: Name) -> None:
+        message, hint = _REDECLARATIONS[code]
         self.survey.report(code, name.span, message.format(name.id), hint and hint.format(name.id))
 
     def _immutable(self, name: Name) -> None:
@@ -215,9 +215,9 @@ class Declarations:
         elif self._is_hidden_by(key, kind):
             self._hides(name, kind)
         elif not frame.is_root:
-            self._hiding.append((name, kind))
+            self._block_temporaries.append((name, kind))
         frame.hide(key, kind)
-        self.survey.everywhere[key] = None
+        self.survey.declared_in[key] = None
 
     def _is_hidden_by(self, name: str, kind: str) -> bool:
         frame = self.survey.frame
@@ -252,16 +252,16 @@ class ImportChecker:
 
     def _use(self, node: Use) -> None:
         path, span = node.path.raw, node.path.span
-        if path == UNREAD and not span.end - span.start:
-            self._keep(node)
+        if path == PLACEHOLDER and not span.end - span.start:
+            self._register_faulty(node)
             return
         if not path.strip():
             self.survey.report("E011", span, "Empty path of an import", 'write `use "./file.prose" as name`')
-            self._keep(node)
+            self._register_faulty(node)
             return
         if path in self._paths:
             self.survey.report("E010", span, f'"{path}" is imported twice', "one `use` serves any number of calls")
-            self._keep(node)
+            self._register_faulty(node)
             return
         self._paths.add(path)
         if self.survey.script:
@@ -271,7 +271,7 @@ class ImportChecker:
         if place == "bad":
             hint = "a file (`./name.prose`), `handle/name`, or an address with `https://`"
             self.survey.report("E012", span, f'"{path}" is not an import path', hint)
-            self._keep(node)
+            self._register_faulty(node)
             return
         self._register(node, self._contract(path, span))
 
@@ -286,7 +286,7 @@ class ImportChecker:
             self.survey.report(error.code, span, error.message, error.hint)
             return None
 
-    def _keep(self, node: Use) -> None:
+    def _register_faulty(self, node: Use) -> None:
         """Register the name of a faulty import, so that its calls cause no further findings."""
         name = local_name(node)
         if name is not None:

@@ -19,7 +19,7 @@ class Findings(diagnostics.Findings):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self.last_error = -1  # the largest start offset of an error so far
-        self.forgotten: set[int] = set()  # the columns of headers whose body isn't indented (E147)
+        self.unindented_columns: set[int] = set()  # the columns of headers whose body isn't indented (E147)
 
     def add(
         self, code: str, start: int, end: int, message: str, hint: str | None = None, *, readable: bool = False
@@ -35,7 +35,7 @@ class Findings(diagnostics.Findings):
         if self.found and self.found[-1].code == code:
             del self.found[-1]
 
-    def echo(self, start: int) -> None:
+    def mark_error(self, start: int) -> None:
         """Mark the text at `start` as wrong without a finding, because the error only follows from another one."""
         self.last_error = max(self.last_error, start)
 
@@ -53,5 +53,5 @@ class Findings(diagnostics.Findings):
             return None
         if any(len(comment[1]) > width for comment in _COMMENT.finditer(below[1])):
             return None
-        self.forgotten.add(width)
+        self.unindented_columns.add(width)
         return self.source.line_column(below.start(3))[0]

@@ -9,7 +9,7 @@ from prose_kernel.language.diagnostics import SCRIPTS, Profile
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.bare_conditions import BareCondition
 from prose_kernel.language.openprose.diagnostic_collector import Findings
-from prose_kernel.language.openprose.keywords import KEPT
+from prose_kernel.language.openprose.keywords import LEGACY_CODES
 from prose_kernel.language.openprose.tree import Expression, Name, Text
 from prose_kernel.language.source import Span
 
@@ -28,21 +28,22 @@ class ExpressionBuilder:
         self.findings = findings
         self.add = findings.add
         # Expressions used as statements, by id; they are legal at the end of a pipe body.
-        self.bare: dict[int, tree.ExpressionStatement] = {}
+        self.value_statements: dict[int, tree.ExpressionStatement] = {}
         self.sums: dict[int, tree.Binary] = {}  # strict: sums that aren't an argument or index so far, by id
         self.definitions: list[tree.Definition] = []
         self.depths: dict[int, int] = {}  # the depths of the composite parts of the current expression, by id
         self.positional_calls: list[tree.ProgramCall] = []
         self.truncated = Span(-1, -1)  # the last expression cut off as too deep; the ones around it share an end
 
-    def strict(self, start: int, end: int, message: str, hint: str | None = None, code: str = "E004") -> None:
+    def report_strict(self, start: int, end: int, message: str, hint: str | None = None, code: str = "E004") -> None:
         """Report a form that only the strict profile rejects."""
         if self.is_strict:
             self.add(code, start, end, message, hint, readable=True)
 
-    def kept(self, code: str, start: int, end: int, message: str, hint: str | None = None) -> None:
+    def report_legacy(self, code: str, start: int, end: int, message: str, hint: str | None = None) -> None:
         """Report a form of ProseScript that is kept for existing files (prose-md.md 3.10)."""
-        self.add(KEPT[code] if self.profile == "prosescript-strict" else code, start, end, message, hint, readable=True)
+        code = LEGACY_CODES[code] if self.profile == "prosescript-strict" else code
+        self.add(code, start, end, message, hint, readable=True)
 
     # ---- expressions
 
@@ -55,17 +56,17 @@ class ExpressionBuilder:
     def _logical(
         self, start: int, end: int, operator: Literal["and", "or"], first: Expression, others: Sequence[Expression]
     ) -> Expression:
-        self.strict(start, end, f"`{operator}` is not in the strict language")
+        self.report_strict(start, end, f"`{operator}` is not in the strict language")
         operands = (first, *others)
         return self._nested(tree.Logical(operator, operands, span=Span(start, end)), operands)
 
     def negated(self, start: int, end: int, operand: Expression) -> Expression:
-        self.strict(start, end, "`not` is not in the strict language")
+        self.report_strict(start, end, "`not` is not in the strict language")
         return self._nested(tree.Not(operand, span=Span(start, end)), (operand,))
 
     def compare(self, start: int, end: int, left: Expression, operator: str, right: Expression) -> Expression:
         if operator == "is":
-            self.strict(left.span.end + 1, left.span.end + 3, "`is` is not in the strict language", "write `==`")
+            self.report_strict(left.span.end + 1, left.span.end + 3, "`is` is not in the strict language", "write `==`")
         return self._nested(tree.Binary.at(start, end, operator, left, right), (left, right))
 
     def binary(self, start: int, end: int, left: Expression, operator: str, right: Expression) -> Expression:
@@ -74,7 +75,7 @@ class ExpressionBuilder:
             self.sums.pop(id(left), None)
             self.sums.pop(id(right), None)
             if isinstance(left, tree.Array) or isinstance(right, tree.Array):
-                self.strict(start, end, "lists cannot be added in the strict language")
+                self.report_strict(start, end, "lists cannot be added in the strict language")
             else:
                 self.sums[id(node)] = node
         return self._nested(node, (left, right))
@@ -109,7 +110,7 @@ class ExpressionBuilder:
         if self.is_strict:
             for element in elements:
                 if not isinstance(element, Text | Name | tree.Array | tree.Member | tree.Index):
-                    self.strict(*element.span, "an array holds strings and names (strict)")
+                    self.report_strict(*element.span, "an array holds strings and names (strict)")
         return self._nested(tree.Array.at(start, end, elements), elements)
 
     def object(self, start: int, end: int, first: tree.Entry | None, others: Sequence[tree.Entry] = ()) -> Expression:
@@ -117,13 +118,13 @@ class ExpressionBuilder:
         return self._nested(tree.Object.at(start, end, entries), [entry.value for entry in entries])
 
     def entry(self, start: int, end: int, key: Name | Text, value: Expression) -> tree.Entry:
-        self.strict(start, key.span.end, "an object lists names (strict)", "leave the key out")
+        self.report_strict(start, key.span.end, "an object lists names (strict)", "leave the key out")
         return tree.Entry.at(start, end, key.id if isinstance(key, Name) else key.raw, value, False)
 
     def shorthand(self, start: int, end: int, path: Expression) -> tree.Entry:
         if isinstance(path, Name):
             return tree.Entry.at(start, end, path.id, path, True)
-        self.strict(start, end, "an object lists names (strict)")
+        self.report_strict(start, end, "an object lists names (strict)")
         return tree.Entry.at(start, end, _last_name(path), path, True)
 
     def call(
@@ -147,7 +148,7 @@ class ExpressionBuilder:
         for value in values:
             self.sums.pop(id(value), None)
             if isinstance(value, tree.Constant | tree.Discretion):
-                self.strict(*value.span, "this value is not in the strict language")
+                self.report_strict(*value.span, "this value is not in the strict language")
 
 
 def _last_name(path: Expression) -> str:

@@ -87,7 +87,7 @@ class _Formatter:
 
     def _condition(self, node: Expression, word: str) -> str:
         """Return the condition of a header; ProseScript omits the markers if the text is read as words without them."""
-        if isinstance(node, tree.Bare):
+        if isinstance(node, tree.AmbiguousCondition):
             return node.words.text.raw
         if self._script and isinstance(node, tree.Discretion) and is_words(node.text.raw, word, read_expression):
             return node.text.raw
@@ -251,7 +251,7 @@ class _Formatter:
                 shown = f"({shown})"  # a call's `max:` isn't the loop's
             condition = f" {node.mode} {shown}"
         maximum = f" (max: {node.maximum})" if node.maximum is not None else ""
-        in_words = isinstance(node.condition, tree.Bare) and node.condition.takes_variable
+        in_words = isinstance(node.condition, tree.AmbiguousCondition) and node.condition.takes_variable
         variable = "" if in_words else _variable(node.variable)
         return self._body(f"loop{condition}{maximum}{variable}:", node.body, pad)
 
@@ -291,7 +291,7 @@ class _Formatter:
     _visit: ClassVar = visitors(tree, vars())
 
 
-_WORDS: Final = (tree.Bare, tree.Discretion)
+_WORDS: Final = (tree.AmbiguousCondition, tree.Discretion)
 _OPERATORS: Final = (tree.Name, tree.Member, tree.Index, tree.Binary, tree.Logical, tree.Pipe)
 
 

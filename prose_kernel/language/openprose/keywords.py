@@ -59,7 +59,7 @@ NEVER_BEFORE: Final[dict[str, frozenset[str]]] = {
 SCRIPT_CONTEXTUAL: Final[dict[str, str]] = {"each": "EACH", "to": "TO"}
 HOST_READS: Final = ("read_world_model", "read_subscription")
 """Functions of the host that existing scripts call (prose-md.md 3.10)."""
-KEPT: Final = {"W314": "E004", "W318": "E004", "W319": "E025", "W321": "E315"}
+LEGACY_CODES: Final = {"W314": "E004", "W318": "E004", "W319": "E025", "W321": "E315"}
 """The warnings for forms that ProseScript accepts for existing files, with the errors that `--strict` reports."""
 SCRIPT_WORDS: Final[dict[str, str]] = {"call": "_CALL", "record": "_RECORD", "append": "_APPEND"}
 """Additional keywords of ProseScript (prose-md.md 3.2, 3.10)."""

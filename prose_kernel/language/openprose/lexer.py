@@ -35,11 +35,11 @@ NESTING_LIMIT: Final = 100
 """How many levels indentation and brackets may have together; more are E005."""
 LINE_LIMIT: Final = 200_000
 """How many tokens a logical line may have; more are E005."""
-CHUNK: Final = 2_000
+MIN_CHUNK: Final = 2_000
 """The number of tokens from which a chunk ends at the next top-level line."""
-MOST_TOKENS: Final = 500_000
+MAX_CHUNK: Final = 500_000
 """The number of tokens from which a chunk ends at any line."""
-MOST_ESCAPES: Final = 100
+MAX_BAD_ESCAPES: Final = 100
 """How many unknown escapes are reported for one string."""
 
 _WORD = r"[A-Za-z_][A-Za-z0-9_]*+(?>(?:-[A-Za-z0-9_]++)*)"
@@ -54,7 +54,7 @@ _TOKEN: Final = re.compile(
     | (\*\*\*?)                                                   # 6 a discretion marker
     | (\"\"\")                                                    # 7 a triple-quoted string
     | (")                                                         # 8 any other string
-    | ([^\s"]|[^\n\t ])                                           # 9 nothing of ours
+    | ([^\s"]|[^\n\t ])                                           # 9 an illegal character
     )""",
     re.VERBOSE,
 )
@@ -79,7 +79,7 @@ _WORDS: Final = {**KEYWORDS, **dict.fromkeys(CONSTANTS, "CONSTANT")}
 _SCRIPT_WORDS: Final = {**_WORDS, **SCRIPT_WORDS}
 _ARM_WORD: Final = re.compile(r"(?:elif|else|catch|finally)\b")
 _PROPERTY_BELOW: Final = re.compile(rf"\n[ \t]*+{_WORD}[ \t]*:")
-_HELD: Final = frozenset({"ARROW", "_NL"})  # after these tokens, a line's end produces no NL, or only later
+_NO_NL_AFTER: Final = frozenset({"ARROW", "_NL"})  # after these tokens, a line's end produces no NL, or only later
 _BLOCKS: Final = frozenset({"permissions", "context"})  # properties that may open a block
 _LISTS: Final = frozenset({"skills", "tools", "read", "write", "execute", "bash"})  # may be lists of `- element` lines
 _SCRIPT_BLOCKS: Final = _BLOCKS | {"shape"}
@@ -89,7 +89,7 @@ _WORD_KINDS: Final = _KINDS | SCRIPT_KINDS
 _ENTRY_ENDS: Final = frozenset({"NAME", "STRING", "NUMBER", "DURATION", "CONSTANT", "DISCRETION", *_OPENERS})
 _ENTRY: Final = re.compile(rf'(?:{_WORD}|"[^"\\\n]*")[ \t]*:|{_WORD}(?:\.{_WORD}|\[[^]\n]*\])*[ \t]*(?:[,}}\n]|#)')
 """Matches the beginning of an object entry on a line of its own."""
-_CERTAIN: Final = {
+_KEYWORD_BEFORE: Final = {
     **ONLY_BEFORE,
     **{kind: frozenset({"NAME", "STRING", "DISCRETION", "COLON"}) - never for kind, never in NEVER_BEFORE.items()},
     "LOOP": frozenset(),
@@ -98,7 +98,7 @@ _CERTAIN: Final = {
 _LOOKS_LIKE_OPENER: Final = re.compile(r"(?<=\s)\*\*[A-Za-z0-9{'(]")
 _SHELL_ESCAPES: Final = "01234567abeEfrvxuUc"
 """Letters and digits that form an escape for `printf`, `echo -e` or `$'...'`; a backslash quotes other characters."""
-_NEVER: Final = re.compile("[\x00\ud800-\udfff]")
+_UNPRINTABLE: Final = re.compile("[\x00\ud800-\udfff]")
 _STATEMENT: Final = re.compile(
     r'(?:session|exec|use|option|throw)[ \t]+"|(?:let|const|agent|block|gate|for|input|output)[ \t]+[A-Za-z_{]'
     r"|(?:session|resume|try|do|parallel|finally|else|catch)[ \t]*:|(?:if|elif|choice|loop|until)[ \t]+\*\*"
@@ -143,7 +143,7 @@ class Lexer:
         self.tabs = "\t" in text
         self.tab_width = 0
         # Only then can a line have more tokens than LINE_LIMIT.
-        self.crowded = len(text) > LINE_LIMIT and any(len(line) > LINE_LIMIT for line in text.splitlines())
+        self.has_long_line = len(text) > LINE_LIMIT and any(len(line) > LINE_LIMIT for line in text.splitlines())
 
     # ---- the loop
 
@@ -151,22 +151,22 @@ class Lexer:
         """Yield lists of tokens; each holds whole logical lines with the layout tokens that follow them."""
         position = self._first_line()
         while position is not None:
-            position = self._sweep(position)
+            position = self._scan(position)
             if position is None or self._is_full():
                 self._resolve_words()
                 yield self.tokens
                 self.tokens = []
                 self.words = []
                 self.line_start = 0
-        if _NEVER.search(self.text):
+        if _UNPRINTABLE.search(self.text):
             self._report_unprintable()
 
     def _is_full(self) -> bool:
         """Return whether the chunk ends here: at the start of a top-level line, or of any line if it is too large."""
         size = len(self.tokens)
-        return size >= CHUNK and self.line_start == size and (len(self.indents) == 1 or size >= MOST_TOKENS)
+        return size >= MIN_CHUNK and self.line_start == size and (len(self.indents) == 1 or size >= MAX_CHUNK)
 
-    def _sweep(self, position: int) -> int | None:
+    def _scan(self, position: int) -> int | None:
         """Read tokens from `position` until a method skips text or the chunk is full; return the next position, None at
         the end."""
         tokens, words, text, indents = self.tokens, self.words, self.text, self.indents
@@ -177,7 +177,7 @@ class Lexer:
         size = len(text)
         moved: int | None
         matches = _TOKEN.finditer(text, position)
-        for match in self._limited(matches) if self.crowded else matches:
+        for match in self._limited(matches) if self.has_long_line else matches:
             group = match.lastindex
             if group == 2:
                 word = match[2]
@@ -196,7 +196,7 @@ class Lexer:
                     and not brackets
                     and not self.tabs
                     and text[after] not in "|-"
-                    and tokens[-1][0] not in _HELD
+                    and tokens[-1][0] not in _NO_NL_AFTER
                 ):
                     end = tokens[-1][2]
                     append(("_NL", end, end, None))
@@ -209,7 +209,7 @@ class Lexer:
                         moved = self._open_line(after, column, False)
                 else:
                     moved = self._line_end(after)
-                if moved != after or (len(tokens) >= CHUNK and self._is_full()):
+                if moved != after or (len(tokens) >= MIN_CHUNK and self._is_full()):
                     return moved
             elif group == 3:
                 content = match[3]
@@ -260,7 +260,7 @@ class Lexer:
             if len(self.tokens) - self.line_start > LINE_LIMIT and match.lastindex != 1:
                 start = match.start(match.lastindex or 0)
                 self.findings.add("E005", start, start, "this statement is too long to read", "split it up")
-                self._break()
+                self._end_broken_line()
                 for rest in matches:  # up to the end of the physical line
                     if rest.lastindex == 1:
                         yield rest
@@ -284,9 +284,9 @@ class Lexer:
             self._end()
             return None
         column, tabbed = self._column(after)
-        if self.brackets and not self._still_open(after, column):
+        if self.brackets and not self._gives_up_bracket(after, column):
             if self.is_script:
-                self._joined_entries(after)
+                self._add_missing_comma(after)
             return after
         last = self.tokens[-1]
         if last[0] == "ARROW" and column >= self.indents[-1]:
@@ -409,12 +409,12 @@ class Lexer:
     def _report_unprintable(self) -> None:
         """Report E106 for null characters and surrogates, once per line."""
         reported = {found.line for found in self.findings.found if found.code == "E106"}
-        match = _NEVER.search(self.text)
+        match = _UNPRINTABLE.search(self.text)
         while match is not None:
             if self.findings.source.line_column(match.start())[0] not in reported:
                 shown = f"illegal character U+{ord(match[0]):04X}"
                 self.findings.add("E106", match.start(), match.end(), shown, "remove it")
-            match = _NEVER.search(self.text, self.text.index("\n", match.start()))
+            match = _UNPRINTABLE.search(self.text, self.text.index("\n", match.start()))
 
     def _end(self) -> None:
         if self.brackets:
@@ -443,7 +443,7 @@ class Lexer:
         del self.brackets[-1:]  # a wrong closing bracket closes too; the parser reports it
         return True
 
-    def _still_open(self, after: int, column: int) -> bool:
+    def _gives_up_bracket(self, after: int, column: int) -> bool:
         """Return whether a line's end inside a bracket ends the statement nevertheless: the next line looks like a
         statement, or this one is too long. The error is reported."""
         if len(self.tokens) - self.line_start > LINE_LIMIT:
@@ -452,10 +452,10 @@ class Lexer:
             self._report_bracket()
         else:
             return False
-        self._break()
+        self._end_broken_line()
         return True
 
-    def _joined_entries(self, at: int) -> None:
+    def _add_missing_comma(self, at: int) -> None:
         """Add a comma if the line break separates two entries of an object in ProseScript (prose-md.md 3.2)."""
         kind, _, end, _ = self.tokens[-1]
         if self.brackets[-1][0] != "LBRACE" or kind not in _ENTRY_ENDS or not _ENTRY.match(self.text, at):
@@ -467,16 +467,16 @@ class Lexer:
     def _report_bracket(self) -> None:
         start = self.brackets[-1][1]
         self.findings.add("E105", start, start + 1, f"`{self.text[start]}` is never closed")
-        self._break()
+        self._end_broken_line()
 
-    def _break(self) -> None:
+    def _end_broken_line(self) -> None:
         """End the line with a `BROKEN` token: its error is reported, so the parser reports no other for this line."""
         self.brackets.clear()
         end = self.tokens[-1][2] if self.tokens else 0
         self.tokens.append(("BROKEN", end, end, None))
 
     def _give_up_line(self, start: int) -> int:
-        self._break()
+        self._end_broken_line()
         return self._skip_deeper(start, self.column)
 
     # ---- numbers, strings, markers
@@ -507,7 +507,7 @@ class Lexer:
             end = text.index("\n", start)
             self.findings.add("E001", start, end, "unterminated string", hint)
             self._append_string(start, start + 1, end, end, triple=False)
-            self._break()
+            self._end_broken_line()
             return self._skip_open_string(end)
         self._append_string(start, start + 1, end, end + 1, triple=False)
         return end + 1
@@ -525,7 +525,7 @@ class Lexer:
             self.findings.add("E001", start, start + 3, "unterminated string", 'close it with `"""`')
             self.unclosed = "string"
             self._append_string(start, start + 3, len(self.text) - 1, len(self.text) - 1, triple=True)
-            self._break()
+            self._end_broken_line()
             return len(self.text) - 1
         content_end, end, inner = found
         if self.strict and self.text[start + 3] != "\n":
@@ -542,7 +542,7 @@ class Lexer:
         shell = lenient and bool(self.tokens) and self.tokens[-1][0] == "EXEC"
         value = string_text(self.text[content:content_end], content, start, end, triple=lenient, bad=bad)
         self.tokens.append(("STRING", start, end, value))
-        for at, char in bad[:MOST_ESCAPES]:
+        for at, char in bad[:MAX_BAD_ESCAPES]:
             shown = f"\\{char}" if char.isprintable() else "\\"
             if shell and (not char.isalnum() or char in _SHELL_ESCAPES):
                 continue
@@ -590,7 +590,7 @@ class Lexer:
         colon = text.endswith(":", content, stop)
         self._append_marker(start, content, stop - colon, stop - colon)
         if self.brackets or not colon:
-            self._break()
+            self._end_broken_line()
         if colon:
             self.tokens.append(("COLON", stop - 1, stop, ":"))
         return end
@@ -618,7 +618,7 @@ class Lexer:
                 if made[0] == "_LOOP_EACH" and index > scanned:
                     scanned = self._mark_header(index, "LOOP")
                 continue
-            if following in _CERTAIN[kind]:
+            if following in _KEYWORD_BEFORE[kind]:
                 continue
             next_word = value.id if following == "NAME" else value if following in _WORD_KINDS else None
             if not is_keyword(kind, following, next_word) or (

@@ -24,7 +24,7 @@ NO_FUNCTION = "there is no function"
 _METADATA = frozenset({"exit_code", "exitcode", "returncode", "stdout", "stderr", "timed_out"})
 
 
-class Reader:
+class NameChecker:
     """Checks the names that expressions and texts read in the current frame, without recursion."""
 
     def __init__(self, survey: Survey) -> None:
@@ -253,7 +253,7 @@ class Reader:
         if fields is not None and key not in fields:
             self._fields.append((self.survey.frame, name, key, span, schema))
 
-    def fields_at(self, key: str) -> Schema | None:
+    def schema_without_field(self, key: str) -> Schema | None:
         """Return the schema of a typed answer whose nonexistent field `key` is read, None without one."""
         return next((schema for _, _, asked, _, schema in self._fields if asked == key), None)
 
@@ -331,7 +331,7 @@ class Reader:
         program = node.program
         if survey.script and program.id in HOST_READS and not survey.is_program(program.id):
             message = f"`{program.id}` is a read of the host, kept for existing files"
-            survey.kept("W319", program.span, message, "read the names that the script starts with")
+            survey.report_legacy("W319", program.span, message, "read the names that the script starts with")
             return
         if not survey.is_program(program.id):
             survey.report("E025", program.span, *self._no_program(node))

@@ -15,7 +15,7 @@ from prose_kernel.language.openprose import word_hints
 from prose_kernel.language.openprose.call_targets import interface_of
 from prose_kernel.language.openprose.command_hints import braces_hint
 from prose_kernel.language.openprose.contract import block_exports, block_names, persistence
-from prose_kernel.language.openprose.keywords import KEPT
+from prose_kernel.language.openprose.keywords import LEGACY_CODES
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
 from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.openprose.scopes import Frame
@@ -63,13 +63,13 @@ class Survey(Findings):
         self.known = known
         self.near = Nearest()
         self.agents: dict[str, KnownAgent] = {}
-        self.odd_memories: set[str] = set()  # agents with a `persist` that isn't false, even if it is invalid
+        self.agents_with_persist: set[str] = set()  # agents with a `persist` that isn't false, even if it is invalid
         self.blocks: dict[str, Block] = {}
         self.programs: dict[str, Contract | None] = {}
         self.skills: dict[str, None] = {}
         self.gates: dict[str, None] = {}
         self.root = self.frame = Frame(is_root=True)
-        self.everywhere: dict[str, Frame | None] = {}  # all declared names; with the frame if only one declares it
+        self.declared_in: dict[str, Frame | None] = {}  # all declared names; with the frame if only one declares it
         self.schemas: dict[str, Schema | None] = {}  # the schemas in files, by path; None if unusable
         self.assigned_in_blocks: set[str] = set()
         self._waiting: list[Undefined] = []
@@ -82,15 +82,15 @@ class Survey(Findings):
                 self._written.setdefault(item.name.id, item)
                 self.agents.setdefault(item.name.id, KnownAgent(persistence(item)))
                 if any(p.name.id == "persist" and not _is_false(p) for p in item.properties):
-                    self.odd_memories.add(item.name.id)
+                    self.agents_with_persist.add(item.name.id)
             elif isinstance(item, Block):
                 self.blocks.setdefault(item.name.id, item)
 
     # ---- findings
 
-    def kept(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
+    def report_legacy(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
         """Report a form that ProseScript accepts for existing files; its `strict` makes it an error."""
-        self.report(KEPT[code] if self.strict_script else code, span, message, hint)
+        self.report(LEGACY_CODES[code] if self.strict_script else code, span, message, hint)
 
     def output_of(self, agent: str) -> Schema | None:
         """Return the schema of an agent's answers, if known."""
@@ -131,7 +131,7 @@ class Survey(Findings):
             if self.interface.kind == "delegation":
                 self.free[item.name] = self.free.get(item.name, False) or item.code not in ("W108", "E108")
             else:
-                near = self.near(item.name, self.everywhere)
+                near = self.near(item.name, self.declared_in)
                 self._undefined.append(replace(item, nearest=near))
         for item in self._undefined:
             hint = self._hint(item)
@@ -151,7 +151,7 @@ class Survey(Findings):
     def is_declared(self, name: str) -> bool:
         """Return whether a name is declared anywhere in the program or in an earlier cell."""
         known = self.known
-        if name in self.everywhere or name in known.variables or name in known.soft_exports:
+        if name in self.declared_in or name in known.variables or name in known.soft_exports:
             return True
         if self._known_names is None:
             bodies = known.bodies.values()

@@ -13,7 +13,7 @@ from prose_kernel.language.numbers import is_duration_long, parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import LoadContract
 from prose_kernel.language.openprose.keywords import NOT_STRICT
-from prose_kernel.language.openprose.name_resolution import Reader
+from prose_kernel.language.openprose.name_resolution import NameChecker
 from prose_kernel.language.openprose.output_types import NotAType, schema_of
 from prose_kernel.language.openprose.program_index import Survey
 
@@ -64,11 +64,11 @@ _LONGEST_BACKOFF = 300
 
 
 class PropertyChecker:
-    """Checks the property blocks of agents, spawns and gates; `reader` checks the names in their values."""
+    """Checks the property blocks of agents, spawns and gates; `names` checks the names in their values."""
 
-    def __init__(self, survey: Survey, reader: Reader, load: LoadContract | None) -> None:
+    def __init__(self, survey: Survey, names: NameChecker, load: LoadContract | None) -> None:
         self.survey = survey
-        self.reader = reader
+        self.names = names
         self.load = load
 
     def check(self, owner: Owner, properties: tree.Properties) -> None:
@@ -98,7 +98,7 @@ class PropertyChecker:
         """Check a modifier of a call (prose-md.md 3.5)."""
         name, value = entry.name.id, entry.value
         if name == "prompt":
-            self.reader.expression(value)
+            self.names.expression(value)
         elif not (name == "model" and isinstance(value, tree.Constant) and value.value is None):
             self._values[name.replace("-", "_")](self, tree.Property(entry.name, value, span=entry.span), "session")
 
@@ -131,7 +131,7 @@ class PropertyChecker:
     def check_model(self, item: tree.Property, _owner: Owner) -> None:
         word, strict = tree.word_of(item.value), self.survey.profile == "strict"
         if self.survey.script and isinstance(item.value, (tree.Member, tree.Index)):
-            self.reader.expression(item.value)
+            self.names.expression(item.value)
             return
         written = word and word.strip() and not (isinstance(item.value, tree.Text) and item.value.interpolations)
         if word not in MODELS and (strict or not written):
@@ -173,7 +173,7 @@ class PropertyChecker:
         if not value.raw.strip():
             self._report("W004", value, f"The prompt of this {owner} is empty")
         self._length(value)
-        self.reader.text(value)
+        self.names.text(value)
 
     def _no_text(self, item: tree.Property) -> None:
         """Report E004 for a value that must be a string (2.1)."""
@@ -189,7 +189,7 @@ class PropertyChecker:
         elif not raw.strip():
             self._report("W002", text, "The prompt of this session is blank", "say what the session should do")
         self._length(text)
-        self.reader.text(text)
+        self.names.text(text)
 
     def _length(self, text: tree.Text) -> None:
         length = len(text.raw)
@@ -212,7 +212,7 @@ class PropertyChecker:
             self._report("E121", value, "`persist` takes true, project, user or a directory", hint)
 
     def check_context(self, item: tree.Property, _owner: Owner) -> None:
-        self.reader.context(item.value)
+        self.names.context(item.value)
 
     def check_skills(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
@@ -338,9 +338,9 @@ class PropertyChecker:
 
     def _pattern(self, pattern: tree.Node) -> None:
         if isinstance(pattern, tree.Text):
-            self.reader.text(pattern)
+            self.names.text(pattern)
         elif isinstance(pattern, tree.Name) and not self.survey.strict:
-            self.reader.expression(pattern)
+            self.names.expression(pattern)
         else:
             self._report("E016", pattern, "A permission pattern must be text", "put the pattern in quotes")
 
@@ -366,13 +366,13 @@ class PropertyChecker:
             self._no_text(item)
             return
         for part in item.value.interpolations:
-            self.reader.interpolation(part, "E053")
+            self.names.interpolation(part, "E053")
 
     def check_stdin(self, item: tree.Property, _owner: Owner) -> None:
         if isinstance(item.value, (tree.Permissions, tree.ContextBlock, tree.OnReject)):
             self._report("E004", item.value, "`stdin` takes a value", 'write `stdin: name` or `stdin: "text"`')
         else:
-            self.reader.expression(item.value)
+            self.names.expression(item.value)
 
     def check_env(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
@@ -388,7 +388,7 @@ class PropertyChecker:
                 self._report("E004", entry, message, "choose another name, or set it inside the command")
             elif entry.key in _SET_BY_RUN:
                 self._report("E004", entry, f"`env` does not set `{entry.key}`: the run sets it", "choose another name")
-            self.reader.expression(entry.value)
+            self.names.expression(entry.value)
 
     def check_max_output(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
@@ -407,7 +407,7 @@ class PropertyChecker:
             self._report("E004", item.value, "`display` takes the path of a file", 'write `display: "chart.png"`')
             return
         for part in item.value.interpolations:
-            self.reader.interpolation(part, "E053")
+            self.names.interpolation(part, "E053")
 
     def check_pipefail(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
@@ -424,7 +424,7 @@ class PropertyChecker:
                 self._report("E004", element, f"`{name}` takes globs", f'write `{name}: ["src/**/*.py"]`')
             elif element.interpolations:
                 for part in element.interpolations:
-                    self.reader.interpolation(part, "E053")
+                    self.names.interpolation(part, "E053")
             elif leaves_directory(element.raw):
                 self._report("E054", element, f"A glob of `{name}` leaves the directory of the run", RELATIVE)
 
@@ -468,7 +468,7 @@ class PropertyChecker:
             if value.action == "session":
                 self.session_prompt(value.text)
             else:
-                self.reader.text(value.text)
+                self.names.text(value.text)
 
     check_writes = check_reads
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import RawToken
-from prose_kernel.language.openprose.spawn_builder import UNREAD
+from prose_kernel.language.openprose.spawn_builder import PLACEHOLDER
 from prose_kernel.language.openprose.syntax_errors import Line, explain, first_word
 from prose_kernel.language.openprose.tree import Array, Constant, Discretion, Name, Text
 from prose_kernel.language.source import Span
@@ -39,14 +39,14 @@ def recover(parser: Parser, tokens: list[RawToken], index: int) -> int:
         return index if parser.accepts("_DEDENT") else index + 1
     line = _line(parser, tokens, index)
     broken = any(tokens[k][0] == "BROKEN" for k in range(line.first, line.stop))
-    if broken and kind == "BROKEN" and _ends_well(parser, line):
+    if broken and kind == "BROKEN" and _may_end_here(parser, line):
         return line.stop
     if not broken:
         trouble = explain(line)
         if line.head_word in _OTHER_CATCHES:
             parser.findings.retract("E180")
-        if _follows(parser, line, trouble.code):
-            parser.findings.echo(trouble.start)
+        if _follows_reported_error(parser, line, trouble.code):
+            parser.findings.mark_error(trouble.start)
         else:
             parser.findings.add(trouble.code, trouble.start, trouble.end, trouble.message, trouble.hint)
     if kind == "_NL" and line.colon and line.head != "SESSION" and not line.owner:
@@ -62,16 +62,16 @@ def recover(parser: Parser, tokens: list[RawToken], index: int) -> int:
     return _skip(parser, tokens, line.stop)
 
 
-def _follows(parser: Parser, line: Line, code: str) -> bool:
+def _follows_reported_error(parser: Parser, line: Line, code: str) -> bool:
     """Return whether an `else` or `catch` has no statement only because the body above it isn't indented, which is
     reported already (E147)."""
     findings = parser.findings
-    if code not in ("E185", "E193", "E194") or not findings.forgotten:
+    if code not in ("E185", "E193", "E194") or not findings.unindented_columns:
         return False
-    return findings.source.line_column(line.tokens[line.first][1])[1] - 1 in findings.forgotten
+    return findings.source.line_column(line.tokens[line.first][1])[1] - 1 in findings.unindented_columns
 
 
-def _ends_well(parser: Parser, line: Line) -> bool:
+def _may_end_here(parser: Parser, line: Line) -> bool:
     """Return whether the line could end at its `BROKEN` token, which marks an error that is reported already."""
     following = line.tokens[line.at + 1][0]
     return following == "_NL" and parser.accepts("_NL")
@@ -208,8 +208,8 @@ def _repair(parser: Parser, line: Line) -> bool:
     """
     if line.first == line.stop:
         return False
-    maker = _Maker(line)
-    for candidate in maker.candidates():
+    repair = _LineRepair(line)
+    for candidate in repair.candidates():
         kinds = [token[0] for token in candidate]
         if parser.accepts(*kinds, "_NL"):
             parser.feed(*candidate)
@@ -217,7 +217,7 @@ def _repair(parser: Parser, line: Line) -> bool:
     return False
 
 
-class _Maker:
+class _LineRepair:
     """Makes valid forms of one line; all their tokens have the position of its first token."""
 
     def __init__(self, line: Line) -> None:
@@ -240,10 +240,10 @@ class _Maker:
         return self.token("HOLE", Constant(None, span=self.span))
 
     def text(self) -> RawToken:
-        return self.token("STRING", Text((UNREAD,), span=self.span))
+        return self.token("STRING", Text((PLACEHOLDER,), span=self.span))
 
     def nameless(self) -> RawToken:
-        return self.token("NAME", Name(UNREAD, span=self.span))
+        return self.token("NAME", Name(PLACEHOLDER, span=self.span))
 
     def candidates(self) -> list[list[RawToken]]:
         """Return the possible meanings of the line as tokens, the best one first."""
@@ -327,7 +327,7 @@ class _Maker:
         kind = self.tokens[at][0]
         word = str(first_word(self.tokens, at))
         colon = self.token("COLON", ":")
-        known = kind if kind in _HEADERS else _MISTAKEN.get(word)
+        known = kind if kind in _HEADERS else _MEANT_HEADERS.get(word)
         if kind == "ELSE" and at + 1 < len(self.tokens) and self.tokens[at + 1][0] == "IF":
             known = "ELIF"
         if known is None:
@@ -355,7 +355,7 @@ class _Maker:
             case "BLOCK":
                 return [self.name(at + 1) or self.nameless(), *self._parameters(at)]
             case "CHOICE":
-                return [self.token("DISCRETION", Discretion(Text((UNREAD,)), span=self.span))]
+                return [self.token("DISCRETION", Discretion(Text((PLACEHOLDER,)), span=self.span))]
             case "OPTION":
                 return [self.text()]
         return []
@@ -420,7 +420,7 @@ _HEADERS: Final = frozenset({
     "IF", "ELIF", "ELSE", "TRY", "CATCH", "FINALLY", "LOOP", "FOR", "REPEAT", "PARALLEL", "BLOCK", "AGENT", "GATE",
     "CHOICE", "OPTION",
 })  # fmt: skip
-_MISTAKEN: Final = {
+_MEANT_HEADERS: Final = {
     **{kind.lower(): kind for kind in _HEADERS - {"IF", "ELIF", "CHOICE"}},
     **dict.fromkeys(_FUNCTION_WORDS, "BLOCK"),
     **dict.fromkeys(("while", "until"), "LOOP"),

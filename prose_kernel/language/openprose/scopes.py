@@ -41,7 +41,7 @@ class Answer:
     schema: Schema
 
 
-Held = Literal["exec"] | Result | Answer | None
+KnownValue = Literal["exec"] | Result | Answer | None
 """The kind of a variable's value, if known: the output of an `exec`, a program's result, or a typed answer."""
 
 
@@ -71,7 +71,7 @@ class Place:
     conditional: bool = False
     logs: bool = False
     hidden: list[tuple[str, str | None, Answer | None]] | None = None
-    writes: list[tuple[str, Held | Unset]] | None = None
+    writes: list[tuple[str, KnownValue | Unset]] | None = None
     in_branch: bool = False
 
     def child(self, construct: Construct, *, conditional: bool = True) -> Place:
@@ -209,7 +209,7 @@ class Frame:
         self.table: dict[str, Entry] = {}
         self.visible: dict[str, None] = {}
         self.temporaries: dict[str, str] = {}
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, KnownValue] = {}
         self.items: dict[str, Answer] = {}
         self.mixed: set[str] = set()
         self.fresh: list[str] | None = None
@@ -229,7 +229,7 @@ class Frame:
         place.hidden.append((name, self.temporaries.get(name), self.items.pop(name, None)))
         self.temporaries[name] = kind
 
-    def hold(self, name: str, held: Held) -> None:
+    def hold(self, name: str, held: KnownValue) -> None:
         """Record the kind of value that a variable holds now."""
         place = self.place
         if place.logs:
@@ -255,9 +255,9 @@ class Frame:
             else:
                 self.temporaries[name] = before
         if place.writes:
-            self._doubt(place, dict(reversed(place.writes)))
+            self._forget_uncertain(place, dict(reversed(place.writes)))
 
-    def _doubt(self, place: Place, before: dict[str, Held | Unset]) -> None:
+    def _forget_uncertain(self, place: Place, before: dict[str, KnownValue | Unset]) -> None:
         """Forget uncertain kinds of values after `place`; `before` has the assigned names with their earlier kinds."""
         if place.conditional:
             for name, held in before.items():
@@ -271,7 +271,7 @@ class Frame:
             outer.writes.extend(before.items())
 
 
-def verdict(form: Form, entry: Entry, place: Place, *, strict: bool) -> str | None:
+def redeclaration_code(form: Form, entry: Entry, place: Place, *, strict: bool) -> str | None:
     """Return the code for another declaration of the name of `entry` (table of 3.5), None if it is allowed."""
     if form == "output":
         return _output_again(entry, place, strict)
@@ -281,10 +281,10 @@ def verdict(form: Form, entry: Entry, place: Place, *, strict: bool) -> str | No
     if strict:
         return "E019"
     if form == "branch":
-        return None if relation == "exclusive" else _becomes("W151", form, entry)
+        return None if relation == "exclusive" else _error_or_warning("W151", form, entry)
     if relation == "same":
         return "E019"
-    return _becomes("W136", form, entry) if relation == "enclosing" else None
+    return _error_or_warning("W136", form, entry) if relation == "enclosing" else None
 
 
 def _output_again(entry: Entry, place: Place, strict: bool) -> str | None:
@@ -294,13 +294,13 @@ def _output_again(entry: Entry, place: Place, strict: bool) -> str | None:
         return "E024"
     if strict:
         return "E114"
-    marks = None if plain == "exclusive" else _becomes("W114", "output", entry)
+    marks = None if plain == "exclusive" else _error_or_warning("W114", "output", entry)
     if marks not in (None, "W114"):
         return marks
     return marks if outputs == "exclusive" else "W124"
 
 
-def _becomes(code: str, form: Form, entry: Entry) -> str:
+def _error_or_warning(code: str, form: Form, entry: Entry) -> str:
     """Return the error for a repeated declaration if a `const` or an earlier `input` is involved, else the warning
     `code`."""
     if entry.form == "input":

@@ -11,7 +11,7 @@ from prose_kernel.language.openprose.tree import Expression, Name, Text, is_hole
 from prose_kernel.language.shortening import on_one_line
 from prose_kernel.language.source import Span
 
-UNREAD: Final = "..."
+PLACEHOLDER: Final = "..."
 """Stands for text that could not be parsed."""
 _ALIASES: Final = {"on_fail": "on-fail", "on-reject": "on_reject", "on_reject": "on_reject"}
 _UNUSUAL: Final = frozenset({tree.OnReject, tree.Constant})
@@ -95,7 +95,7 @@ class SpawnBuilder(ExpressionBuilder):
     def titled_agent(self, start: int, end: int, label: Name | None, agent: Name, text: Text) -> Head:
         written = self.findings.source.slice(text.span)
         hint = f"indent `prompt: {on_one_line(written)}` below it"
-        self.strict(*text.span, "a session with an agent takes its text as a property", hint)
+        self.report_strict(*text.span, "a session with an agent takes its text as a property", hint)
         prompt = tree.Property.at(*text.span, Name("prompt", span=text.span), text)
         return ("session", None, label, agent, (prompt,))
 
@@ -119,8 +119,8 @@ class SpawnBuilder(ExpressionBuilder):
         inputs: tuple[tree.Argument, ...],
     ) -> tree.Call:
         if arguments is not None:
-            message = "inputs by position are kept for existing files"
-            self.kept("W314", target.span.end, target.span.end + 1, message, "name them on lines below: `name: value`")
+            message, hint = "inputs by position are kept for existing files", "name them on lines below: `name: value`"
+            self.report_legacy("W314", target.span.end, target.span.end + 1, message, hint)
         return tree.Call.at(start, end, target, arguments or (), inputs)
 
     def call_inputs(self, start: int, end: int, inputs: Sequence[tree.Argument] = ()) -> tuple[tree.Argument, ...]:
@@ -132,7 +132,7 @@ class SpawnBuilder(ExpressionBuilder):
 
     def stage(self, start: int, end: int, name: Name, arguments: tuple[Expression, ...]) -> tree.Stage:
         message = "a stage as a session is kept for existing files"
-        self.kept("W314", start, start + 7, message, 'write `session "..."` with `context:`')
+        self.report_legacy("W314", start, start + 7, message, 'write `session "..."` with `context:`')
         return tree.Stage.at(start, end, name, arguments)
 
     # ---- properties
@@ -161,14 +161,14 @@ class SpawnBuilder(ExpressionBuilder):
         elif is_hole(value) and word in _ONE_LINE:
             self._no_value(name)
         elif self.is_strict and word == "context" and isinstance(value, Text):
-            self.strict(*value.span, "`context` takes names, not text (strict)")
+            self.report_strict(*value.span, "`context` takes names, not text (strict)")
         return tree.Property.at(start, end, name, value)
 
     def _unread(self, start: int, end: int, name: Name) -> tree.Property | None:
         """Build a property with an unreadable value: a prompt gets a placeholder, others count as absent."""
         if name.id != "prompt":
             return None
-        return tree.Property.at(start, end, name, Text((UNREAD,), span=name.span))
+        return tree.Property.at(start, end, name, Text((PLACEHOLDER,), span=name.span))
 
     def _no_value(self, name: Name) -> None:
         self.add("E004", name.span.end + 1, name.span.end + 1, f"`{name.id}:` needs a value on its line")
@@ -211,14 +211,14 @@ class SpawnBuilder(ExpressionBuilder):
             value = tree.Permissions(kinds, span=span)
         else:
             if name.id == "context":
-                self.strict(*name.span, "`context` takes names on its line (strict)")
+                self.report_strict(*name.span, "`context` takes names on its line (strict)")
             value = tree.ContextBlock(tuple(entries), span=span)
         return tree.Property(name, value, span=span)
 
     def items(self, start: int, end: int, elements: Sequence[Expression]) -> tree.Array:
         """Build an array from a list with one `- element` per line, as in YAML."""
         at = self.findings.source.text.rfind("-", 0, elements[0].span.start)
-        self.strict(at, at + 1, "a list is written in brackets (strict)", "write `[first, second]`")
+        self.report_strict(at, at + 1, "a list is written in brackets (strict)", "write `[first, second]`")
         return tree.Array(tuple(elements), span=Span(start, end))
 
     def item(self, start: int, end: int, value: Expression) -> Expression:

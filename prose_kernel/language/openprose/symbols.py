@@ -32,14 +32,14 @@ class _Frame:
     """The scope of the program, of a block, or of the texts of an agent, which are interpolated where a session starts.
 
     - `variables`: the variables declared here
-    - `waiting`: the occurrences of other names, which are resolved after the walk
+    - `unresolved`: the occurrences of other names, which are resolved after the walk
     - `exported`: the names of the blocks whose exports are readable here
     - `sites`: the places that call the block, or use the agent
     """
 
     block: tree.Block | None = None
     variables: dict[str, Symbol] = field(default_factory=dict)
-    waiting: list[_Waiting] = field(default_factory=list)
+    unresolved: list[_UnresolvedName] = field(default_factory=list)
     exported: set[str] = field(default_factory=set)
     sites: list[_Scope] = field(default_factory=list)
 
@@ -49,7 +49,7 @@ class _Frame:
         return frozenset(block_exports(self.block)) if self.block is not None else frozenset()
 
 
-class _Waiting(NamedTuple):
+class _UnresolvedName(NamedTuple):
     occurrence: Occurrence
     name: str
     writes: bool
@@ -125,7 +125,7 @@ class _Indexer(Indexer):
             self._declare_assigned(frame)
         for frame in everywhere:
             self._join_exports(frame)
-            for one in frame.waiting:
+            for one in frame.unresolved:
                 one.occurrence.symbol = self._variable(frame, one.name)
         for call in self._calls:
             self._call(call)
@@ -146,7 +146,7 @@ class _Indexer(Indexer):
 
     def _declare_assigned(self, frame: _Frame) -> None:
         """Declare a name in the frame that assigns it if no frame declares it."""
-        for occurrence, name, writes, extent in frame.waiting:
+        for occurrence, name, writes, extent in frame.unresolved:
             if writes and self._variable(frame, name) is None:
                 span = Span(occurrence.start, occurrence.end)
                 frame.variables[name] = Symbol(name, "variable", span, extent)
@@ -155,19 +155,19 @@ class _Indexer(Indexer):
     def _variable(self, frame: _Frame, name: str) -> Symbol | None:
         """Return the variable that a name in a frame refers to, None if it is unknown; all variables that it may refer
         to are merged into one symbol."""
-        found: dict[Symbol, None] = dict.fromkeys(self._own(frame, name))
+        found: dict[Symbol, None] = dict.fromkeys(self._own_variables(frame, name))
         agenda, seen = [] if found else [frame], {frame}
         while agenda:
             for site in agenda.pop().sites:
-                own = [site.temporary[name]] if name in site.temporary else self._own(site.frame, name)
+                own = [site.temporary[name]] if name in site.temporary else self._own_variables(site.frame, name)
                 found.update(dict.fromkeys(own))
                 if not own and site.frame not in seen:
                     seen.add(site.frame)
                     agenda.append(site.frame)
-        symbols = list(found) or self._own(self._root, name)
+        symbols = list(found) or self._own_variables(self._root, name)
         return self.merge(symbols) if symbols else None
 
-    def _own(self, frame: _Frame, name: str) -> list[Symbol]:
+    def _own_variables(self, frame: _Frame, name: str) -> list[Symbol]:
         """Return the variables for a name in a frame, without those of callers: its own, or exports of calls (3.6)."""
         if name in frame.variables:
             return [frame.variables[name]]
@@ -198,7 +198,7 @@ class _Indexer(Indexer):
             variable = scope.frame.variables.get(name)
             occurrence.symbol = variable
             if variable is None:
-                scope.frame.waiting.append(_Waiting(occurrence, name, writes, scope.statement or span))
+                scope.frame.unresolved.append(_UnresolvedName(occurrence, name, writes, scope.statement or span))
         return occurrence
 
     def _bind(self, name: Name, scope: _Scope, kind: SymbolKind, extent: Span, shared: str = "") -> Occurrence | None:
@@ -256,12 +256,12 @@ class _Indexer(Indexer):
         self._value(node.value, scope, node.span)
 
     def visit_assign(self, node: tree.Assign, scope: _Scope) -> None:
-        occurrence = self._read(node.name.id, node.name.span, _at(scope, node.span), writes=True)
+        occurrence = self._read(node.name.id, node.name.span, _with_statement(scope, node.span), writes=True)
         self._bound_to(occurrence, node.value)
         self._value(node.value, scope, node.span)
 
     def visit_append(self, node: tree.Append, scope: _Scope) -> None:
-        self._read(node.name.id, node.name.span, _at(scope, node.span), writes=True)
+        self._read(node.name.id, node.name.span, _with_statement(scope, node.span), writes=True)
         self._value(node.value, scope, node.span)
 
     def visit_call(self, node: tree.Call, scope: _Scope) -> None:
@@ -303,7 +303,7 @@ class _Indexer(Indexer):
         self.walk(node.prompt, scope)
 
     def _value(self, value: Node, scope: _Scope, extent: Span) -> None:
-        self.walk(value, _at(scope, extent))
+        self.walk(value, _with_statement(scope, extent))
 
     def visit_branch(self, node: tree.Branch, scope: _Scope) -> None:
         if node.name is not None:
@@ -464,5 +464,5 @@ _NAMED_BODIES: Final[dict[type[Node], tuple[str, tuple[str, ...]]]] = {
 """For each kind of node, the field that is evaluated outside the body, and the fields with names visible only in it."""
 
 
-def _at(scope: _Scope, extent: Span) -> _Scope:
+def _with_statement(scope: _Scope, extent: Span) -> _Scope:
     return _Scope(scope.frame, scope.temporary, extent)

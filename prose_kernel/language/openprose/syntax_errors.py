@@ -15,7 +15,7 @@ from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose import word_hints
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import SIGNS, RawToken
-from prose_kernel.language.openprose.word_hints import MOST_WORDS
+from prose_kernel.language.openprose.word_hints import MAX_QUOTED
 from prose_kernel.language.shortening import clipped, on_one_line
 from prose_kernel.language.words import plain_sign, unseen_hint
 
@@ -76,7 +76,7 @@ class Line:
         if last <= first:
             return ""
         start, end = self.tokens[first][1], self.tokens[last - 1][2]
-        return clipped(self.text[start:end], MOST_WORDS, "...", kept=MOST_WORDS)
+        return clipped(self.text[start:end], MAX_QUOTED, "...", kept=MAX_QUOTED)
 
     @property
     def head(self) -> str:

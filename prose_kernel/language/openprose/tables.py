@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-GRAMMAR: Final = Path(__file__).with_name("grammar.lark")
-KEPT: Final = Path(__file__).with_name("grammar.json")
+GRAMMAR_FILE: Final = Path(__file__).with_name("grammar.lark")
+TABLES_FILE: Final = Path(__file__).with_name("grammar.json")
 
 FORMAT: Final = 1
 END: Final = "$END"
@@ -48,9 +48,9 @@ class Tables:
 @cache
 def load() -> Tables:
     """Return the tables of the grammar next to this module."""
-    grammar = GRAMMAR.read_bytes()
+    grammar = GRAMMAR_FILE.read_bytes()
     try:
-        kept = json.loads(KEPT.read_bytes())
+        kept = json.loads(TABLES_FILE.read_bytes())
         if kept["format"] == FORMAT and kept["grammar"].encode() == grammar:
             return _unpack(kept)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -136,8 +136,8 @@ def _rule(rule: Any, index: dict[str, int]) -> list[Any]:
 
 def write() -> None:
     """Write `grammar.json` for the current grammar."""
-    text = json.dumps(_generate(GRAMMAR.read_bytes()), separators=(",", ":"))
-    KEPT.write_text(text + "\n", encoding="ascii")
+    text = json.dumps(_generate(GRAMMAR_FILE.read_bytes()), separators=(",", ":"))
+    TABLES_FILE.write_text(text + "\n", encoding="ascii")
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ class Discretion(Active, frozen=True):
     text: Text
 
 
-class Bare(Expression, frozen=True):
+class AmbiguousCondition(Expression, frozen=True):
     """An ambiguous condition of ProseScript: `expression` if each name in it is a variable, else `words` (prose-md.md
     3.4, rule 5b). `takes_variable`: the words include the `as NAME` of the loop. A checked program has no such nodes.
     """

@@ -29,7 +29,7 @@ _NAME: Final = r"[A-Za-z_](?:[\w-]*\w)?"
 _SAME_CASE: Final = rf"(?:{_KEYWORDS})\b"
 _SENTENCE: Final = re.compile(r"[A-Za-z][\w'-]*(?:,?[ ]+[\w'-]+){2,}[.!?]?")
 _ARTICLE: Final = re.compile(r"\b(?:the|a|an|all|my|our|your|this|that|these|please)\b", re.IGNORECASE)
-MOST_WORDS: Final = 200
+MAX_QUOTED: Final = 200
 """How many characters of the user's text a hint may quote, and a line may have for the patterns to be tried."""
 _STRAIGHT: Final = str.maketrans(dict.fromkeys("\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}", '"'))
 

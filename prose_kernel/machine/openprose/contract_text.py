@@ -26,8 +26,8 @@ from prose_kernel.errors import (
 from prose_kernel.language.contracts import PRIOR
 from prose_kernel.language.contracts.checks import provided
 from prose_kernel.language.contracts.compile import ContractProgram
-from prose_kernel.language.contracts.interface import GIVES, TAKES, Promise, promises_of
-from prose_kernel.language.contracts.targets import Bound, Helper, Program
+from prose_kernel.language.contracts.interface import INPUT_SECTIONS, OUTPUT_SECTIONS, Promise, promises_of
+from prose_kernel.language.contracts.targets import BoundInstance, Helper, Program
 from prose_kernel.language.contracts.tree import NOTEBOOK
 from prose_kernel.language.contracts.units import Unit
 from prose_kernel.language.diagnostics import first_error
@@ -109,7 +109,7 @@ async def _inputs(s: ProgramContext, unit: Unit) -> dict[str, Value]:
 
 async def _asked(s: ProgramContext, unit: Unit, name: str) -> Value:
     """Return the answer to the question for an input that was not given."""
-    item, place = unit.node.item(name, TAKES), _place(unit, name)
+    item, place = unit.node.item(name, INPUT_SECTIONS), _place(unit, name)
     words = tree.Text((item.text if item is not None and item.text else name,))
     try:
         return await call(compile_statement(tree.Input(place, words, span=place.span), True).run(s))
@@ -132,7 +132,7 @@ def _here(unit: Unit) -> tree.Node:
     return tree.Constant(None, span=unit.node.heading)
 
 
-def _place(unit: Unit, name: str, sections: Sequence[str] = TAKES) -> tree.Name:
+def _place(unit: Unit, name: str, sections: Sequence[str] = INPUT_SECTIONS) -> tree.Name:
     """Return a name node at the bullet that declares the name."""
     item = unit.node.item(name, sections)
     return tree.Name(name, span=item.head if item is not None else unit.node.heading)
@@ -354,7 +354,7 @@ def _given_results(s: ProgramContext, unit: Unit, value: Value) -> dict[str, Val
     except ValueTypeError as error:
         given = value if isinstance(value, dict) else dict.fromkeys(one.name for one in unit.contract.outputs)
         lacks = next((one.name for one in unit.contract.outputs if not one.optional and one.name not in given), "")
-        raise located(s, error, _place(unit, lacks, GIVES)) from None
+        raise located(s, error, _place(unit, lacks, OUTPUT_SECTIONS)) from None
 
 
 def results(unit: Unit, value: Value) -> dict[str, Value]:
@@ -416,7 +416,7 @@ async def render(s: ProgramContext, node: tree.Node, request: CallRequest) -> Va
     match request.target.unit:
         case Unit() as unit:
             return await call(_in_own_run(s, node, request, unit))
-        case Bound() as bound:
+        case BoundInstance() as bound:
             return await call(_instance(s, node, request, bound))
         case Helper() as helper:
             return await call(_helper(s, node, request, helper))
@@ -428,7 +428,7 @@ async def render(s: ProgramContext, node: tree.Node, request: CallRequest) -> Va
             raise TypeError(f"no target of calls: {other!r}")
 
 
-async def _instance(s: ProgramContext, node: tree.Node, request: CallRequest, bound: Bound) -> Value:
+async def _instance(s: ProgramContext, node: tree.Node, request: CallRequest, bound: BoundInstance) -> Value:
     """Run the Delegation of a pattern in a separate frame, with its slots bound."""
     pattern, source = bound.pattern, bound.source
     values: dict[str, Value] = {slot: _names(target) for slot, target in bound.slots.items()}

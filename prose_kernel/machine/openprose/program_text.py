@@ -124,10 +124,10 @@ def spending(program: tree.Program, source: Source | None = None) -> Spending:
     called = any(isinstance(node, tree.Call) for node in walk(program))
     if program.declared is None and not called:
         return _spent_by(program, None)
-    from prose_kernel.language.contracts.compile import reached
+    from prose_kernel.language.contracts.compile import reachable_units
 
     found = [_spent_by(program, None)] if program.declared is None else []
-    for unit, model in reached(program, source):
+    for unit, model in reachable_units(program, source):
         if unit.has_script:
             spent = _spent_by(unit.compiled.program, model)
         else:
