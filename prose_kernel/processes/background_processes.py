@@ -42,18 +42,18 @@ class BackgroundProcesses:
 
     async def end(self, grace: float, table: Callable[[], list[Member]]) -> None:
         """Send TERM to all groups, wait `grace` seconds, send KILL; return when they have ended."""
-        for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, grace)):
+        for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, grace)):
             now = table()
             self._prune(now)
             for leader in self._groups:
                 signal_scope(leader, number, now)
                 signal_scope(leader, signal.SIGCONT, now)
-            if await self._gone(patience, table):
+            if await self._wait_until_ended(seconds, table):
                 return
 
-    async def _gone(self, patience: float, table: Callable[[], list[Member]]) -> bool:
+    async def _wait_until_ended(self, seconds: float, table: Callable[[], list[Member]]) -> bool:
         loop = asyncio.get_running_loop()
-        end, delay = loop.time() + patience, 0.003
+        end, delay = loop.time() + seconds, 0.003
         while self._groups and loop.time() < end:
             await asyncio.sleep(delay)
             delay = min(2 * delay, 0.02)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from prose_kernel.processes import process_table, system
 from prose_kernel.processes.command_output import Capture
 from prose_kernel.processes.cwd_report import LOWEST_DESCRIPTOR
-from prose_kernel.processes.spawn import Child, ExitWatch, SpawnFailure, classify, close, high, spawn
+from prose_kernel.processes.spawn import Child, ExitWatch, SpawnFailure, classify, close, move_above, spawn
 from prose_kernel.processes.stream_reading import Drain
 from prose_kernel.processes.termination import GroupScope, Ladder, TreeScope, ladder
 from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, Outcome, Stream
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from prose_kernel.processes.engine import Engine
 
 _CHUNK = 65536
-_LOOK = 0.003
-_LOOKS = 5
+_CHECK_INTERVAL = 0.003
+_READINGS = 5
 """How often the process table is read to find the remaining processes of a non-empty group."""
 
 
@@ -172,13 +172,13 @@ class Process:
         self._outcome: Outcome = "exited"
         self._ladder: Ladder | None = None
         self._ending: asyncio.Task[None] | None = None
-        self._climbing = False
+        self._ladder_runs = False
         self._interrupts = 0
         self._kill_now = False
         self._wake = asyncio.Event()
         self._empty_in: object = None
-        self._tidied = False
-        self._tidied_away = 0
+        self._remains_ended = False
+        self._ended_remains = 0
 
     # ------------------------------------------------------------ start
 
@@ -211,7 +211,7 @@ class Process:
             if launch.report:
                 self._report, report_end = os.pipe()
                 os.set_blocking(self._report, False)
-                passed.append(high(report_end, LOWEST_DESCRIPTOR))
+                passed.append(move_above(report_end, LOWEST_DESCRIPTOR))
             argv, further = launch.prepare(passed[0] if launch.report else None)
             passed += further
             if launch.stdin:
@@ -255,7 +255,7 @@ class Process:
 
     def _advance(self) -> None:
         """Finish if the leader, a running ladder, and both streams (or the wait for them) have ended."""
-        if not self._exited or self._climbing or self._finished:
+        if not self._exited or self._ladder_runs or self._finished:
             return
         if self._drain.over:
             self._drained()
@@ -263,15 +263,15 @@ class Process:
             self._drain.lose_patience(self._out_of_patience, hurried=self._ladder is not None)
 
     def _out_of_patience(self) -> None:
-        if not self._finished and not self._climbing:
+        if not self._finished and not self._ladder_runs:
             self._drained()
 
     def _drained(self) -> None:
         """Finish after the last output. A command that owns its tree first ends the remaining processes of the tree."""
-        if self._launch.tree is None or self._tidied:
+        if self._launch.tree is None or self._remains_ended:
             self._finish()
             return
-        self._tidied = True
+        self._remains_ended = True
         if self.foreground and self._ladder is None:
             # processes that a foreground command detached on purpose stay alive until the engine closes
             self._scope = GroupScope(self._scope.leader)
@@ -279,14 +279,14 @@ class Process:
         if not left:
             self._finish()
             return
-        self._tidied_away = len(left)
-        self._climb(ladder("cancelled", self._owner.grace))
+        self._ended_remains = len(left)
+        self._start_ladder(ladder("cancelled", self._owner.grace))
 
     # ------------------------------------------------------------ ending it
 
     def stop(self, outcome: Outcome, grace: float | None = None) -> None:
         if self._ladder is None:
-            self._climb(ladder(outcome, self._owner.grace if grace is None else grace))
+            self._start_ladder(ladder(outcome, self._owner.grace if grace is None else grace))
 
     def kill(self, outcome: Outcome) -> None:
         self._kill_now = True
@@ -304,15 +304,15 @@ class Process:
     def shutdown(self) -> None:
         if self._ending is not None:
             self._ending.cancel()
-        self._climb(ladder("cancelled", self._owner.grace))
+        self._start_ladder(ladder("cancelled", self._owner.grace))
 
-    def _climb(self, steps: Ladder) -> None:
+    def _start_ladder(self, steps: Ladder) -> None:
         if self._finished or self._child is None:
             return
         if self._ladder is None and not self._exited and not system.has_exited(self._child.pid):
             self._outcome = steps.outcome
         self._ladder = steps
-        self._climbing = True
+        self._ladder_runs = True
         self._ending = self._owner.loop.create_task(self._run_ladder(steps))
 
     async def _run_ladder(self, steps: Ladder) -> None:
@@ -322,7 +322,7 @@ class Process:
                 continue
             if await self._run_step(step.signal, self._owner.loop.time() + step.grace, last):
                 break
-        self._climbing = False
+        self._ladder_runs = False
         # Don't wait for processes that survive KILL: the record counts them.
         self._exited = True
         self._advance()
@@ -346,7 +346,7 @@ class Process:
                         return False
                     self._repeat(number, programs)
                     programs = {}
-            await self._pause(_LOOK if self._empty_in is not None else min(delay, end - now))
+            await self._pause(_CHECK_INTERVAL if self._empty_in is not None else min(delay, end - now))
             delay = min(delay * 2, 0.02)
             if last:
                 self._signal(number)
@@ -454,7 +454,7 @@ class Process:
             duration,
             held,
             len(left),
-            self._tidied_away,
+            self._ended_remains,
             report,
             "spawn",
             problem,
@@ -480,13 +480,13 @@ class Process:
         leader = self._child.pid
         scope = GroupScope(leader)
         left: list[process_table.Member] = []
-        for _ in range(_LOOKS):
+        for _ in range(_READINGS):
             if scope.surely_empty():
                 return []
             # One reading misses a process that was forked meanwhile by one that has ended.
             if left := scope.members(self._owner.table(fresh=True)):
                 break
-            self._owner.orphans.look()  # a group doesn't look empty until its zombies are reaped
+            self._owner.orphans.reap()  # a group doesn't look empty until its zombies are reaped
         if any(member.pid == leader for member in left) and self._child.popen.returncode is not None:
             return []  # the leader is reaped: another process has its PID now
         return left

@@ -26,7 +26,7 @@ from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, NOTHING_OMITTED, OnOu
 WAITING = 8 * 1024 * 1024
 """Characters that may wait for a consumer that displays everything; then reading pauses."""
 _INTERVAL = 0.05
-_LOOK = 1.0
+_CHECK_INTERVAL = 1.0
 """Seconds between two checks whether the loop of an unresponsive consumer is closed."""
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _REPLACEMENT_BYTES = _REPLACEMENT.encode()
@@ -95,20 +95,20 @@ class Head:
 
 
 class Capture:
-    """Records one stream: decodes it, keeps the first `most` code points, counts all bytes.
+    """Records one stream: decodes it, keeps the first `limit` code points, counts all bytes.
 
     With `pictures`, a stream may be a picture, or become one where it stops being UTF-8. From there on the picture is
     kept as bytes, up to `images.LARGEST`, and one line represents it at the end. To keep text cheap, a picture is only
     looked for in the first piece, and where a piece cannot be decoded.
     """
 
-    __slots__ = ("_begin", "_decoder", "_kept", "_picture", "_picture_bytes", "_room", "total_bytes", "truncated")
+    __slots__ = ("_decoder", "_first_bytes", "_kept", "_picture", "_picture_bytes", "_room", "total_bytes", "truncated")
 
-    def __init__(self, most: int = DEFAULT_MAX_OUTPUT, *, pictures: bool = False) -> None:
+    def __init__(self, limit: int = DEFAULT_MAX_OUTPUT, *, pictures: bool = False) -> None:
         self._decoder = Decoder(pictures)
         self._kept: list[str] = []
-        self._room = most
-        self._begin: bytes | None = b"" if pictures else None  # the first bytes, while they may belong to a picture
+        self._room = limit
+        self._first_bytes: bytes | None = b"" if pictures else None  # while they may belong to a picture
         self._picture: bytearray | None = None
         self._picture_bytes = 0
         self.truncated = False
@@ -117,17 +117,17 @@ class Capture:
     def feed(self, data: bytes, final: bool = False) -> str:
         """Add a piece of the stream; return its text, whole code points only."""
         self.total_bytes += len(data)
-        if self._begin is not None:
-            data = self._begin + data
-            if self._begins(data, final):
+        if self._first_bytes is not None:
+            data = self._first_bytes + data
+            if self._may_be_picture(data, final):
                 return ""
         if self._picture is not None:
-            self._draw(data)
+            self._add_to_picture(data)
             return self.text if final and not self.image else ""
         text = self._decoder.decode(data, final)
         if self._decoder.picture:
             self._picture = bytearray()
-            self._draw(self._decoder.picture)
+            self._add_to_picture(self._decoder.picture)
         if len(text) > self._room:
             self.truncated = True
         if text and self._room:
@@ -136,17 +136,17 @@ class Capture:
             self._room -= len(part)
         return text
 
-    def _begins(self, data: bytes, final: bool) -> bool:
+    def _may_be_picture(self, data: bytes, final: bool) -> bool:
         """Examine the first bytes; return True while they may be a picture, and more bytes are needed to decide."""
         if images.media_type(data):
             self._picture = bytearray()
         elif not final and images.may_become_one(data):
-            self._begin = data
+            self._first_bytes = data
             return True
-        self._begin = None
+        self._first_bytes = None
         return False
 
-    def _draw(self, data: bytes) -> None:
+    def _add_to_picture(self, data: bytes) -> None:
         assert self._picture is not None
         self._picture_bytes += len(data)
         if self._picture_bytes <= images.LARGEST:
@@ -268,7 +268,7 @@ class Collected:
         }
 
 
-class _Waiting:
+class _Undelivered:
     """The undelivered text of one stream. With `spare`, at least that many characters of each end are kept, and the
     middle is counted and dropped; 0 keeps everything."""
 
@@ -322,10 +322,10 @@ class Live:
         self._consumer = consumer
         self._spare = displayed + 1 if displayed else 0
         self._lock = threading.Lock()
-        self._pending: dict[Stream, _Waiting] = {}
+        self._pending: dict[Stream, _Undelivered] = {}
         self._posted = False
         self._gone = False
-        self._due = self._next_look = 0.0
+        self._due = self._next_check = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._complained = False
 
@@ -336,7 +336,7 @@ class Live:
         with self._lock:
             waiting = self._pending.get(stream)
             if waiting is None:
-                waiting = self._pending[stream] = _Waiting(self._spare)
+                waiting = self._pending[stream] = _Undelivered(self._spare)
             waiting.add(text)
             self.full = not self._spare and sum(one.size for one in self._pending.values()) >= WAITING
         if self._timer is None:
@@ -351,11 +351,11 @@ class Live:
     def _send(self) -> None:
         now, self._timer = self._loop.time(), None
         self._due = max(self._due, now) + _INTERVAL
-        if self._posted and now < self._next_look:
+        if self._posted and now < self._next_check:
             return
         # If the loop was closed after `deliver` was posted, only another post shows that.
         call = no_op if self._posted else self.deliver
-        self._posted, self._next_look = True, now + _LOOK
+        self._posted, self._next_check = True, now + _CHECK_INTERVAL
         if not self._post(call):
             self._gone = True
             self._take()
@@ -366,7 +366,7 @@ class Live:
             self._timer.cancel()
             self._timer = None
 
-    def _take(self) -> dict[Stream, _Waiting]:
+    def _take(self) -> dict[Stream, _Undelivered]:
         with self._lock:
             pending, self._pending = self._pending, {}
             self._posted = False

@@ -16,7 +16,7 @@ from prose_kernel.processes.engine import Engine, EngineClosed
 T = TypeVar("T")
 
 
-def posted(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> bool:
+def call_in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> bool:
     """Call a function in a loop, from any thread; return False if the loop is closed."""
     try:
         loop.call_soon_threadsafe(callback)
@@ -25,7 +25,7 @@ def posted(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> boo
     return True
 
 
-async def answered(answer: asyncio.Future[T], cancel: Callable[[], object]) -> T:
+async def await_answer(answer: asyncio.Future[T], cancel: Callable[[], object]) -> T:
     """Return the result of `answer`, or raise its exception.
 
     Each cancellation of this call runs `cancel`, which must complete `answer`; only then is `CancelledError` raised.
@@ -59,7 +59,7 @@ class ProcessCall(Generic[T]):
 
     def post(self, callback: Callable[[], None]) -> bool:
         """Call a function in the caller's loop. If the loop is closed, stop the process and return False."""
-        open_ = posted(self._loop, callback)
+        open_ = call_in_loop(self._loop, callback)
         if not open_ and self._process is not None:
             self._process.stop("cancelled")
         return open_
@@ -81,7 +81,7 @@ class ProcessCall(Generic[T]):
         try:
             if not self._engine.post(self._engine.submit, process):
                 raise EngineClosed
-            return await answered(self._answer, lambda: self._engine.post(self._engine.cancel, process))
+            return await await_answer(self._answer, lambda: self._engine.post(self._engine.cancel, process))
         finally:
             self._process = None  # break the reference cycle
 
@@ -111,7 +111,7 @@ async def in_engine(engine: Engine, work: Callable[[], Coroutine[object, object,
             else:
                 answer.set_result(task.result())
 
-        posted(loop, complete)
+        call_in_loop(loop, complete)
 
     def cancel() -> None:
         for task in running:
@@ -119,4 +119,4 @@ async def in_engine(engine: Engine, work: Callable[[], Coroutine[object, object,
 
     if not engine.post(begin):
         raise EngineClosed
-    return await answered(answer, lambda: engine.post(cancel))
+    return await await_answer(answer, lambda: engine.post(cancel))

@@ -18,7 +18,7 @@ _LONGEST_PATH = 4096
 
 _WORD = r"""(?:[\w./:=,@%+^-]|'[^']*'|"[^"$`\\]*")+"""
 _SIMPLE = re.compile(rf"[ \t]*(?P<program>[\w./+-]+)(?:[ \t]+{_WORD})*[ \t]*\n?", re.ASCII)
-_MAY_MOVE = frozenset(
+_MAY_CHANGE_DIRECTORY = frozenset(
     (
         *("cd", "chdir", "pushd", "popd", "eval", "source", ".", "command", "builtin", "exec", "trap", "time"),
         *("coproc", "alias", "autoload", "emulate", "enable", "fc", "functions", "mapfile", "readarray", "zmodload"),
@@ -52,7 +52,7 @@ def wrapper(report: int, source: str | None = None) -> str:
     )
 
 
-def cannot_move(shell: str, command: str, *, functions: bool) -> bool:
+def keeps_directory(shell: str, command: str, *, functions: bool) -> bool:
     """Return whether the shell certainly ends in its initial directory, so that no report is needed.
 
     True for one program with plain or quoted arguments. Without the wrapper, a shell becomes this program instead of
@@ -62,7 +62,7 @@ def cannot_move(shell: str, command: str, *, functions: bool) -> bool:
     if functions or len(command) > 4096 or shell not in _KNOWN_SHELLS:
         return False
     match = _SIMPLE.fullmatch(command)
-    return match is not None and match["program"] not in _MAY_MOVE
+    return match is not None and match["program"] not in _MAY_CHANGE_DIRECTORY
 
 
 def source(shell: str, script: int) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _DESCRIPTORS_EACH = 8
 _DESCRIPTORS_SPARED = 128
-_MOST_AT_ONCE = 1000
+_HIGHEST_LIMIT = 1000
 _BURST = 16
 
 
@@ -74,7 +74,7 @@ class Engine:
         self._ready = False
         self._running: dict[EngineProcess, None] = {}
         self._waiting: deque[EngineProcess] = deque()
-        self._most = at_once or _most_at_once()
+        self._limit = at_once or _default_limit()
         self._burst = _BURST
         self._resting = False
         self._table: tuple[float, list[process_table.Member]] = (-1.0, [])
@@ -174,10 +174,10 @@ class Engine:
 
     def _start_waiting(self) -> None:
         """Start queued processes, a few at a time, because a spawn blocks the loop for the running ones."""
-        if self._waiting and self._burst and len(self._running) < self._most:
+        if self._waiting and self._burst and len(self._running) < self._limit:
             self.orphans.watch()
             self._watchdog.starting()
-            while self._waiting and self._burst and len(self._running) < self._most:
+            while self._waiting and self._burst and len(self._running) < self._limit:
                 self._burst -= 1
                 process = self._waiting.popleft()
                 self._running[process] = None
@@ -282,12 +282,12 @@ class Engine:
         return table
 
 
-def _most_at_once() -> int:
+def _default_limit() -> int:
     """Return how many commands may run simultaneously without exceeding the limit on open files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return _MOST_AT_ONCE
-    return max(8, min(_MOST_AT_ONCE, (soft - _DESCRIPTORS_SPARED) // _DESCRIPTORS_EACH))
+        return _HIGHEST_LIMIT
+    return max(8, min(_HIGHEST_LIMIT, (soft - _DESCRIPTORS_SPARED) // _DESCRIPTORS_EACH))
 
 
 _open: weakref.WeakSet[Engine] = weakref.WeakSet()

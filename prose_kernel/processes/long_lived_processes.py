@@ -20,7 +20,7 @@ from prose_kernel.access.created_code import require_agreed
 from prose_kernel.errors import UsageError
 from prose_kernel.processes.child_process import Launch, Process, Record, exit_of
 from prose_kernel.processes.command_output import no_op
-from prose_kernel.processes.cross_loop import posted
+from prose_kernel.processes.cross_loop import call_in_loop
 from prose_kernel.processes.engine import Engine, EngineClosed
 from prose_kernel.processes.spawn import close
 from prose_kernel.processes.withheld_variables import holds_secret
@@ -118,7 +118,7 @@ class RunningHelper:
         self._waiting = False
         # output in transit, and the characters added and removed so far, each counted by one thread only
         self._pieces: deque[str] = deque()
-        self._brought = 0
+        self._added = 0
         self._taken = 0
         self.complaints = ""
 
@@ -191,11 +191,11 @@ class RunningHelper:
             return
         if not text:
             return
-        self._brought += len(text)
+        self._added += len(text)
         self._pieces.append(text)
-        if self._brought - self._taken > _BACKLOG:
+        if self._added - self._taken > _BACKLOG:
             self._process.kill("cancelled")
-        elif not posted(self._loop, self._deliver):
+        elif not call_in_loop(self._loop, self._deliver):
             self._process.stop("cancelled")  # the caller's loop is closed: the helper is no longer needed
 
     def _done(self, record: Record) -> None:

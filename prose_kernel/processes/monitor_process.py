@@ -32,8 +32,8 @@ if __name__ == "__main__":
 else:
     from prose_kernel.processes import process_table, sandbox_syscalls, system
 
-_LOOK = 0.02
-_LOOK_KILLING = 0.002
+_CHECK_INTERVAL = 0.02
+_KILL_INTERVAL = 0.002
 _FOUR_DESCRIPTORS = sockets.CMSG_SPACE(4 * 4)
 _IGNORED = (signals.SIGINT, signals.SIGQUIT, signals.SIGTERM, signals.SIGHUP)
 
@@ -66,14 +66,14 @@ def become_program(guard: int, jobs: sockets.socket, failures: int) -> None:
         os.umask(job["umask"])
         step = "cwd"
         os.chdir(job["cwd"])
-        _same(os.stat("."), job["cwd_identity"])  # noqa: PTH116
+        _require_identity(os.stat("."), job["cwd_identity"])  # noqa: PTH116
         step = "limits"
         for number, limit in job["limits"].items():
             resource.setrlimit(number, limit)
         step = "confinement"
         _confine(job)
         step = "program"
-        _same(os.stat(job["program"]), job["identity"])  # noqa: PTH116
+        _require_identity(os.stat(job["program"]), job["identity"])  # noqa: PTH116
         os.execve(job["program"], job["argv"], job["env"])  # noqa: S606
     except OSError as problem:
         what = problem.filename if step == "confinement" else ""
@@ -99,7 +99,7 @@ def _sane_signals() -> None:
     signals.pthread_sigmask(signals.SIG_SETMASK, ())
 
 
-def _same(status: os.stat_result, identity: tuple[int, int] | None) -> None:
+def _require_identity(status: os.stat_result, identity: tuple[int, int] | None) -> None:
     """Raise `OSError` unless this is the file that was checked."""
     if identity is not None and (status.st_dev, status.st_ino) != identity:
         raise OSError(116, "changed")
@@ -111,7 +111,7 @@ def _confine(job: Job) -> None:
     if job["own_network"] or job["apart"]:
         sandbox_syscalls.own_namespaces(job["own_network"], job["apart"], job["read_only"])
         os.chdir(job["cwd"])  # as seen through the new mounts
-        _same(os.stat("."), job["cwd_identity"])  # noqa: PTH116
+        _require_identity(os.stat("."), job["cwd_identity"])  # noqa: PTH116
     sandbox_syscalls.no_new_privileges()
     if job["landlock"]:
         paths = job["paths"]
@@ -175,7 +175,7 @@ class Tree:
 class Guard:
     """Watches one program, and ends all of its processes."""
 
-    def __init__(self, job: Job, link: int, wakes: int, main: int) -> None:
+    def __init__(self, job: Job, link: int, child_ends: int, main: int) -> None:
         self._link = link
         self._tree = Tree(main)
         self._timeout: float | None = job["timeout"]
@@ -186,8 +186,8 @@ class Guard:
         self._killed = 0
         self._poller = select.poll()
         self._poller.register(link, select.POLLIN)
-        self._wakes = wakes
-        self._poller.register(wakes, select.POLLIN)
+        self._child_ends = child_ends
+        self._poller.register(child_ends, select.POLLIN)
 
     def run(self) -> None:
         end = time.monotonic() + self._timeout if self._timeout is not None else None
@@ -202,7 +202,7 @@ class Guard:
             self._killed = self._kill()
         else:
             self._end()
-        self._send_order()
+        self._report_end()
 
     def _wait(self, seconds: float | None) -> None:
         """Wait until a process has ended, the kernel has sent something, or the time is over."""
@@ -210,7 +210,7 @@ class Guard:
             if descriptor == self._link:
                 self._listen()
             else:
-                os.read(self._wakes, 4096)
+                os.read(self._child_ends, 4096)
 
     def _listen(self) -> None:
         words = os.read(self._link, 4096)
@@ -239,7 +239,7 @@ class Guard:
                 look = until
             if now >= until or "k" in self._orders or (len(self._orders) > heard and self._orders[-1] == "i"):
                 return False
-            self._wait(min(_LOOK, until - now))
+            self._wait(min(_CHECK_INTERVAL, until - now))
         return True
 
     def _kill(self) -> int:
@@ -249,11 +249,11 @@ class Guard:
         until = time.monotonic() + self._after_kill
         first = self._tree.signal(signals.SIGKILL)
         while self._tree.reap() and time.monotonic() < until:
-            self._wait(_LOOK_KILLING)
+            self._wait(_KILL_INTERVAL)
             self._tree.signal(signals.SIGKILL)
         return first
 
-    def _send_order(self) -> None:
+    def _report_end(self) -> None:
         left = len(self._tree.members()) if self._tree.reap() else 0
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         status = self._tree.status if self._tree.exited else -1
@@ -263,7 +263,7 @@ class Guard:
 
 def guard(jobs: sockets.socket, taken: int) -> None:
     """Fork the process of a program, wait for its job, and watch the program until none of its processes is left."""
-    wakes, own_pid = _wakes(), os.getpid()
+    child_ends, own_pid = _child_ends(), os.getpid()
     sandbox_syscalls.die_with_parent(signals.SIGKILL)  # while this is the spare guard
     sandbox_syscalls.become_sub_reaper()
     here, there = sockets.socketpair()
@@ -292,7 +292,7 @@ def guard(jobs: sockets.socket, taken: int) -> None:
         _report(link, b"failed " + failure)
         return
     _report(link, b"started %d %d" % (pid, own.ticks if own is not None else 0))
-    Guard(job, link, wakes, pid).run()
+    Guard(job, link, child_ends, pid).run()
 
 
 def _received(socket: sockets.socket) -> list[int]:
@@ -332,10 +332,10 @@ def monitor(channel: int) -> None:
     for number in _IGNORED:
         signals.signal(number, signals.SIG_IGN)
     sandbox_syscalls.become_sub_reaper()
-    wakes, jobs = _wakes(), sockets.socket(fileno=channel)
+    child_ends, jobs = _child_ends(), sockets.socket(fileno=channel)
     poller = select.poll()
     poller.register(channel, 0)  # only to notice its end
-    poller.register(wakes, select.POLLIN)
+    poller.register(child_ends, select.POLLIN)
     while True:
         taken = _spare(jobs)
         poller.register(taken, select.POLLIN)
@@ -344,8 +344,8 @@ def monitor(channel: int) -> None:
             ready = {descriptor for descriptor, _ in poller.poll()}
             if channel in ready:
                 return
-            if wakes in ready:
-                os.read(wakes, 4096)
+            if child_ends in ready:
+                os.read(child_ends, 4096)
                 _tidy()
         poller.unregister(taken)
         os.close(taken)
@@ -379,7 +379,7 @@ def _tidy() -> None:
         return
 
 
-def _wakes() -> int:
+def _child_ends() -> int:
     """Return a descriptor that becomes readable when a child ends."""
     reader, writer = os.pipe()
     for descriptor in (reader, writer):

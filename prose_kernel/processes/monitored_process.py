@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from prose_kernel.processes.engine import Engine
 
 _START_TIMEOUT = 20.0
-_OURS: dict[str, Outcome] = {"timed_out": "timed_out", "interrupted": "interrupted", "cancelled": "cancelled"}
+_CAUSES: dict[str, Outcome] = {"timed_out": "timed_out", "interrupted": "interrupted", "cancelled": "cancelled"}
 _BACKSTOP = 3.0
 """Seconds after the time limit and the grace until a silent guard is killed."""
 
@@ -131,7 +131,7 @@ class MonitorRecord:
     cpu_s: float = 0.0
 
 
-class Keeper(Protocol):
+class OutputSink(Protocol):
     """Receives the output of the program as bytes, in the engine's loop. Must not block."""
 
     def take(self, stream: Stream, data: bytes, final: bool) -> None: ...
@@ -141,19 +141,19 @@ class MonitoredProcess:
     """Owns one guard and, through it, one program (see `EngineProcess`). `done` is called exactly once."""
 
     def __init__(
-        self, owner: Engine, launch: MonitoredLaunch, keeper: Keeper, done: Callable[[MonitorRecord], None]
+        self, owner: Engine, launch: MonitoredLaunch, sink: OutputSink, done: Callable[[MonitorRecord], None]
     ) -> None:
         self.foreground = True
         self._owner = owner
         self._launch = launch
-        self._keeper = keeper
+        self._sink = sink
         self._done = done
         self._link = -1
-        self._rest = b""
+        self._unfinished_line = b""
         self._guard: int | None = None
         self._last: list[str] = []
         """The words of the guard's last report, `ended` or `failed`; empty if it was killed before."""
-        self._drain = Drain(owner.loop, keeper.take, self._advance)
+        self._drain = Drain(owner.loop, sink.take, self._advance)
         self._main: Member | None = None
         self._started = 0.0
         self._exited = False
@@ -221,7 +221,7 @@ class MonitoredProcess:
             return
         except OSError:  # the guard ended before it read everything
             data = b""
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, self._unfinished_line = (self._unfinished_line + data).split(b"\n")
         for line in lines:
             words = line.decode("utf-8", "replace").split(" ")
             if words[0] == "guard":
@@ -244,7 +244,7 @@ class MonitoredProcess:
         self._exited = True
         self._owner.loop.remove_reader(self._link)
         if not self._last:
-            self._end_what_is_seen()
+            self._kill_visible_processes()
         self._advance()
 
     def _advance(self) -> None:
@@ -301,14 +301,14 @@ class MonitoredProcess:
         self._backstop = self._owner.loop.call_later(seconds + _BACKSTOP, self._give_up)
 
     def _give_up(self) -> None:
-        self._end_what_is_seen()
+        self._kill_visible_processes()
         if self._guard is None:
             self._owner.monitor.kill()  # it has started no guard
         elif not self._exited:
             with contextlib.suppress(OSError):
                 os.kill(self._guard, signal.SIGKILL)
 
-    def _end_what_is_seen(self) -> None:
+    def _kill_visible_processes(self) -> None:
         """Send KILL to all processes below the guard, and to the program's own group and session."""
         for _ in range(3):  # processes may be forked while looking
             table = self._owner.table(fresh=True)
@@ -336,7 +336,7 @@ class MonitoredProcess:
 
     def _ended(self, words: list[str], duration: float) -> MonitorRecord:
         status = int(words[1])
-        outcome = _OURS.get(words[2]) or ("signaled" if status >= 0 and os.WIFSIGNALED(status) else "exited")
+        outcome = _CAUSES.get(words[2]) or ("signaled" if status >= 0 and os.WIFSIGNALED(status) else "exited")
         return MonitorRecord(
             outcome,
             status if status >= 0 else None,

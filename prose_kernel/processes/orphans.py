@@ -33,12 +33,12 @@ _MOMENT: Final = 1.0
 """Seconds after which other code in this process must have reaped its own child."""
 
 _sub_reaper = 0
-_own: Final = set[int]()
+_excluded: Final = set[int]()
 
 
-def own(pid: int) -> None:
+def exclude(pid: int) -> None:
     """Register a session leader that other code of this package reaps."""
-    _own.add(pid)
+    _excluded.add(pid)
 
 
 def adopt() -> bool:
@@ -80,11 +80,11 @@ class Orphans:
 
     def _tick(self) -> None:
         self._timer = None
-        self.look()
+        self.reap()
         if self._busy() or self._children:
             self.watch()
 
-    def look(self) -> None:
+    def reap(self) -> None:
         """Find new orphans, and reap those that have ended."""
         if _sub_reaper != os.getpid():
             return
@@ -94,8 +94,8 @@ class Orphans:
         for pid in now - self._children.keys():
             sure = self._is_orphan(pid)
             if sure is not None and not (sure and _take(pid)):
-                standing = system.standing(pid)
-                if standing is not None and not any(map(self._ends, standing[:2])):
+                info = system.process_info(pid)
+                if info is not None and not any(map(self._ends, info[:2])):
                     detached_processes.note(pid)
                 self._children[pid] = ExitWatch(self._loop, pid, functools.partial(self._ended, pid, sure))
 
@@ -114,7 +114,7 @@ class Orphans:
         """Return whether a child of the first thread is certainly an orphan; None if it must not be reaped here."""
         try:
             session = os.getsid(pid)
-            if session == os.getsid(0) or pid in _own:
+            if session == os.getsid(0) or pid in _excluded:
                 return None
         except ProcessLookupError:
             return None
@@ -124,7 +124,7 @@ class Orphans:
 
     def close(self) -> None:
         """Reap ended orphans, and stop watching."""
-        self.look()
+        self.reap()
         if self._timer is not None:
             self._timer.cancel()
         for pid in tuple(self._children):

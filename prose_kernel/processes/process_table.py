@@ -49,8 +49,8 @@ def members() -> list[Member]:
 
 def member_of(pid: int) -> Member | None:
     """Return the live process with this PID, or None."""
-    standing = system.standing(pid)
-    return Member(pid, *standing) if standing is not None else None
+    info = system.process_info(pid)
+    return Member(pid, *info) if info is not None else None
 
 
 def job_of(pid: int) -> str | None:
@@ -66,7 +66,7 @@ def carries_prefix(pid: int, marker: str) -> bool:
     return (job_of(pid) or "").startswith(marker)
 
 
-def of_run(run: str) -> list[Member]:
+def processes_of_run(run: str) -> list[Member]:
     """Return the live processes that commands of a run have started, on any kernel or worker of this machine."""
     mark = f"PROSE_RUN={run}".encode()
     return [member for member in members() if mark in system.environment(member.pid)]

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from prose_kernel.processes.cross_loop import posted
+from prose_kernel.processes.cross_loop import call_in_loop
 from prose_kernel.processes.shell import NOT_STARTED
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Commands, OnOutput
 
@@ -47,7 +47,7 @@ def unmet(reason: str) -> CommandResult:
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _QueuedCommand:
     """A command that waits for resources, in the loop of its caller."""
 
     needs: Amounts
@@ -66,7 +66,7 @@ class LimitedCommands:
         self._has = has
         self._lock = threading.Lock()
         self._taken: list[Amounts] = []
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_QueuedCommand] = deque()
 
     async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
         """Run a command as `Commands.run` does. If the machine lacks a needed resource, return a failed start."""
@@ -75,7 +75,7 @@ class LimitedCommands:
         if not covers(self._has, request.needs):
             has = f"has only {shown(self._has)}" if self._has else "offers no resources"
             return unmet(f"it needs {shown(request.needs)}, and this machine {has} ([remote] resources)")
-        one = _Waiting(request.needs, asyncio.get_running_loop(), asyncio.get_running_loop().create_future())
+        one = _QueuedCommand(request.needs, asyncio.get_running_loop(), asyncio.get_running_loop().create_future())
         with self._lock:
             self._waiting.append(one)
         self._admit()
@@ -98,7 +98,7 @@ class LimitedCommands:
                 if blocked.isdisjoint(one.needs) and covers(self._has, one.needs, self._taken):
                     self._waiting.remove(one)
                     self._taken.append(one.needs)
-                    posted(one.loop, functools.partial(_wake, one.turn))
+                    call_in_loop(one.loop, functools.partial(_wake, one.turn))
                 else:
                     blocked.update(one.needs)
 

@@ -60,11 +60,11 @@ _lock = threading.Lock()
 def mechanisms() -> Mechanisms:
     """Return the supported mechanisms. The first call tries them, for some 0.05 s. Callable from any thread."""
     with _lock:
-        return _tried()
+        return _probe_mechanisms()
 
 
 @functools.cache
-def _tried() -> Mechanisms:
+def _probe_mechanisms() -> Mechanisms:
     if not system.LINUX:
         return Mechanisms("it needs Linux (a process that adopts orphans, Landlock)", 0, "there is no monitor")
     try:

@@ -18,7 +18,7 @@ from prose_kernel.processes.child_process import Feed, Launch, Process, Record, 
 from prose_kernel.processes.command_output import Live
 from prose_kernel.processes.cross_loop import ProcessCall
 from prose_kernel.processes.engine import Engine, EngineClosed
-from prose_kernel.processes.spawn import SpawnFailure, high
+from prose_kernel.processes.spawn import SpawnFailure, move_above
 from prose_kernel.processes.system import memory_file
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.home import expanded
@@ -36,7 +36,7 @@ CLOSED = CommandResult("cancelled", NOT_STARTED, kind="spawn", spawn_error="the 
 
 def not_started(problem: OSError) -> CommandResult:
     """Return the result of a command for which the engine could not be started."""
-    reason = spawn.no_resources(problem)
+    reason = spawn.start_error(problem)
     return CommandResult("spawn_failed", NOT_STARTED, stderr=reason, kind="spawn", spawn_error=reason)
 
 
@@ -106,7 +106,7 @@ class ShellCommands:
 
         environment = self._environment.current()
         functions = self._environment.has_functions
-        moves = request.track and not cwd_report.cannot_move(self._shell.name, request.command, functions=functions)
+        moves = request.track and not cwd_report.keeps_directory(self._shell.name, request.command, functions=functions)
         if request.env:
             environment = {**environment, **{os.fsencode(k): os.fsencode(v) for k, v in request.env.items()}}
         return Launch(
@@ -149,7 +149,7 @@ class Shell:
                 return (*start, b" " + text if text[:1] in (b"-", b"+") else text, "exec"), ()
             return (*start, cwd_report.wrapper(report), "exec", text), ()
         # without a name: nothing to clean up
-        script = high(memory_file(text), cwd_report.LOWEST_DESCRIPTOR)
+        script = move_above(memory_file(text), cwd_report.LOWEST_DESCRIPTOR)
         source = cwd_report.source(self.name, script)
         wrapper = source if report is None else cwd_report.wrapper(report, source)
         return (*start, wrapper, "exec"), (script,)

@@ -64,8 +64,8 @@ def spawn(
 ) -> Child:
     """Start `argv` in a new session. `keep` lists further descriptors to pass on. The child's standard input is a pipe
     with `talk`, else the descriptor `stdin` (-1: /dev/null). Raises `SpawnFailure`."""
-    unignore()
-    if children_are_lost():
+    stop_ignoring_signals()
+    if exit_statuses_are_lost():
         raise SpawnFailure("spawn", "SIGCHLD is ignored in this process: exit codes would be lost")
     opened: list[int] = []
     try:
@@ -106,14 +106,14 @@ def classify(problem: Exception, program: str, cwd: str) -> SpawnFailure:
         missing = "its interpreter was not found" if Path(program).exists() else "not found"
         return SpawnFailure("spawn", f"cannot start {program}: {missing}")
     if code in place:
-        return SpawnFailure("spawn", f"cannot start {program}: {_words(code)}")
-    return SpawnFailure("spawn", no_resources(problem))
+        return SpawnFailure("spawn", f"cannot start {program}: {_error_text(code)}")
+    return SpawnFailure("spawn", start_error(problem))
 
 
-def no_resources(problem: OSError) -> str:
+def start_error(problem: OSError) -> str:
     """Return the message of a failed start that neither the program nor its directory has caused."""
     code = problem.errno
-    why = "it and the environment are too long (E2BIG)" if code == errno.E2BIG else _words(code)
+    why = "it and the environment are too long (E2BIG)" if code == errno.E2BIG else _error_text(code)
     return f"cannot start the command: {why}"
 
 
@@ -126,7 +126,7 @@ def directory_problem(cwd: str) -> str | None:
     except NotADirectoryError:
         return f"not a directory: {cwd}"
     except OSError as problem:
-        return f"directory not usable: {cwd}: {_words(problem.errno)}"
+        return f"directory not usable: {cwd}: {_error_text(problem.errno)}"
     except ValueError:  # NUL, or a character that no name can have
         return "the directory's name cannot be encoded"
     if not stat.S_ISDIR(mode):
@@ -134,13 +134,13 @@ def directory_problem(cwd: str) -> str | None:
     return None if os.access(cwd, os.X_OK) else f"directory not permitted: {cwd}"
 
 
-def _words(code: int | None) -> str:
+def _error_text(code: int | None) -> str:
     if code is None:
         return "unknown reason"
     return f"{os.strerror(code).lower()} ({errno.errorcode.get(code, code)})"
 
 
-def high(descriptor: int, lowest: int) -> int:
+def move_above(descriptor: int, lowest: int) -> int:
     """Move a descriptor to a number of at least `lowest`, if the limit on open files allows. Raises `OSError`."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY:
@@ -228,7 +228,7 @@ def _null() -> int:
 _WANTED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
 
-def unignore() -> None:
+def stop_ignoring_signals() -> None:
     """Ensure that no child starts with INT, QUIT or TERM ignored. Callable from any thread, cheap if none is ignored.
 
     This process still ignores them: a C function without effect becomes their handler. Python doesn't know about it,
@@ -247,6 +247,6 @@ def unignore() -> None:
         library.signal(number, harmless)
 
 
-def children_are_lost() -> bool:
+def exit_statuses_are_lost() -> bool:
     """Return whether SIGCHLD is ignored. The system then discards exit statuses, and failures look like exit code 0."""
     return bool(signals.getsignal(signals.SIGCHLD) == signals.SIG_IGN)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from prose_kernel.processes import scripts, system, watchdog_process
-from prose_kernel.processes.process_table import Member, member_of, of_run
+from prose_kernel.processes.process_table import Member, member_of, processes_of_run
 from prose_kernel.processes.spawn import ExitWatch, close
 
 _SCRIPT = Path(__file__).with_name("watchdog_process.py")
@@ -30,7 +30,7 @@ _PROVEN = 10.0
 _LONGEST_JOURNAL = 256 * 1024
 """Bytes of the private file after which it is rewritten without ended groups."""
 
-_LOOK: Final = 0.02
+_CHECK_INTERVAL: Final = 0.02
 
 _ENDED_DELAY = 0.05
 """Seconds by which reports of ended groups are delayed, to send them together. This is safe: the watchdog checks a
@@ -52,8 +52,8 @@ def wait_for_run(run: str, stop: threading.Event) -> bool:
     """
     gone = wait_for_orphans(stop)
     until = time.monotonic() + _WORKERS_END
-    while left := of_run(run):
-        if stop.wait(5 * _LOOK) or time.monotonic() >= until:
+    while left := processes_of_run(run):
+        if stop.wait(5 * _CHECK_INTERVAL) or time.monotonic() >= until:
             return not left
     return gone
 
@@ -71,7 +71,7 @@ def wait_for_orphans(stop: threading.Event) -> bool:
     while left := watchdog_process.orphans(directory):
         for path in watchdog_process.orphans(directory, watched=False):
             watchdog_process.sweep_one(path)
-        if stop.wait(_LOOK) or time.monotonic() >= until:
+        if stop.wait(_CHECK_INTERVAL) or time.monotonic() >= until:
             return not left
     return True
 

@@ -28,7 +28,7 @@ else:
     from prose_kernel.processes import process_table, system
 
 _BATCH = 0.02
-_LOOKS = 5
+_READINGS = 5
 """How many readings of the process table may show no process of a non-empty group: a process that forks and ends, or
 executes another program, during a reading is missing in it."""
 
@@ -68,10 +68,10 @@ class Groups:
             elif line[:1] == b"=":
                 self.left[group] = set(zip(numbers[::2], numbers[1::2], strict=True))
 
-    def seize(self) -> dict[int, Known]:
+    def members_to_end(self) -> dict[int, Known]:
         """Return the groups to end, with the members of each."""
         scopes: dict[int, Known] = {}
-        for look in range(_LOOKS):
+        for look in range(_READINGS):
             time.sleep(_BATCH if look else 0)
             scopes.update(self._members(process_table.members()))
             if all(group in scopes or process_table.is_empty(group) for group in (*self.running, *self.left)):
@@ -93,7 +93,7 @@ class Groups:
                 scopes[group] = known
         return scopes
 
-    def recall(self) -> None:
+    def drop_reused(self) -> None:
         """Drop groups whose number was reused after kernel and watchdog were killed. A group is ours if its leader
         started at the recorded time, or if one of its processes carries our marker."""
         table = process_table.members()
@@ -123,7 +123,7 @@ class Groups:
                 return
             time.sleep(_BATCH)
 
-    def hunt(self, scopes: dict[int, Known], table: list[process_table.Member]) -> None:
+    def add_tasks(self, scopes: dict[int, Known], table: list[process_table.Member]) -> None:
         """Add processes of tasks in other sessions, which the marker of tasks shows."""
         for member in table:
             if member.session not in scopes and process_table.carries_prefix(member.pid, self.tasks):
@@ -142,7 +142,7 @@ def end(scopes: dict[int, Known], groups: Groups) -> None:
                 group: known for group, known in scopes.items() if _is_there(group, known, groups.marker, table, unseen)
             }
             before = set(scopes)
-            groups.hunt(scopes, table)
+            groups.add_tasks(scopes, table)
             if not scopes:
                 return
             if not signalled or number == signals.SIGKILL or before != set(scopes):
@@ -161,7 +161,7 @@ def _is_there(group: int, known: Known, marker: str, table: list[process_table.M
         unseen.pop(group, None)
         return True
     unseen[group] = unseen.get(group, 0) + 1
-    return unseen[group] < _LOOKS and not process_table.is_empty(group)
+    return unseen[group] < _READINGS and not process_table.is_empty(group)
 
 
 # ---------------------------------------------------------------- the private file
@@ -220,8 +220,8 @@ def _sweep_lines(marker: str, lines: list[bytes]) -> None:
             continue
     if marker:
         groups.find_started()
-        groups.recall()
-        end(groups.seize(), groups)
+        groups.drop_reused()
+        end(groups.members_to_end(), groups)
 
 
 def _lines(path: str) -> list[bytes]:
@@ -294,7 +294,7 @@ def main(kernel: int, directory: str, marker: str, journal: str = "") -> None:
         sweep(directory)
     Watch(groups, kernel).run()
     groups.find_started()
-    end(groups.seize(), groups)
+    end(groups.members_to_end(), groups)
     if journal:
         _remove(journal)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from prose_kernel.processes.command_output import Live
-from prose_kernel.processes.cross_loop import answered
+from prose_kernel.processes.cross_loop import await_answer
 from prose_kernel.processes.resources import covers, shown, unmet
 from prose_kernel.processes.shell import CLOSED, identified
 from prose_kernel.processes.termination import GRACE
@@ -213,7 +213,7 @@ class RemoteCommands:
         command.append(RemoteCommand(self._numbers, identified(request), live, done))
         if not link.post(self._submit, command[0]):
             return CLOSED
-        return await answered(answer, lambda: link.post(self._cancel, command[0]))
+        return await await_answer(answer, lambda: link.post(self._cancel, command[0]))
 
     def interrupt(self) -> None:
         """Interrupt all workers for the user, from any thread, as `ShellCommands.interrupt` does."""

@@ -61,7 +61,7 @@ class LocalCluster:
             text=True,
             start_new_session=True,
         )
-        orphans.own(process.pid)
+        orphans.exclude(process.pid)
         assert process.stdout is not None and process.stderr is not None
         timer = threading.Timer(_START, _kill, (process,))
         timer.daemon = True

@@ -22,7 +22,7 @@ async def test_a34_an_orphan_is_a_child_of_the_run(run: Runner, tmp_path: Path) 
     await run("setsid -f sh -c 'echo $$ > pid; exec sleep 4809'; until [ -s pid ]; do sleep 0.02; done")
     pid = int((tmp_path / "pid").read_text())
     try:
-        assert system.standing(pid)[3] == os.getpid()  # type: ignore[index]
+        assert system.process_info(pid)[3] == os.getpid()  # type: ignore[index]
     finally:
         os.kill(pid, 9)
 

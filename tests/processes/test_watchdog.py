@@ -412,7 +412,7 @@ def test_a49_a_command_whose_leader_has_ended_is_found_in_its_first_instant(tmp_
     groups = watchdog_process.Groups(marker)
     groups.take(b"?%d\n" % began)
     groups.find_started()
-    watchdog_process.end(groups.seize(), groups)
+    watchdog_process.end(groups.members_to_end(), groups)
     assert left_of(marker) == []
 
 
@@ -437,7 +437,7 @@ def test_a49_a_group_that_one_look_misses_is_ended(
         groups = watchdog_process.Groups(marker)
         groups.take(line % (process.pid, *member.identity)[: line.count(b"%")])
         monkeypatch.setattr(process_table, "members", misses)
-        watchdog_process.end(groups.seize(), groups)
+        watchdog_process.end(groups.members_to_end(), groups)
         try:
             assert process.wait(PATIENCE) == -signal.SIGTERM
         finally:

@@ -57,7 +57,7 @@ def test_a_cluster_for_trying_that_is_closed_as_it_starts_is_never_killed_later(
 ) -> None:
     """Its number may belong to another process by then."""
     cluster = local_cluster.LocalCluster({})
-    monkeypatch.setattr(local_cluster.orphans, "own", lambda pid: cluster.close())
+    monkeypatch.setattr(local_cluster.orphans, "exclude", lambda pid: cluster.close())
     with pytest.raises(UsageError):
         cluster.start()
     until(lambda: not any(isinstance(thread, threading.Timer) for thread in threading.enumerate()))

@@ -80,7 +80,7 @@ class AuditLog:
         return tuple(event for _, event in jsonl.objects(self._path) if event)
 
 
-def hidden(arguments: Mapping[str, object]) -> dict[str, object]:
+def hidden_values(arguments: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments of a call without the values of its environment."""
     shown = dict(arguments)
     env = shown.get("env")

@@ -149,7 +149,7 @@ def dangerous(record: CapabilityRecord) -> tuple[str, ...]:
     found = []
     for grant in record.fs_grants:
         path = Path(resolve(grant.prefix).path)
-        if path.is_file() and programs.arbitrary(str(path)):
+        if path.is_file() and programs.runs_any_command(str(path)):
             found.append(str(path))
         elif grant.subtree and path.is_dir():
             shells = (path / inside / "sh" for inside in (".", "bin", "usr/bin"))

@@ -70,9 +70,9 @@ def _listed(path: str, program: Resolved, record: CapabilityRecord) -> None:
         raise Refused("fs_denied", message, missing=f"execute {path}", target=program.path)
     if rules.shells:
         return
-    if programs.launches(program.path, program.identity):
+    if programs.is_launcher(program.path, program.identity):
         raise Refused("fs_denied", f"{path} starts other programs; that needs bash: allow", target=program.path)
-    if programs.interprets(program.path) and not Reach(rules.listed or ()).names(program.path):
+    if programs.is_interpreter(program.path) and not Reach(rules.listed or ()).names(program.path):
         raise Refused(
             "fs_denied",
             f"{path} runs code from its arguments; the execute list must name it without a wildcard",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from prose_kernel.processes.exec_tool.audit import AuditFailure, AuditLog, hidden
+from prose_kernel.processes.exec_tool.audit import AuditFailure, AuditLog, hidden_values
 from prose_kernel.processes.exec_tool.capabilities import CapabilityRecord, CapabilityStore
 from prose_kernel.processes.exec_tool.checks import Refused
 from prose_kernel.runtime.services import ExecErrorKind, ExecOutcome
@@ -49,7 +49,13 @@ class Dispatcher:
             started.append(True)
             assert isinstance(arguments, Mapping)
             self._audit.append(
-                "tool.call.dispatched", tool=tool, call=call, agent=agent, ok=True, args=hidden(arguments), **more
+                "tool.call.dispatched",
+                tool=tool,
+                call=call,
+                agent=agent,
+                ok=True,
+                args=hidden_values(arguments),
+                **more,
             )
 
         try:
@@ -87,7 +93,7 @@ class Dispatcher:
             if started:
                 self._audit.append("tool.call.finished", ok=False, **facts)
             else:
-                shown = hidden(arguments) if isinstance(arguments, Mapping) else arguments
+                shown = hidden_values(arguments) if isinstance(arguments, Mapping) else arguments
                 details = {"missing": refused.missing, "target": refused.target}
                 given = {name: value for name, value in details.items() if value}
                 self._audit.append("tool.call.denied", args=shown, **facts, **given)

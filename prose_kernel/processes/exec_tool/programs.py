@@ -33,19 +33,19 @@ _INTERPRETER = re.compile(
 _DIRECTORIES = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
 
 
-def launches(path: str, identity: tuple[int, int] | None) -> bool:
+def is_launcher(path: str, identity: tuple[int, int] | None) -> bool:
     """Return whether this is a shell, a generic launcher or the dynamic loader, by name or by device and inode."""
-    return _named(Path(path).name) or (identity is not None and identity in _known())
+    return _named(Path(path).name) or (identity is not None and identity in _launcher_identities())
 
 
-def interprets(path: str) -> bool:
+def is_interpreter(path: str) -> bool:
     """Return whether the program runs code from its arguments or input."""
     return _INTERPRETER.fullmatch(Path(path).name) is not None
 
 
-def arbitrary(path: str) -> bool:
+def runs_any_command(path: str) -> bool:
     """Return whether granting the program grants arbitrary commands."""
-    return _named(Path(path).name) or interprets(path)
+    return _named(Path(path).name) or is_interpreter(path)
 
 
 def _named(name: str) -> bool:
@@ -53,7 +53,7 @@ def _named(name: str) -> bool:
     return name in _SHELLS or name in _LAUNCHERS or _LOADER.fullmatch(name) is not None or name.startswith("ld-")
 
 
-def _known() -> set[tuple[int, int]]:
+def _launcher_identities() -> set[tuple[int, int]]:
     """Return device and inode of each installed shell and launcher. Read for each call, because they may change."""
     directories: dict[tuple[int, int], tuple[str, ...]] = {}
     for directory in _DIRECTORIES:  # one may be a link to another

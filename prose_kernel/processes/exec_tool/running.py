@@ -64,10 +64,10 @@ class Run:
         except EngineClosed:
             raise Refused("tool_failed", "the process engine is closed") from None
         except OSError as problem:
-            raise Refused("tool_failed", spawn.no_resources(problem)) from None
+            raise Refused("tool_failed", spawn.start_error(problem)) from None
 
     def take(self, stream: Stream, data: bytes, final: bool) -> None:
-        """Keep the beginning of a stream (`Keeper.take`)."""
+        """Keep the beginning of a stream (`OutputSink.take`)."""
         self._heads[stream].feed(data)
 
     def ended(self, record: MonitorRecord) -> Ended:

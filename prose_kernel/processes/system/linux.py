@@ -29,7 +29,7 @@ def pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - no pathlib here
 
 
-def standing(pid: int) -> tuple[int, int, int, int] | None:
+def process_info(pid: int) -> tuple[int, int, int, int] | None:
     """Return group, session, start time and parent of a live process; None for a zombie or a missing process."""
     stat = read(f"/proc/{pid}/stat")
     # the program's name is in parentheses and may contain anything, even spaces and parentheses

@@ -32,7 +32,7 @@ def pids() -> list[int]:
     return [int(pid) for pid in psutil.pids()]
 
 
-def standing(pid: int) -> tuple[int, int, int, int] | None:
+def process_info(pid: int) -> tuple[int, int, int, int] | None:
     try:
         process = psutil.Process(pid)
         with process.oneshot():
@@ -76,7 +76,7 @@ def has_exited(pid: int) -> bool:
             return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
         except ChildProcessError:
             return True
-    return standing(pid) is None
+    return process_info(pid) is None
 
 
 def exit_descriptor(pid: int) -> int:

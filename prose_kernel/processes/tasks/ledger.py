@@ -44,7 +44,7 @@ class Ledger:
                 raise StoreError("another kernel owns this run") from None
             interrupt_all(self._store, self._clock)  # tasks of a killed process, when the run is resumed
             if self._pointer is not None:
-                self._pointer.leave()
+                self._pointer.write()
         return self._store
 
     @contextlib.contextmanager

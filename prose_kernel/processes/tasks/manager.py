@@ -52,7 +52,7 @@ from prose_kernel.runtime.services import CommandPromoted, TaskCaller, TaskEvent
 if TYPE_CHECKING:
     from prose_kernel.processes.exec_tool.sandbox_plan import Plan
 
-_LOOK_FOR_REQUESTS = 0.5
+_REQUEST_INTERVAL = 0.5
 """Seconds between two checks for requests of other processes."""
 
 
@@ -81,9 +81,9 @@ class Manager:
         self._commands: dict[Command, None] = {}
         self._tasks: dict[str, Command] = {}
         self._starting = asyncio.Semaphore(options.foreground)
-        self._wanting: list[Command] = []
+        self._waiting_for_place: list[Command] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._look: asyncio.TimerHandle | None = None
+        self._request_timer: asyncio.TimerHandle | None = None
         self._seen_version = -1
         self._idle = asyncio.Event()
         self._closed = False
@@ -109,7 +109,7 @@ class Manager:
         if call.duplicate_policy == "reuse_running" and (same := self._same(identity, caller)) is not None:
             return already_running(same)
         # reserve a place for a command that becomes a task immediately, as others may do at the same time
-        if (refusal := self._no_room(caller, coming=call.yield_time_ms == 0)) is not None:
+        if (refusal := self._limit_refusal(caller, coming=call.yield_time_ms == 0)) is not None:
             raise refusal
         async with self._starting:
             if self._closed:
@@ -131,7 +131,7 @@ class Manager:
         from prose_kernel.processes.tasks import monitored
 
         if not caller.lists_bind and caller.rules.get("network", "allow") == "allow":
-            return await asyncio.to_thread(monitored.monitor_alone, identity)
+            return await asyncio.to_thread(monitored.guard_only, identity)
         return await asyncio.to_thread(monitored.plan_for, caller, shell, identity, self._workspace)
 
     async def _answer(self, command: Command) -> TaskReceipt:
@@ -189,7 +189,7 @@ class Manager:
                 return current_record(command)
         return None
 
-    def _no_room(self, caller: TaskCaller, *, coming: bool = False) -> TaskRefused | None:
+    def _limit_refusal(self, caller: TaskCaller, *, coming: bool = False) -> TaskRefused | None:
         holders = [*self._tasks.values()]
         if coming:
             holders += [command for command in self._commands if command.call.yield_time_ms == 0]
@@ -248,14 +248,14 @@ class Manager:
         """Make the command a task, unless it has just ended: never both."""
         if command.process.has_exited or command.refusal is not None:
             return
-        if self._no_room(command.caller) is not None:
-            self._wanting.append(command)
+        if self._limit_refusal(command.caller) is not None:
+            self._waiting_for_place.append(command)
             command.window = self._engine.loop.call_later(self._options.patience, self._give_up, command)
             return
         self._promote(command)
 
     def _give_up(self, command: Command) -> None:
-        command.refusal = self._no_room(command.caller)
+        command.refusal = self._limit_refusal(command.caller)
         if command.refusal is not None:
             command.process.stop("cancelled")
 
@@ -303,12 +303,12 @@ class Manager:
         for timer in (command.window, command.limit):
             if timer is not None:
                 timer.cancel()
-        if command in self._wanting:
-            self._wanting.remove(command)
+        if command in self._waiting_for_place:
+            self._waiting_for_place.remove(command)
         self._idle.set()
         if command.record is not None:
             command.recorder.log.finish()
-            self._terminal(command, ended_record(command, record, self._now(), self._clock.monotonic()))
+            self._record_end(command, ended_record(command, record, self._now(), self._clock.monotonic()))
             return
         del self._commands[command]
         if command.answer.done():
@@ -319,9 +319,9 @@ class Manager:
             command.answer.set_exception(refusal)
         else:
             command.answer.set_result(completed(command, record))
-        self._retry_wanting()
+        self._promote_waiting()
 
-    def _terminal(self, command: Command, record: TaskRecord) -> None:
+    def _record_end(self, command: Command, record: TaskRecord) -> None:
         """Record a terminal state. The first one wins; its result is reported once."""
         before = command.record
         command.record = self.ledger.keep(record, "TaskResult")
@@ -331,17 +331,17 @@ class Manager:
         if command.process.has_exited:
             self._tasks.pop(record.task_id, None)
             self.ledger.prune(self._options.kept)
-            self._retry_wanting()
+            self._promote_waiting()
 
     def _out_of_time(self, command: Command) -> None:
         command.failure = {"kind": "max_runtime", "message": f"ended after {self._options.seconds:g} s"}
         command.process.stop("cancelled", self._options.grace)
 
-    def _retry_wanting(self) -> None:
+    def _promote_waiting(self) -> None:
         """Give free places to waiting commands; the longest wait comes first."""
-        for command in tuple(self._wanting):
-            if self._no_room(command.caller) is None:
-                self._wanting.remove(command)
+        for command in tuple(self._waiting_for_place):
+            if self._limit_refusal(command.caller) is None:
+                self._waiting_for_place.remove(command)
                 if command.window is not None:
                     command.window.cancel()
                 if not command.process.has_exited and command.refusal is None:
@@ -428,8 +428,8 @@ class Manager:
         loop = self._engine.loop
         if self._timer is None:
             self._timer = loop.call_later(self._options.snapshot_every, self._snapshots)
-        if self._look is None and self._directory is not None:
-            self._look = loop.call_later(_LOOK_FOR_REQUESTS, self._requests)
+        if self._request_timer is None and self._directory is not None:
+            self._request_timer = loop.call_later(_REQUEST_INTERVAL, self._requests)
 
     def _snapshots(self) -> None:
         """Record the output of running tasks, and store records that could not be stored before."""
@@ -444,7 +444,7 @@ class Manager:
 
     def _requests(self) -> None:
         """Stop the tasks for which other processes of this user have requested it (`prose tasks stop`)."""
-        self._look = None
+        self._request_timer = None
         with contextlib.suppress(StoreError, TaskRefused):
             store = self.ledger.open()
             if (version := store.version) != self._seen_version:
@@ -453,7 +453,7 @@ class Manager:
                     with contextlib.suppress(TaskRefused):
                         self.stop(task_id, TaskCaller())
         if self._tasks:
-            self._look = self._engine.loop.call_later(_LOOK_FOR_REQUESTS, self._requests)
+            self._request_timer = self._engine.loop.call_later(_REQUEST_INTERVAL, self._requests)
 
     # ------------------------------------------------------------ the end
 
@@ -470,9 +470,9 @@ class Manager:
             elif not command.record.ended and command.record.status != "cancelling":
                 # a task that is being stopped keeps that as its reason
                 interrupted = interrupted_record(command, now, self._clock.monotonic())
-                self._terminal(command, interrupted)
+                self._record_end(command, interrupted)
         await self._end_all(commands)
-        for timer in (self._timer, self._look):
+        for timer in (self._timer, self._request_timer):
             if timer is not None:
                 timer.cancel()
         self.ledger.close()

@@ -53,7 +53,7 @@ def plan_for(caller: TaskCaller, shell: Shell, identity: Identity, workspace: st
         ) from None
 
 
-def monitor_alone(identity: Identity) -> Plan | None:
+def guard_only(identity: Identity) -> Plan | None:
     """Return the plan of a guard without restrictions; None if there are no guards here, or the command is too long."""
     if len(identity.cmd.encode()) > LONGEST_ARGUMENT or mechanisms().monitor:
         return None
@@ -73,11 +73,11 @@ class MonitoredCommand(MonitoredProcess):
         watch: Watch | None = None,
     ) -> None:
         self._watch = watch
-        self._keeping = _Keeper(recorder)
+        self._decoder = _Decoder(recorder)
         self._record_done = done
         self._begun = begun
-        super().__init__(engine, launch, self._keeping, self._monitor_ended)
-        self._keeping.pause = self._drain.pause
+        super().__init__(engine, launch, self._decoder, self._monitor_ended)
+        self._decoder.pause = self._drain.pause
         recorder.room = self._drain.resume
 
     def _program_started(self, pid: int, ticks: int) -> None:
@@ -85,8 +85,8 @@ class MonitoredCommand(MonitoredProcess):
         self._begun()
 
     def _monitor_ended(self, ended: MonitorRecord) -> None:
-        self._keeping.recorder.stop()
-        stdout, stderr = self._keeping.captures.values()
+        self._decoder.recorder.stop()
+        stdout, stderr = self._decoder.captures.values()
         step, problem = "", None
         if ended.failure is not None:
             step = ended.failure.step
@@ -114,7 +114,7 @@ def _created(comparing: asyncio.Future[str]) -> str:
     return comparing.result() if not comparing.cancelled() and comparing.exception() is None else ""
 
 
-class _Keeper:
+class _Decoder:
     """Decodes the program's output for the recorder."""
 
     def __init__(self, recorder: Recorder) -> None:

@@ -66,7 +66,7 @@ def recover_all(
     tasks: list[TaskSnapshot] = []
     follow_ups: list[tuple[Path, TaskFollowUp]] = []
     changed = False
-    for pointer in unfinished_runs.left(state_dir):
+    for pointer in unfinished_runs.pointers(state_dir):
         run_directory = state_dir / "runs" / pointer.run
         if not exists(run_directory):
             pointer.remove()

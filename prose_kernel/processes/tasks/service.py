@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from prose_kernel.errors import TaskRefused
 from prose_kernel.processes import spawn
 from prose_kernel.processes.command_output import Live
-from prose_kernel.processes.cross_loop import in_engine, posted
+from prose_kernel.processes.cross_loop import call_in_loop, in_engine
 from prose_kernel.processes.engine import Engine, EngineClosed
 from prose_kernel.processes.tasks.options import TaskOptions
 from prose_kernel.processes.tasks.records import TaskRecord, preview_of, snapshot_of
@@ -129,10 +129,10 @@ class TaskService:
         except EngineClosed:
             raise _closed() from None
         except OSError as problem:
-            raise TaskRefused("command_spawn_failed", spawn.no_resources(problem), retryable=True) from None
+            raise TaskRefused("command_spawn_failed", spawn.start_error(problem), retryable=True) from None
 
     def _live(self, on_output: OnOutput, displayed: int) -> Live:
-        post = functools.partial(posted, asyncio.get_running_loop())
+        post = functools.partial(call_in_loop, asyncio.get_running_loop())
         return Live(self._engine.loop, post, on_output, displayed)
 
     # ------------------------------------------------------------ tasks

@@ -67,7 +67,7 @@ class Store:
             self._connection = self._connect()
         except (OSError, sqlite3.Error) as problem:
             self._unlock()
-            raise StoreError(_words(problem)) from None
+            raise StoreError(_error_text(problem)) from None
 
     def _connect(self) -> sqlite3.Connection:
         if self.directory is None:
@@ -107,7 +107,7 @@ class Store:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("rollback")
             if isinstance(problem, sqlite3.Error):
-                raise StoreError(_words(problem)) from None
+                raise StoreError(_error_text(problem)) from None
             raise
 
     # ------------------------------------------------------------ writing
@@ -181,7 +181,7 @@ class Store:
         try:
             return self._connection.execute(query, parameters).fetchall()
         except sqlite3.Error as problem:
-            raise StoreError(_words(problem)) from None
+            raise StoreError(_error_text(problem)) from None
 
     def _records(self, query: str, parameters: Sequence[object] = ()) -> list[TaskRecord]:
         """Return records. A damaged one is marked, and does not affect the others. Raises `StoreError`."""
@@ -271,7 +271,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _words(problem: Exception) -> str:
+def _error_text(problem: Exception) -> str:
     if isinstance(problem, OSError):
         return reason_of(problem, "unknown reason")
     return str(problem).lower() or "unknown reason"

@@ -24,7 +24,7 @@ class Pointer:
     run: str
     notebook: str | None
 
-    def leave(self) -> None:
+    def write(self) -> None:
         """Write the pointer. Never raises: without it, a later start reports no news, but loses nothing."""
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -39,7 +39,7 @@ class Pointer:
         return self.state_dir / _POINTERS / self.run
 
 
-def left(state_dir: Path) -> list[Pointer]:
+def pointers(state_dir: Path) -> list[Pointer]:
     """Return the existing pointers, in the order of the runs."""
     directory = state_dir / _POINTERS
     found = []

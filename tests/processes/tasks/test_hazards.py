@@ -236,7 +236,7 @@ async def test_a_window_that_ends_at_the_limit_waits_for_a_place(make_desk: Make
     waiting = asyncio.ensure_future(desk.start("echo second; touch up; sleep 69", yield_time_ms=1000))
     await appears(desk.directory / "up")
     first = await desk.task("sleep 70")
-    wanting = desk.service._manager._wanting  # its window is over
+    wanting = desk.service._manager._waiting_for_place  # its window is over
     await eventually(lambda: wanting)
     assert not waiting.done()
     await desk.service.stop(first, PERSON)
