@@ -9,7 +9,7 @@ import pytest
 
 from prose_kernel.cli.main import main
 from prose_kernel.language.typed_answers import object_of, optional
-from prose_kernel.language.vvm.output_types import NotAType, schema_of
+from prose_kernel.language.vvm.configurations import NotAType, schema_of
 
 AGENT = (
     'agent critic(prompt="You review", output={verdict: ["approve", "reject"], score: "number", why: "text or null"})'

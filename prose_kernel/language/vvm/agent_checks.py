@@ -11,7 +11,7 @@ from prose_kernel.language.diagnostics import Findings
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Span
 from prose_kernel.language.vvm import configurations, tree
-from prose_kernel.language.vvm.faults import Fault
+from prose_kernel.language.vvm.configurations import Fault
 from prose_kernel.language.vvm.modules import LoadModule
 from prose_kernel.language.vvm.static_values import computed_parts, is_perm, node_at, static_value
 from prose_kernel.language.vvm.tree import Expression, Keyword

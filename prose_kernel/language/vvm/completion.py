@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from prose_kernel.language.incomplete_text import Completeness, missing
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm.blocks import PART_WORDS
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import END, KINDS, LINE_STARTS, NUMBER, STRING, TEMPLATE, WORD, Tokens
 from prose_kernel.language.vvm.names import LIBRARY, Known
 from prose_kernel.language.vvm.parser import parse
+from prose_kernel.language.vvm.parser_state import PART_WORDS
 from prose_kernel.language.words import Completion, Offer, catalogue
 
 _words: Final = partial(catalogue, "vvm")

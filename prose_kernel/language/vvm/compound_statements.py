@@ -6,10 +6,19 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from prose_kernel.language.vvm import tree, word_hints
-from prose_kernel.language.vvm.blocks import PART_WORDS, Block, ClausedCompound, Compound, If, Try
-from prose_kernel.language.vvm.brackets import CALL, Bracket, Trouble
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import STRING, WORD
+from prose_kernel.language.vvm.parser_state import (
+    CALL,
+    PART_WORDS,
+    Block,
+    Bracket,
+    ClausedCompound,
+    Compound,
+    If,
+    Trouble,
+    Try,
+)
 from prose_kernel.language.vvm.statements import SimpleStatementParser
 from prose_kernel.language.vvm.tree import Name
 

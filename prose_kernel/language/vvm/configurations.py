@@ -10,12 +10,37 @@ Example: `configuration_faults({"memory": {"scope": "team", "key": UNKNOWN}})` g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from prose_kernel.language import typed_answers
 from prose_kernel.language.numbers import parse_duration
-from prose_kernel.language.vvm import output_types
-from prose_kernel.language.vvm.faults import UNKNOWN, Fault
+
+UNKNOWN: Final = object()
+"""A value that only the run will know."""
+
+
+class Fault(NamedTuple):
+    """A wrong value. `path` leads to it from the option or configuration: keys of objects, indexes of lists.
+
+    `message` is the rest of a sentence that begins with the name of the key; `accepted` describes valid values.
+    """
+
+    path: tuple[str | int, ...]
+    message: str
+    accepted: str
+
+    @property
+    def subject(self) -> str:
+        """The path as programs write it: `memory.scope`, `skills[0]`."""
+        text = ""
+        for part in self.path:
+            text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        return text
+
+    def __str__(self) -> str:
+        return f"`{self.subject}` {self.message}"
+
 
 CONFIGURATION_KEYS: Final = ("model", "prompt", "skills", "permissions", "memory")
 """The keys of an agent configuration that have a meaning in the language; any other is passed to the host (V520)."""
@@ -208,8 +233,8 @@ def _memory_path_faults(value: Mapping[str, Any], whole: bool) -> Iterator[Fault
 
 def _output_faults(value: Any, whole: bool) -> Iterator[Fault]:
     try:
-        output_types.schema_of(value)
-    except output_types.NotAType as problem:
+        schema_of(value)
+    except NotAType as problem:
         yield problem.fault
 
 
@@ -234,3 +259,76 @@ _MEMORY: Final[Mapping[str, _Rule]] = {
     "key": _Rule(_is_memory_key, "must be a string of 1 to 240 bytes when escaped", 'for example "notes"'),
     "path": _TEXT,
 }
+
+
+# ---------------------------------------------------------------- types of answers
+#
+# The language itself does not define the key `output`, so its values are plain data: names of types, lists and objects
+# of them, a JSON Schema as an object, or the path of one (docs/how-to/typed-answers.md).
+
+_OR_NULL: Final = " or null"
+_ACCEPTED: Final = 'for example {verdict: ["approve", "reject"], score: "number", remarks: ["text"]}, or "schema.json"'
+_Path = tuple[str | int, ...]
+
+
+class NotAType(Exception):
+    """Raised for a value that is not a type; `fault` has its place and the message."""
+
+    def __init__(self, path: _Path, message: str) -> None:
+        super().__init__(message)
+        self.fault = Fault(("output", *path), message, _ACCEPTED)
+
+
+def schema_of(value: Any) -> dict[str, Any] | None:
+    """Return the schema of an `output`; None for the path of a schema. Raises `NotAType`."""
+    if isinstance(value, str) and value.strip():
+        return None
+    if not isinstance(value, dict) or not value:
+        raise NotAType((), "must be an object of fields and their types, or the path of a JSON Schema")
+    written = value.get("type") == "object" and isinstance(value.get("properties"), dict)
+    try:
+        return typed_answers.usable(value if written else _object_type(value, (), 1))
+    except ValueError as problem:
+        raise NotAType((), f"cannot be used: {problem}") from None
+
+
+def _object_type(value: Mapping[str, Any], path: _Path, depth: int) -> dict[str, Any]:
+    if depth > typed_answers.DEEPEST:
+        raise NotAType(path, f"is nested more than {typed_answers.DEEPEST} deep")
+    return typed_answers.object_of({name: _type(part, (*path, name), depth) for name, part in value.items()})
+
+
+def _type(value: Any, path: _Path, depth: int) -> dict[str, Any]:
+    if value is UNKNOWN:
+        return {}
+    if isinstance(value, str):
+        return _named_type(value, path)
+    if isinstance(value, dict) and value:
+        return _object_type(value, path, depth + 1)
+    if isinstance(value, list) and len(value) == 1:
+        return {"type": "array", "items": _type(value[0], (*path, 0), depth + 1)}
+    if isinstance(value, list) and value:
+        return _enumeration(value, path)
+    raise NotAType(path, "is not a type")
+
+
+def _named_type(value: str, path: _Path) -> dict[str, Any]:
+    name = value.removesuffix(_OR_NULL)
+    if name not in typed_answers.WORDS:
+        raise NotAType(path, f'is not a type: "{name}" is none of {", ".join(typed_answers.WORDS)}')
+    schema = {"type": typed_answers.WORDS[name]}
+    return schema if name == value else typed_answers.optional(schema)
+
+
+def _enumeration(value: Sequence[Any], path: _Path) -> dict[str, Any]:
+    """Return the schema of one of several texts; `()` among them makes the field optional."""
+    texts = [one for one in value if one is not None]
+    for at, one in enumerate(value):
+        if one is not None and one is not UNKNOWN and not isinstance(one, str):
+            raise NotAType((*path, at), "is not a text that could be the answer")
+    if UNKNOWN in texts:
+        return {}
+    if len(set(texts)) < len(texts):
+        raise NotAType(path, "gives an option twice")
+    schema = {"type": "string", "enum": texts}
+    return schema if len(texts) == len(value) else typed_answers.optional(schema)

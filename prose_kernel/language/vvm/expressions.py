@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from prose_kernel.language.vvm import tree
-from prose_kernel.language.vvm.brackets import (
+from prose_kernel.language.vvm.keywords import RESERVED
+from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, NUMBER, STRING, WORD
+from prose_kernel.language.vvm.parser_state import (
     AGENT_CALL,
     ARGUMENT,
     CALL,
@@ -25,11 +27,8 @@ from prose_kernel.language.vvm.brackets import (
     Bracket,
     Entry,
 )
-from prose_kernel.language.vvm.keywords import RESERVED
-from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, NUMBER, STRING, WORD
-from prose_kernel.language.vvm.strings import BadEscape, is_closed, number, unescape
 from prose_kernel.language.vvm.syntax_errors import SKIP, SyntaxErrors
-from prose_kernel.language.vvm.templates import template
+from prose_kernel.language.vvm.token_values import BadEscape, is_closed, number, template, unescape
 from prose_kernel.language.vvm.tree import Expression, Keyword, Name, Template
 
 _FOLLOWING: Final = frozenset("(.[")

@@ -14,11 +14,10 @@ from prose_kernel.language.diagnostics import Diagnostic, ParsedText, in_order
 from prose_kernel.language.nodes import uncollected
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree, word_hints
-from prose_kernel.language.vvm.blocks import PART_WORDS, Block, Compound, Try
-from prose_kernel.language.vvm.brackets import Trouble
 from prose_kernel.language.vvm.compound_statements import HANDLERS, PART_HANDLERS, StatementParser
 from prose_kernel.language.vvm.keywords import CLAUSES, RESERVED
 from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, WORD
+from prose_kernel.language.vvm.parser_state import PART_WORDS, Block, Compound, Trouble, Try
 from prose_kernel.language.vvm.tree import Assign, Body, ExpressionStatement, Name, Program
 from prose_kernel.language.vvm.word_hints import printable
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.language.vvm import tree, word_hints
-from prose_kernel.language.vvm.blocks import Compound, If, Try
-from prose_kernel.language.vvm.brackets import Trouble
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, WORD
+from prose_kernel.language.vvm.parser_state import Compound, If, Trouble, Try
 from prose_kernel.language.vvm.tree import Name, Template
 
 if TYPE_CHECKING:

@@ -6,11 +6,10 @@ from typing import Any, Final
 
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree, word_hints
-from prose_kernel.language.vvm.blocks import Block, Compound
-from prose_kernel.language.vvm.brackets import KEYWORDS, NESTING_LIMIT, Bracket, Trouble
 from prose_kernel.language.vvm.expressions import ExpressionParser
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import LINE_STARTS, STRING, WORD
+from prose_kernel.language.vvm.parser_state import KEYWORDS, NESTING_LIMIT, Block, Bracket, Compound, Trouble
 from prose_kernel.language.vvm.tree import Name, Template
 
 _ONE_NAME: Final = "write a separate `import` for each name"

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any, TypeGuard
 
 from prose_kernel.language.vvm import tree
-from prose_kernel.language.vvm.configurations import permissions
-from prose_kernel.language.vvm.faults import UNKNOWN
+from prose_kernel.language.vvm.configurations import UNKNOWN, permissions
 from prose_kernel.language.vvm.tree import Expression, Keyword
 
 _LITERALS = (tree.String, tree.Number, tree.Boolean)

@@ -39,8 +39,8 @@ from prose_kernel.language.vvm.configurations import (
     escaped,
     option_fault,
     permissions,
+    schema_of,
 )
-from prose_kernel.language.vvm.output_types import schema_of
 from prose_kernel.machine.vvm.agent_values import ASKED, ConfiguredAgent
 from prose_kernel.machine.vvm.code import expression
 from prose_kernel.machine.vvm.context import Context
