@@ -48,7 +48,7 @@ def body(number: int, *, chained: bool) -> str:
 
 
 def write_files(directory: Path, count: int, *, chained: bool) -> list[str]:
-    """Write functions into a directory; their names for the command line."""
+    """Write functions into a directory, and return their names for the command line."""
     directory.mkdir()
     for number in range(count):
         text = f"---\nname: part-{number}\nkind: function\n---\n\n{body(number, chained=chained)}"
@@ -67,7 +67,7 @@ def compile_files(names: list[str]) -> None:
 
 
 def least(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The least processor time of each, measured in turn."""
+    """Return the smallest processor time of each, measured alternately."""
     found = dict.fromkeys(works, float("inf"))
     for _ in range(rounds):
         for name, work in works.items():

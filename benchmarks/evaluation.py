@@ -1,4 +1,4 @@
-"""Evaluation: what `prose eval` costs for each case that a recording answers, beside the same runs without it.
+"""Evaluation: the cost of `prose eval` for each case that a recording answers, compared with the same runs without it.
 
 The floor is the core of `prose run` in a bare loop: a workspace for each case, the program run in it, its output read;
 with the same recordings, which are read once. The evaluation does that, checks two assertions, notes the result on disk
@@ -50,7 +50,7 @@ rule = "answer has at most 3 words"
 
 
 class Answered(LiveProviders):
-    """Answers at once, so that there is something to replay."""
+    """Answers immediately, to make a recording."""
 
     def sessions(self, choice: Any) -> Any:
         return self
@@ -60,7 +60,7 @@ class Answered(LiveProviders):
 
 
 def prepare(directory: Path, count: int) -> Path:
-    """A specification with its recordings."""
+    """Return a specification with its recordings."""
     cases = ({"id": f"c{n}", "question": f"What is number {n}?", "expected": "42"} for n in range(count))
     (directory / "cases.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
     (directory / "clerk.prose").write_text(PROGRAM)
@@ -72,7 +72,7 @@ def prepare(directory: Path, count: int) -> Path:
 
 
 def evaluated(spec: Path, **options: Any) -> float:
-    """Processor seconds of one evaluation."""
+    """Return the processor seconds of one evaluation."""
     began = time.process_time()
     summary = asyncio.run(Evaluation(read(spec), Options(**options)).run())
     assert all(one.passed for one in summary.results), summary.results[0]
@@ -80,7 +80,7 @@ def evaluated(spec: Path, **options: Any) -> float:
 
 
 def bare(spec: Path) -> float:
-    """Processor seconds of the floor."""
+    """Return the processor seconds of the floor."""
 
     async def loop() -> None:
         directory = spec.parent

@@ -1,4 +1,4 @@
-"""The `Exec` tool beside `exec` and a bare spawn, interleaved in one run; the reference's figures stand beside ours.
+"""The `Exec` tool, `exec` and a bare spawn, measured alternately in one run, with the figures of the reference.
 
 Usage: python benchmarks/exec_tool.py [--quick]
 """
@@ -30,7 +30,7 @@ Work = Callable[[], Awaitable[object]]
 
 
 async def spawn() -> None:
-    """What everything is measured by: a trivial program in a session of its own."""
+    """The floor: start a trivial program in a new session."""
     subprocess.Popen(["/bin/true"], stdin=subprocess.DEVNULL, start_new_session=True).wait()
 
 
@@ -49,7 +49,7 @@ class Nothing:
 
 
 class Programs:
-    """The ways to run a program that are ours."""
+    """The ways in which this package runs a program."""
 
     def __init__(self, cwd: str) -> None:
         self.cwd = cwd
@@ -85,7 +85,7 @@ class Programs:
         return run
 
     def works(self) -> list[tuple[str, Work, str]]:
-        """What is measured, and the reference's ratio."""
+        """Return what is measured, with the ratio of the reference."""
         found = mechanisms()
         paths = ((b"/usr", READ | EXECUTE), (b"/lib", READ | EXECUTE), (b"/lib64", READ | EXECUTE))
         works: list[tuple[str, Work, str]] = [
@@ -117,7 +117,7 @@ async def main() -> None:
         works = programs.works()
         times: dict[str, list[float]] = {name: [] for name, _, _ in works}
         for turn in range(ROUNDS + 2):
-            for name, work, _ in works:  # turn by turn, so that a busy moment hits all
+            for name, work, _ in works:  # alternately, so that other load affects all of them
                 began = time.perf_counter()
                 await work()
                 if turn >= 2:

@@ -1,4 +1,4 @@
-"""The journal: what it costs a cell, how large it is, and how long a run with many recorded answers takes to come back.
+"""The journal: its cost for a cell, its size, and the time to resume a run with many recorded answers.
 
 A cell with one trivial command, with the journal and without it, in turn: as processor time of this process without a
 kernel, and as wall time from the request to the reply in one.
@@ -53,7 +53,7 @@ def workspace(place: Path, journal: str = "on", *, run_keep_files: bool = False,
 
 
 async def cells(rounds: int, each: int) -> dict[str, float]:
-    """Processor time of a cell with one trivial command: the median of rounds in turn."""
+    """Return the processor time of a cell with one trivial command: the median of alternating rounds."""
     kinds = ("off", "on", "durable")
     spent: dict[str, list[float]] = {kind: [] for kind in kinds}
     walls: dict[str, list[float]] = {kind: [] for kind in kinds}
@@ -81,7 +81,7 @@ async def cells(rounds: int, each: int) -> dict[str, float]:
 
 
 def in_kernels(rounds: int) -> dict[str, float]:
-    """Wall time of the same cell in a kernel, from the request to the reply: the median of rounds in turn."""
+    """Return the wall time of the same cell in a kernel, from request to reply: the median of alternating rounds."""
     with tempfile.TemporaryDirectory() as place:
         kernels = {kind: Bench(PROSE, Path(place), CELL, PROSE_JOURNAL=kind) for kind in ("off", "on")}
         spent: dict[str, list[float]] = {kind: [] for kind in kernels}
@@ -97,7 +97,7 @@ def in_kernels(rounds: int) -> dict[str, float]:
 
 
 def recorded(place: Path, count: int) -> Path:
-    """The journal of a run that has made `count` answers and was killed before the last one."""
+    """Return the journal of a run that has `count` answers and was killed before the last one."""
     path = place / ".prose" / "runs" / "20260101-000000-abcdef" / "journal.jsonl"
     file = JournalFile(path)
     file.append(Head(path.parent.name, "main.prose", "openprose", str(place)))
@@ -146,7 +146,7 @@ async def resumed(count: int) -> dict[str, float]:
 
 
 def kept(count: int) -> dict[str, float]:
-    """The key of a session, and what finding the kept answers of an earlier run costs; the floor of an answer is
+    """Measure the key of a session, and the lookup of kept answers of an earlier run. The floor of an answer is
     decoding its two records with `json.loads`."""
     keys, context = Keys("/work"), tuple(ContextItem(f"c{n}", text="context " * 200) for n in range(3))
     task = "words " * 100
@@ -178,7 +178,7 @@ def kept(count: int) -> dict[str, float]:
 
 
 def listed(runs: int, answers: int) -> dict[str, float]:
-    """What `prose runs` reads and sums up of many runs; the floor is opening their journals and adding up sizes."""
+    """Measure what `prose runs` reads of many runs. The floor opens their journals and adds up the sizes."""
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
         source = recorded(place, answers)
@@ -205,7 +205,7 @@ COMMAND = "for n in $(seq 20); do echo $n > made$n; done; sleep 0.2"
 
 
 async def _worked(place: Path, commands: int, keeps: bool) -> tuple[float, Path]:
-    """Processor time of a run with these commands, without its first one; and its directory."""
+    """Return the processor time of a run with these commands, without its first one, and its directory."""
     run = workspace(place, run_keep_files=keeps)
     await run.execute(CELL)  # the first scan
     began = time.process_time()
@@ -219,7 +219,7 @@ async def _worked(place: Path, commands: int, keeps: bool) -> tuple[float, Path]
 
 
 def with_files(files: int, commands: int, forks: int) -> dict[str, float]:
-    """What kept files cost: as a part of the time of the commands, the first scan, and going back. Processor time."""
+    """Measure the processor time of kept files: for the commands, for the first scan, and for going back."""
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
         for number in range(files):

@@ -1,4 +1,4 @@
-"""The kernel beside its floor, interleaved in one run: ratios, not promises.
+"""The kernel and its floor, measured alternately in one run: ratios, not promises.
 
 Usage: python benchmarks/kernel.py [--quick]
 """
@@ -26,7 +26,7 @@ def median(values: list[float]) -> float:
 
 
 def interleaved(rounds: int, floor: Callable[[], float], prose: Callable[[], float]) -> tuple[float, float]:
-    """The medians of both, measured turn by turn, so that a busy moment hits both."""
+    """Return the medians of both, measured alternately, so that other load affects both."""
     pairs = [(floor(), prose()) for _ in range(max(3, rounds // (5 if QUICK else 1)))]
     return median([a for a, _ in pairs]), median([b for _, b in pairs])
 
@@ -57,7 +57,7 @@ def starts(cwd: Path) -> tuple[Row, Row]:
 
 
 def timed(floor: Bench, prose: Bench) -> list[Row]:
-    """The rows that are one cell each: name, rounds, the floor's cell, ours, the target."""
+    """Return the rows of one cell each: name, rounds, the cell of the floor and of this kernel, the target."""
     items = ", ".join(str(n) for n in range(64))
     many = ", ".join(str(n) for n in range(500))
     long_lines = "head -c 20000000 /dev/zero | tr '\\0' x | fold -w 4000"
@@ -94,7 +94,7 @@ def flood(floor: Bench, prose: Bench) -> Row:
 
 
 def cold(cwd: Path) -> list[Row]:
-    """The first of its kind in a fresh kernel, which has not run anything before."""
+    """Return the figures of a first cell in a fresh kernel."""
     script, many = "seq 1 200000", ", ".join(str(n) for n in range(64))
     cells = [
         ("first flood of 200,000 lines", script, f'exec "{script}"', "<= 1.5 x"),
@@ -160,7 +160,7 @@ def interrupts(prose: Bench) -> list[Row]:
 
 
 def left(command: str) -> int:
-    """How many processes of that command line are alive."""
+    """Return the number of processes with that command line."""
     found = subprocess.run(["pgrep", "-fc", f"^{command}"], capture_output=True, text=True, check=False)
     return int(found.stdout or 0)
 

@@ -1,4 +1,4 @@
-"""A kernel under the stopwatch: start it, run cells, see every message and when it came."""
+"""Starts a kernel, runs cells in it, and records the arrival time of every message."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from jupyter_client import KernelManager
 
 import prose_kernel
 
-# An installed package has its byte code, and so has the floor's. A checkout may have none: then a start would measure
-# Python's compiler.
+# Installed packages have byte code, also the floor's. A checkout may have none; then a start would measure Python's
+# compiler.
 compileall.compile_dir(Path(prose_kernel.__file__).parent, quiet=1)
 
 FLOOR = [sys.executable, str(Path(__file__).with_name("floor_kernel.py")), "-f", "{connection_file}"]
@@ -25,7 +25,7 @@ PROSE = [sys.executable, "-m", "prose_kernel", "-f", "{connection_file}"]
 
 @dataclass
 class Cell:
-    """What one execution gave: seconds from request to idle, and the stream messages with their arrival times."""
+    """The result of one execution: seconds from request to idle, and the stream messages with their arrival times."""
 
     seconds: float
     status: str

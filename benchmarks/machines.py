@@ -1,4 +1,4 @@
-"""Loops, calls and sessions of VVM beside OpenProse, in one run.
+"""Loops, calls and sessions of VVM and of OpenProse, in one run.
 
 The two machines take turns, best of several rounds, in processor time; without listeners, and with one that drops what
 it is told, as every front end has one. Sessions run as in a notebook, answered from a script: microseconds for each of
@@ -77,7 +77,7 @@ def machine(name: str, listening: bool) -> Any:
 
 
 def seconds(name: str, text: str, listening: bool = False, depth: int = 0) -> float:
-    """Processor time of one run, reading not counted."""
+    """Return the processor time of one run, without parsing."""
     source = Source(text)
     compiled = languages.LANGUAGES[name].compile(source)
     assert compiled.ok, compiled.diagnostics
@@ -90,14 +90,14 @@ def seconds(name: str, text: str, listening: bool = False, depth: int = 0) -> fl
 
 
 async def asked(language: str, text: str, settings: dict[str, Any]) -> float:
-    """Processor time of one cell whose sessions a script answers."""
+    """Return the processor time of one cell whose sessions a script answers."""
     with tempfile.TemporaryDirectory() as directory:
         script = Path(directory, "script.yaml")
         script.write_text('sessions: {"*": "It is done."}\n')
         chosen = Settings().changed(provider="scripted", script=str(script), **settings)
         here = Workspace(chosen, Start(Path(directory), language=languages.LANGUAGES[language]), asker=Unattended())
         try:
-            await here.execute("pass\n" if language == "vvm" else 'exec "true"\n')  # what is loaded at first use
+            await here.execute("pass\n" if language == "vvm" else 'exec "true"\n')  # loads the modules of the first use
             begun = time.process_time()
             await here.execute(text)
             return time.process_time() - begun

@@ -1,5 +1,5 @@
-"""Sessions of a program that wait for 50 places: what one costs beside the vendor's client behind a semaphore, and what
-it holds while it waits. Half as many are measured too: figures for one session should stay the same.
+"""Sessions of a program that wait for 50 places: the cost of one, compared with the vendor's own client, and
+its memory while it waits. Half as many are measured too: figures for one session should stay the same.
 
 `python benchmarks/many_sessions.py [--number 1000] [--json]`; the stub server runs in another process.
 """
@@ -45,7 +45,7 @@ def workspace(url: str, cwd: str, model: str = "ok-20") -> Workspace:
 
 
 async def floor(url: str, count: int) -> float:
-    """Milliseconds of CPU for a call of the vendor's client."""
+    """Return the milliseconds of CPU for a call of the vendor's client."""
     client, call = sdk(url, "openai")
     gate = asyncio.Semaphore(PLACES)
 
@@ -62,7 +62,7 @@ async def floor(url: str, count: int) -> float:
 
 
 async def ours(url: str, cwd: str, count: int) -> float:
-    """Milliseconds of CPU for a session of a program: compiled, run, told of."""
+    """Return the milliseconds of CPU for a session of a program: compiled, run, reported."""
     run = workspace(url, cwd)
     await run.execute(WARM)
     began = time.process_time()
@@ -73,14 +73,14 @@ async def ours(url: str, cwd: str, count: int) -> float:
 
 
 async def held(url: str, cwd: str, count: int) -> float:
-    """Kilobytes that a session holds while it waits: the server never answers those before it."""
+    """Return the kilobytes of a waiting session. The server never answers the ones before it."""
     run = workspace(url, cwd, "hang")
     await run.execute(WARM)
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     running = asyncio.create_task(run.execute(program(count)))
     size, last = 1, -count
-    while size - last > count:  # bytes: until all of them stand in the queue
+    while size - last > count:  # bytes: until all of them are in the queue
         await asyncio.sleep(0.5)
         last, size = size, tracemalloc.get_traced_memory()[0]
     most = tracemalloc.get_traced_memory()[0] - before

@@ -1,4 +1,4 @@
-"""What a session costs on top of the vendor's own client: the same requests to the same stub server, turn by turn.
+"""The cost of a session in addition to the vendor's own client: the same requests to the same stub server, alternately.
 
 The floor is the vendor's SDK used directly, streaming, without tools or checks. The stub server (tests/stubs) runs in a
 process of its own. `python benchmarks/models.py [--quick] [--json]`.
@@ -41,7 +41,7 @@ Call = Callable[[str], Awaitable[object]]
 
 @contextmanager
 def stub() -> Iterator[str]:
-    """The stub model server in a process of its own; its address."""
+    """Start the stub model server in a separate process, and return its address."""
     environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "tests")}
     server = subprocess.Popen(
         [sys.executable, "-m", "stubs.model_server"], stdout=subprocess.PIPE, text=True, env=environment
@@ -56,7 +56,7 @@ def stub() -> Iterator[str]:
 
 
 def servers(url: str, wire: str, cwd: str, limit: int) -> ModelServers:
-    """The stub under the name of a wire format."""
+    """Return the settings of the stub for a wire format."""
     server = ModelServer("anthropic", url, key="")
     if wire == "openai":
         server = ModelServer("openai", f"{url}/v1", key="")
@@ -64,7 +64,7 @@ def servers(url: str, wire: str, cwd: str, limit: int) -> ModelServers:
 
 
 def provider(found: ModelServers, wire: str, model: str, cwd: str) -> ModelSessions:
-    """Sessions as a run has them: permissions, the tools, the message assembled."""
+    """Return sessions as a run has them: with permissions, tools and an assembled message."""
     where = Surroundings(cwd)
     approvals = Approvals(Unattended(), SystemClock())
 
@@ -114,7 +114,7 @@ async def timed(work: Awaitable[object]) -> float:
 
 
 async def one_by_one(url: str, cwd: str, rounds: int) -> list[dict[str, Any]]:
-    """The median of single calls, floor and ours in turn."""
+    """Return the medians of single calls, floor and session alternately."""
     rows = []
     for wire in ("anthropic", "openai"):
         client, floor = sdk(url, wire)
@@ -140,7 +140,7 @@ async def one_by_one(url: str, cwd: str, rounds: int) -> list[dict[str, Any]]:
 
 
 async def at_once(url: str, cwd: str, number: int) -> list[dict[str, Any]]:
-    """Many sessions at once: with room for all, and eight at a time."""
+    """Measure many sessions: all at the same time, and eight at a time."""
     rows = []
     for name, model, limit in ((f"{number} sessions of 500 ms, all at once", "ok-500", number),
                                (f"{number} sessions of 50 ms, 8 at a time", "ok-50", 8)):  # fmt: skip
@@ -164,7 +164,7 @@ async def at_once(url: str, cwd: str, number: int) -> list[dict[str, Any]]:
 
 
 async def first_session(url: str, cwd: str) -> dict[str, Any]:
-    """The first session of a process, which loads the library, and the longest pause of the loop meanwhile."""
+    """Measure the first session of a process, which loads the library, and the longest pause of the event loop."""
     found = servers(url, "anthropic", cwd, 8)
     live = provider(found, "anthropic", "ok-0", cwd)
     longest, stop = 0.0, False

@@ -1,4 +1,4 @@
-"""Reading programs of both languages: lines a second beside CPython's own parser, and what a start pays.
+"""Reading programs of both languages: lines per second, compared with CPython's own parser, and the cost at start-up.
 
 Each size is measured in turn with `ast.parse` on Python text of as many lines that says the same things, in this
 process, best of many rounds, in processor time. `python benchmarks/parsing.py [--json]`.
@@ -140,7 +140,7 @@ def text_of(unit: str, lines: int, head: str = "") -> str:
 
 
 def measure(lines: int) -> dict[str, float]:
-    """Lines a second for one size: each language's parser alone and with all checks, and ast.parse.
+    """Return the lines per second for one size: each language's parser, without and with all checks, and ast.parse.
 
     Processor time, because that is what a busy machine does not change; in turn, so that all see the same machine.
     """
@@ -158,7 +158,7 @@ def measure(lines: int) -> dict[str, float]:
     seconds = dict.fromkeys(works, 9e9)
     for _ in range(max(9, min(300, 60_000 // lines))):
         for name, work in works.items():
-            gc.collect()  # nobody pays for the objects of the one before
+            gc.collect()  # otherwise the next case pays for the objects of this one
             began = time.process_time()
             work()
             seconds[name] = min(seconds[name], time.process_time() - began)
@@ -171,7 +171,7 @@ def measure(lines: int) -> dict[str, float]:
 
 
 def start_cost(language: str, mode: str) -> float:
-    """Seconds from nothing to the first program read, in a fresh process; the best of several."""
+    """Return the seconds until a fresh process has read its first program; the best of several."""
     times = []
     environment = {**os.environ}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
@@ -186,7 +186,7 @@ def start_cost(language: str, mode: str) -> float:
 
 
 def command_cost() -> tuple[float, float]:
-    """Seconds of processor time of `prose compile` for one line, and of an empty Python program; the least of each."""
+    """Return the processor seconds of `prose compile` for one line, and of an empty Python program."""
     program = "from prose_kernel.cli.main import main; main(['compile', '-'])"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     least = {program: 9e9, "": 9e9}

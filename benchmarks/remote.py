@@ -1,4 +1,4 @@
-"""Commands on the workers of a cluster on this machine, beside the same commands without it, turn by turn.
+"""Commands on the workers of a local cluster and without it, measured alternately.
 
 What is measured is what the way there and back costs; a network adds its round trips. Medians; CPU of this process.
 `python benchmarks/remote.py [--quick] [--json]`. Needs the extra `dask`.
@@ -67,7 +67,7 @@ class Bench:
         return took
 
     async def in_turn(self, work: Work, rounds: int | None = None) -> tuple[float, float, float, float]:
-        """Seconds here and there, and seconds of CPU of this process."""
+        """Return the seconds of both, and the seconds of CPU of this process."""
         found: list[list[float]] = [[], [], [], []]
         for _ in range(rounds or self.rounds):
             for index, commands in enumerate((self.here, self.there)):
@@ -85,7 +85,7 @@ async def measure(quick: bool) -> dict[str, tuple[float, float, float, float]]:
         begin = time.perf_counter()
         await bench.there.connect()
         connected = time.perf_counter() - begin
-        await bench.in_turn(bench.one, 5)  # engines and watchdogs are started by the first
+        await bench.in_turn(bench.one, 5)  # the first one starts engines and watchdogs
         found = {
             "a trivial command": await bench.in_turn(bench.one),
             "16 x `true` at once": await bench.in_turn(bench.many(16, "true"), bench.rounds // 4),

@@ -1,4 +1,4 @@
-"""Recordings: what a replayed session costs, and a cassette of 10,000 records.
+"""Recordings: the cost of a replayed session, and a cassette of 10,000 records.
 
 Each figure stands beside a floor that anything of the kind pays: reading the same lines with `json.loads`, hashing the
 same prompts and decoding the one line that answers. `python benchmarks/replay.py [--json] [--quick]`.
@@ -43,7 +43,7 @@ class Answering:
 
 
 def request(number: int) -> SessionRequest:
-    """A session with a prompt of 2 KB and a context of 10 KB."""
+    """Return a session with a prompt of 2 KB and a context of 10 KB."""
     context = ContextItem("notes", "bindings/notes.md", content=CONTEXT.replace("{n}", str(number)))
     task = PROMPT.replace("{n}", str(number))
     return SessionRequest("session", task, f"c1/{number}/s0", "You review.", model="sonnet", context=(context,))
@@ -61,7 +61,7 @@ def spent(work: Callable[[], object]) -> float:
 
 
 async def each(port: RecordedSessions, numbers: range) -> float:
-    """Seconds a session, one after the other."""
+    """Return the seconds per session, one after the other."""
     began = time.perf_counter()
     for number in numbers:
         await port.run(request(number), lambda _: None)
@@ -69,7 +69,7 @@ async def each(port: RecordedSessions, numbers: range) -> float:
 
 
 def floor(lines: list[bytes], numbers: range) -> float:
-    """Seconds a session for hashing what is asked and decoding the line that answers."""
+    """Return the seconds per session for hashing the request and decoding the line of its answer."""
     began = time.perf_counter()
     for number in numbers:
         asked = request(number)
@@ -89,7 +89,7 @@ def measure(count: int) -> dict[str, float]:
         lines = data.splitlines()
         assert len(lines) == count + 1
         loaded, hit, plain, bare = 9e9, 9e9, 9e9, 9e9
-        for _ in range(3):  # in turn, so that all see the same machine
+        for _ in range(3):  # alternately, so that other load affects all
             port, cassettes = sessions(directory, "replay")
             loaded = min(loaded, spent(lambda cassettes=cassettes: cassettes.store))  # type: ignore[misc]
             hit = min(hit, asyncio.run(each(port, numbers)))
@@ -109,7 +109,7 @@ def measure(count: int) -> dict[str, float]:
 
 
 async def misses(port: RecordedSessions, count: int) -> float:
-    """Seconds for a miss with nothing at its path, which looks at every record; the first one decodes them."""
+    """Return the seconds for a miss without a record at its path. Each reads all records; the first decodes them."""
     began, tries = time.perf_counter(), 5
     for number in range(count, count + tries):
         try:

@@ -1,4 +1,4 @@
-"""Bindings per second in each store of a run, beside a bare insert into what the store is made of.
+"""Bindings per second in each store of a run, compared with a bare insert into its file or database.
 
 A flush for each binding, as behind each command of a program, and one flush for a thousand, as behind a loop that only
 computes. Turns of store and floor alternate in this process; medians of wall time, and of the CPU time of this process,
@@ -36,7 +36,7 @@ SOURCE = 'let name = exec "command"'
 NUMBERS = itertools.count()
 
 Turn = Callable[[int, int], None]
-"""Store so many bindings, so many in each flush."""
+"""The number of bindings, and the number in each flush."""
 
 
 def store_turn(store: Store) -> Turn:
@@ -102,7 +102,7 @@ def in_database(database: Database, home: RunDirectory) -> Store:
 
 @contextlib.contextmanager
 def postgres_url() -> Iterator[str | None]:
-    """The URL of a server that the tests start; None where there is none."""
+    """Return the URL of a server that the tests start; None if there is none."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     try:
         from postgres import PostgresServer, programs
@@ -121,7 +121,7 @@ def postgres_url() -> Iterator[str | None]:
 
 
 def measured(turns: dict[str, Turn], count: int, each: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Median CPU and wall seconds of a binding, of turns that alternate."""
+    """Return the median CPU and wall seconds of a binding, in alternating turns."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in turns}
     for _ in range(rounds):
         for name, turn in turns.items():

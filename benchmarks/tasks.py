@@ -1,4 +1,4 @@
-"""Commands with a window and tasks, beside a bare spawn of the same shell in a session of its own.
+"""Commands with a window and tasks, compared with a bare spawn of the same shell in a new session.
 
 A command that ends in its window, one that is promoted at once, 200 tasks at a time, and a task that prints 1 GB beside
 a reader that throws it away. Each turn is measured with its floor, in this process; medians.
@@ -37,7 +37,7 @@ def bare(command: str) -> None:
 
 
 def bare_many(count: int) -> None:
-    """The floor: so many shells at once, and all of them waited for."""
+    """The floor: start `count` shells at the same time, and wait for all of them."""
     shells = [
         subprocess.Popen(
             ["bash", "--noprofile", "--norc", "-c", f"sleep 0.5; : {number}"],
@@ -76,7 +76,7 @@ class Bench:
         await self.service.start({"cmd": "true"}, PERSON)
 
     async def promoted(self, number: int) -> float:
-        """Seconds until the handle is there: spawn, both records, the log."""
+        """Return the seconds until the handle exists: spawn, both records, the log."""
         begin = time.perf_counter()
         receipt = await self.service.start({"cmd": f"sleep 0.05; : {number}", "yield_time_ms": 0}, PERSON)
         took = time.perf_counter() - begin
@@ -120,7 +120,7 @@ async def measure(quick: bool) -> dict[str, tuple[float, float]]:
     found: dict[str, tuple[float, float]] = {}
     with tempfile.TemporaryDirectory() as directory:
         bench = Bench(Path(directory), 10 if quick else 50)
-        await bench.window()  # the engine, the watchdog and the imports are not what is measured
+        await bench.window()  # starts the engine and the watchdog, and imports modules
 
         async def window(_: int) -> float:
             return await seconds(bench.window())

@@ -1,4 +1,4 @@
-"""Watching: what OpenTelemetry and the log cost a run, beside the same run that nobody watches.
+"""Telemetry: the cost of OpenTelemetry and the log, compared with the same run without them.
 
 Three texts: many passes of a loop, many statements, and many sessions that a script answers. Each runs unwatched (the
 floor), with OpenTelemetry whose spans a collector in this process takes and forgets, and with a log; in turn. Figures
@@ -36,17 +36,17 @@ class Taker(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads it."""
+        """Discard the spans."""
 
 
 async def once(text: str, how: str) -> float:
-    """Processor seconds of one run."""
+    """Return the processor seconds of one run."""
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "script.yaml").write_text("sessions: {'*': answer}\n")
         chosen: dict[str, Any] = {"journal": "off", "cassette_mode": "off", "state": "in-context", **HOW[how]}
         settings = Settings().changed(provider="scripted", script="script.yaml", **chosen)
         workspace = Workspace(settings, Start(Path(place)), asker=Unattended())
-        await workspace.execute('session "first"')  # loads what is loaded once
+        await workspace.execute('session "first"')  # loads modules
         began = time.process_time()
         await workspace.execute(text)
         await workspace.close()
@@ -54,7 +54,7 @@ async def once(text: str, how: str) -> float:
 
 
 def alone(count: int) -> float:
-    """Processor seconds that the SDK needs for one span."""
+    """Return the processor seconds that the SDK needs for one span."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor

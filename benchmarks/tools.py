@@ -1,4 +1,4 @@
-"""Tools of one's own: a call of an MCP server through a session's tools, beside the bare library `mcp`.
+"""User tools: a call of an MCP server through a session's tools, compared with the bare library `mcp`.
 
 Both talk to a server of their own that speaks the wire by hand (`tests/stubs/mcp_by_hand.py`), over standard streams,
 in turn. Ours checks the arguments, the rule `tools` and the answer, bounds the result, and traces and audits the call
@@ -43,7 +43,7 @@ FUNCTION = "def forecast(city: str, days: int = 1) -> str:\n    return f'{city}:
 
 
 async def timed(call: Callable[[], Awaitable[object]], count: int) -> tuple[float, float]:
-    """Microseconds of one call, median, and of processor time, mean."""
+    """Return the median microseconds of one call, and the mean of its processor time."""
     taken, processor = [], time.process_time()
     for _ in range(count):
         began = time.perf_counter()

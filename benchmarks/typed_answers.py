@@ -1,4 +1,4 @@
-"""What a typed answer costs beside bare pydantic-ai with `output_type`: the same question to the same stub server.
+"""The cost of a typed answer, compared with bare pydantic-ai and `output_type`: the same question to one stub server.
 
 Both ask for the same three fields in the format of OpenAI's chat completions. The floor validates with pydantic, we do
 with the JSON Schema; we also stream, and offer the tools of a session. `python benchmarks/typed_answers.py [--quick]`.
@@ -64,7 +64,7 @@ def bench(cwd: str, request: SessionRequest, on_progress: Callable[[SessionProgr
 
 
 async def spent(work: Awaitable[object]) -> tuple[float, float]:
-    """Wall time and CPU time of this process, in milliseconds."""
+    """Return the wall time and the CPU time of this process in milliseconds."""
     wall, cpu = time.perf_counter(), time.process_time()
     await work
     return (time.perf_counter() - wall) * 1000, (time.process_time() - cpu) * 1000

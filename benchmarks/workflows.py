@@ -1,4 +1,4 @@
-"""What workflows cost beside pydantic-ai alone: whole programs and the same in Python, against the same stub server.
+"""The cost of workflows, compared with pydantic-ai alone: whole programs and the same in Python, with one stub server.
 
 - three chained sessions: a page, notes on it, the page again with both;
 - thirty issues sorted: a typed answer each, eight at a time;
@@ -128,7 +128,7 @@ def agent(url: str, model: str, output: Any = str, prompt: str = GUIDE, *, dead:
 
 
 async def streamed(writer: Any, prompt: str) -> str:
-    """The answer, which is shown as it comes."""
+    """Return the answer, which is shown as it arrives."""
     async with writer.run_stream(prompt) as said:
         return "".join([text async for text in said.stream_text(delta=True, debounce_by=None)])
 
@@ -177,7 +177,7 @@ def questions(model: str) -> Work:
 
 
 async def measured(url: str, works: dict[str, Work], rounds: int) -> dict[str, dict[str, float]]:
-    """Requests, tokens and seconds of each work; all of them in turn."""
+    """Return requests, tokens and seconds of each workflow, measured alternately."""
     found: dict[str, dict[str, float]] = {}
     for name, work in works.items():
         await asyncio.to_thread(get, url, "/reset", {})

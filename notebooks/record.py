@@ -1,4 +1,4 @@
-"""Record a notebook from answers that were written by hand, then run it in replay and save its outputs.
+"""Record a notebook from answers written by hand, then run it in replay and save its outputs.
 
 `python notebooks/record.py NOTEBOOK...`
 
@@ -89,7 +89,7 @@ Entry = Mapping[str, Any]
 
 
 class Answers:
-    """The answers of one notebook, and which of them have been used."""
+    """The answers of one notebook, and the ones that have been used."""
 
     def __init__(self, path: Path) -> None:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -123,12 +123,12 @@ def _asked(entry: Entry) -> str:
 
 
 def _key(entry: Entry) -> str:
-    """What an entry is for: the text that it answers, and what that is about."""
+    """Return the text that an entry answers, and the text of its `about`."""
     return f"{_asked(entry)} ({entry['about']})" if "about" in entry else _asked(entry)
 
 
 class AuthoredSessions:
-    """The `Sessions` port, answered by hand. A task that has no answer is nobody's: nothing is recorded for it."""
+    """The `Sessions` port, answered by hand. Nothing is recorded for a task without an answer."""
 
     def __init__(self, answers: Answers, context: ProviderContext) -> None:
         self._answers = answers
@@ -158,7 +158,7 @@ def _placed(value: object, places: Mapping[str, str]) -> object:
 
 
 def _places(request: SessionRequest) -> dict[str, str]:
-    """What `<NAME>` stands for in a tool call: where a context, or the agent's memory, is."""
+    """Return the value of `<NAME>` in a tool call: the path of a context, or of the agent's memory."""
     places = {f"<{item.name}>": item.location for item in request.context or () if item.location}
     if request.memory is not None:
         places["<memory>"] = f"{request.memory.directory.rstrip('/')}/memory.md"
@@ -196,7 +196,7 @@ class AuthoredJudge:
 
 
 class Nowhere:
-    """An `Output` and an `Asker`: nothing is shown, and nobody is here."""
+    """An `Output` and an `Asker` that show nothing and answer no question."""
 
     available = False
 
@@ -214,7 +214,7 @@ class Nowhere:
 
 
 def answer_with(answers: Answers) -> None:
-    """From now on the answers written by hand stand in the place of model servers."""
+    """Replace model servers by the answers written by hand."""
 
     class Authored(LiveProviders):
         def __init__(self, context: ProviderContext) -> None:
@@ -255,7 +255,7 @@ def record_contract(file: Path, answers: Answers) -> None:
 
 
 def record_tests(directory: Path) -> None:
-    """Record what the tests of contract files ask in addition."""
+    """Record the additional requests of the tests of contract files."""
     for test in sorted(directory.glob(f"*{_TEST}")):
         with patch.dict(os.environ, PROSE_PROVIDER="anthropic", PROSE_JUDGE="anthropic"):
             prose(["test", "--live", test.name])
@@ -267,7 +267,7 @@ def stem(path: Path) -> str:
 
 
 async def record_exercises(notebook: Path) -> list[Path]:
-    """Run the solutions of the exercises that ask something; return the recordings made, none or one."""
+    """Run the solutions of the exercises that make requests; return the recordings made, none or one."""
     name = f"{notebook.stem}.exercises"
     made = notebook.parent / "cassettes" / f"{name}.jsonl"
     made.unlink(missing_ok=True)
@@ -292,7 +292,7 @@ async def record_exercises(notebook: Path) -> list[Path]:
 
 
 def settle(cassette: Path, answers: Answers) -> int:
-    """Canonical order, and nothing in the file that depends on when or how fast it was recorded."""
+    """Write the records in canonical order, without times and durations."""
     lines = []
     for line in tidied(cassette.read_bytes()).data.splitlines():
         data = json.loads(line)
@@ -305,7 +305,7 @@ def settle(cassette: Path, answers: Answers) -> int:
 
 
 def save_outputs(notebook: Path) -> None:
-    """Run the notebook as nbval will, from its recordings, and keep what it shows; not how long it took."""
+    """Run the notebook from its recordings, as nbval does, and save its outputs without durations."""
     book = nbformat.read(notebook, as_version=4)
     resources = {"metadata": {"path": str(notebook.parent)}}
     NotebookClient(book, timeout=CELL_SECONDS, resources=resources, coalesce_streams=True).execute()
@@ -321,7 +321,7 @@ def save_outputs(notebook: Path) -> None:
 
 @contextmanager
 def _without_a_trace(directory: Path) -> Iterator[None]:
-    """Beside the notebook, and without the runs and memories that this makes there."""
+    """Work in the directory of the notebook, and remove the runs and memories made there."""
     made = [state for name in (".prose", ".vvm") if not (state := directory / name).exists()]
     try:
         with chdir(directory):

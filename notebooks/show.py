@@ -21,7 +21,7 @@ MOST_LINES = 12
 
 
 def main(notebook: Path, directory: Path) -> int:
-    """Exit status 1 when a cell fails that is not meant to; what ran until then is shown all the same."""
+    """Return exit status 1 if a cell fails unexpectedly; the cells up to it are shown."""
     book = nbformat.read(notebook, as_version=4)
     resources = {"metadata": {"path": str(notebook.parent)}}
     failed = None

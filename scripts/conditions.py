@@ -1,4 +1,4 @@
-"""How many of the conditions of real programs rules can decide: `python scripts/conditions.py [FILE|DIRECTORY ...]`.
+"""Count the conditions of real programs that rules can decide: `python scripts/conditions.py [FILE|DIRECTORY ...]`.
 
 Reads programs, notebooks and the fenced programs of Markdown pages, in all languages; without arguments those of this
 repository. Each text of a condition counts once. Exit status 0.
@@ -24,7 +24,7 @@ _FENCE = re.compile(r"^```(prose|vvm)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def texts(path: Path) -> Iterator[tuple[str, Language]]:
-    """The programs that a file holds."""
+    """Return the programs in a file."""
     if path.suffix == ".md":
         for language, text in _FENCE.findall(path.read_text(encoding="utf-8", errors="replace")):
             yield text, languages.of_magic(language) or languages.default()
@@ -39,7 +39,7 @@ def texts(path: Path) -> Iterator[tuple[str, Language]]:
 
 
 def conditions(paths: list[Path]) -> Iterator[Condition]:
-    """Every condition of every text that can be read as a program."""
+    """Yield every condition of every text that can be parsed as a program."""
     for path in paths:
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
         for file in files:

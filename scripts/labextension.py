@@ -1,4 +1,4 @@
-"""Tell browsers which files of labextension/ have changed: names and lists their hashes. Run it after every edit.
+"""Name the files of labextension/ by their hashes, so that browsers load changed ones. Run it after every edit.
 
 Servers let browsers keep the files for a year. So the loader's name holds a hash of its content, which package.json
 tells JupyterLab, and static/modules.json tells the loader the hashes of the other files. `--check` changes nothing and
@@ -21,7 +21,7 @@ def hash_of(path: Path) -> str:
 
 
 def loader_of(labextension: Path) -> Path:
-    """The one loader in `static/`. Raises `FileNotFoundError` when there is none, `ValueError` when there are more."""
+    """Return the loader in `static/`. Raises `FileNotFoundError` if there is none, `ValueError` if several."""
     found = sorted((labextension / "static").glob("remoteEntry*.js"))
     if not found:
         raise FileNotFoundError(f"there is no remoteEntry*.js in {labextension / 'static'}")
@@ -31,14 +31,14 @@ def loader_of(labextension: Path) -> Path:
 
 
 def modules_of(labextension: Path) -> str:
-    """What modules.json has to say: the hash of each file that the loader loads."""
+    """Return the content of modules.json: the hash of each file that the loader loads."""
     static = labextension / "static"
     found = sorted(path.relative_to(static).as_posix() for path in static.glob("*/*.js"))
     return json.dumps({name: hash_of(static / name) for name in found}, indent=2) + "\n"
 
 
 def disagreements(labextension: Path) -> list[str]:
-    """What is wrong, one sentence each."""
+    """Return one sentence for each error."""
     loader = loader_of(labextension)
     wanted = f"remoteEntry.{hash_of(loader)}.js"
     load = json.loads((labextension / "package.json").read_text("utf-8"))["jupyterlab"]["_build"]["load"]
@@ -54,7 +54,7 @@ def disagreements(labextension: Path) -> list[str]:
 
 
 def update(labextension: Path) -> Path:
-    """Give the loader its name, here and in package.json, and list the other files; the loader's new path."""
+    """Rename the loader, also in package.json, list the other files, and return the loader's new path."""
     loader = loader_of(labextension)
     named = loader.rename(loader.with_name(f"remoteEntry.{hash_of(loader)}.js"))
     manifest = labextension / "package.json"

@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 GENERATED = {"docs/reference/cli.md", "docs/reference/settings.md"}
 LONGEST = 35
-"""Words that a sentence may have."""
+"""The largest number of words of a sentence."""
 
 _DOES = (
     r"(?:is|are|was|were|has|have|had|does|do|did|can|cannot|may|must|will|would|should|comes?|goes|gets?|makes?|runs?)"
@@ -50,7 +50,7 @@ _TEXT = re.compile(r"""\"{3}(.*?)\"{3}|"((?:\\.|[^"\\\n])*)"|'((?:\\.|[^'\\\n])*
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A sentence of a page, and the pattern that it has."""
+    """A sentence of a page, and the pattern that it matches."""
 
     page: str
     line: int
@@ -59,14 +59,14 @@ class Found:
 
 
 def pages() -> list[Path]:
-    """The pages and notebooks that people read, without the generated ones."""
+    """Return the pages and notebooks that people read, without generated ones."""
     tops = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
     found = [*tops, *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "notebooks").rglob("*.ipynb"))]
     return [path for path in found if str(path.relative_to(ROOT)) not in GENERATED and ".prose" not in path.parts]
 
 
 def markdown(path: Path) -> str:
-    """The Markdown of a page or notebook; blank lines in place of code and generated parts."""
+    """Return the Markdown of a page or notebook, with blank lines in place of code and generated parts."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".ipynb":
         cells = [cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
@@ -82,8 +82,8 @@ def modules() -> list[Path]:
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """The texts of a page or module with the lines in which they begin: of a module its docstrings, its comments and
-    its strings of several words."""
+    """Yield the texts of a page or module with their first lines: of a module its docstrings, its comments and its
+    strings of several words."""
     if path.suffix != ".py":
         yield 1, markdown(path)
         return
@@ -95,7 +95,7 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def sentences(text: str) -> Iterator[tuple[int, str]]:
-    """The sentences with the lines in which they begin. A cell of a table and an item of a list is one, or several."""
+    """Yield the sentences with their first lines. A cell of a table and an item of a list is at least one sentence."""
     line, block, start = 0, "", 0
     for line, row in enumerate([*text.split("\n"), ""], 1):
         fresh = re.match(r" *(?:[-*] |\d+\. |\||#|!\[)", row)

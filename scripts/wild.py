@@ -24,7 +24,7 @@ SECTIONS = ("Parameters", "Returns", "Requires", "Maintains")
 
 
 class Counts:
-    """What was counted over all files."""
+    """The counts over all files."""
 
     def __init__(self) -> None:
         self.files: Counter[str] = Counter()
