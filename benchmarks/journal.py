@@ -23,8 +23,8 @@ from typing import Any
 
 from kernels import PROSE, Bench
 
-from prose_kernel.runs.restored_files import FilesRestored
-from prose_kernel.runs.resumption import point_of, resumption
+from prose_kernel.runs.restored_files import FileRestoration
+from prose_kernel.runs.resumption import record_at, resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec
@@ -235,7 +235,7 @@ def with_files(files: int, commands: int, forks: int) -> dict[str, float]:
         began = time.process_time()
         for number in range(forks):
             found = read(run / NAME)
-            FilesRestored.before(found, point_of(found, f"c{2 + number % (commands - 1)}")).apply()
+            FileRestoration.before(found, record_at(found, f"c{2 + number % (commands - 1)}")).apply()
         fork = (time.process_time() - began) / forks
     part = (spent - without) / (commands * 0.2)
     return {"files": files, "keep_part_of_run": part, "first_scan_seconds": first, "fork_seconds": fork}

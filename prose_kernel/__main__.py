@@ -12,15 +12,15 @@ from types import ModuleType
 
 
 def main() -> None:
-    _import_nothing_from_here()
+    _remove_working_directory_from_path()
     gc.disable()  # imports leave no garbage to look for; `ProseApp.start` turns it on again
-    _import_ipykernel_alone()
+    _import_ipykernel_without_shell()
     from prose_kernel.notebook.app import ProseApp
 
     ProseApp.launch_instance()
 
 
-def _import_nothing_from_here() -> None:
+def _remove_working_directory_from_path() -> None:
     """Remove the working directory, which `-m` adds, from the search path: sessions may write Python files there.
 
     Kernelspecs start Python with `-P`, which never adds it; kernelspecs installed by earlier versions do not.
@@ -29,7 +29,7 @@ def _import_nothing_from_here() -> None:
         del sys.path[0]
 
 
-def _import_ipykernel_alone() -> None:
+def _import_ipykernel_without_shell() -> None:
     """Import ipykernel's base class without IPython's shell.
 
     The base class needs one exception of IPython, `IPython.core.error.StdinNotImplementedError`. Importing it runs

@@ -69,15 +69,15 @@ def show(names: Sequence[str], at: str | None, kind: str | None, grep: str | Non
 def _wanted(entry: Entry, at: str | None, kind: str | None, grep: str | None) -> bool:
     place = entry.record.at
     below = at is None or place == at or place.startswith(at.rstrip("/") + "/")
-    return below and kind in (None, entry.record.t) and (grep is None or _holds(_plain(entry), grep))
+    return below and kind in (None, entry.record.t) and (grep is None or _contains(_plain(entry), grep))
 
 
-def _holds(data: Any, text: str) -> bool:
+def _contains(data: Any, text: str) -> bool:
     if isinstance(data, str):
         return text in data
     if isinstance(data, dict):
-        return any(_holds(value, text) for value in data.values())
-    return isinstance(data, list) and any(_holds(value, text) for value in data)
+        return any(_contains(value, text) for value in data.values())
+    return isinstance(data, list) and any(_contains(value, text) for value in data)
 
 
 def _plain(entry: Entry) -> dict[str, Any]:

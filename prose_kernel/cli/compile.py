@@ -117,7 +117,7 @@ def compile_file(name: str, profile: Profile = "default", shared: Shared | None 
     `name` may also be an installed program. Commands that compile several files pass `shared`. Raises `UsageError` if
     the file cannot be read; `typed` is its name in this message, if given.
     """
-    name = program_files.meant(name)
+    name = program_files.contract_file_of(name)
     if not program_files.is_file(name) and program_files.is_remote(name, strict=profile == "strict"):
         return _compile_installed(name, profile)
     if name.endswith(".ipynb") and program_files.is_file(name):

@@ -147,7 +147,7 @@ def _database(subject: str, url: str, place: str, wanted: bool) -> Finding:
     return Finding("ok", subject, f"{found}; {server} at {database.place}, {made}")
 
 
-def watching(current: Settings) -> Finding:
+def telemetry(current: Settings) -> Finding:
     """Return a finding about telemetry: whether it is on, and whether it can work. Nothing is sent."""
     destinations = ["OpenTelemetry"] * current.telemetry.otel + ["a log"] * bool(current.telemetry.log)
     if not destinations:
@@ -240,7 +240,7 @@ def _settings() -> Iterator[Finding]:
     yield _remote(current)
     yield from _postgres(current)
     yield _programs(current)
-    yield watching(current)
+    yield telemetry(current)
 
 
 def _shell(wanted: str | None) -> Finding:

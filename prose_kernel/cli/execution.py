@@ -25,7 +25,7 @@ from prose_kernel.runtime.values import Value, verbatim
 from prose_kernel.views.output_limit import Limits
 
 if TYPE_CHECKING:
-    from prose_kernel.cli.only_stale import Former
+    from prose_kernel.cli.only_stale import LastRun
     from prose_kernel.runs.languages import Compiled, Language
     from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runs.run import Run
@@ -50,7 +50,7 @@ class Request(Start):
     """A request to run a program: the start of its run, its texts, and the settings in force.
 
     - `language`: the language of a text that does not name one.
-    - `who_answers`: options that have to be given again when the run is resumed.
+    - `answering_options`: options that have to be given again when the run is resumed.
     - `why`: show why requests are made again in spite of `keep`.
     - `former`: facts about the last run of a notebook, of which only stale cells run.
     - `remarks`: lines that are shown before it runs.
@@ -62,10 +62,10 @@ class Request(Start):
     cells: Sequence[Cell] = ()
     json: bool = False
     usage: bool = False
-    who_answers: tuple[str, ...] = ()
+    answering_options: tuple[str, ...] = ()
     resumption: Resumption | None = None
     why: bool = False
-    former: Former | None = None
+    former: LastRun | None = None
     remarks: tuple[str, ...] = ()
     earlier_decisions: Collection[str] = ()
 
@@ -254,7 +254,7 @@ class ProgramRun:
             error=None if received else error,
             text_name=self.text_name,
             journal=run.journal_file if from_outside and run is not None else None,
-            forgotten=from_outside and workspace.context.leaves_nothing,
+            forgotten=from_outside and workspace.context.leaves_no_files,
             signal=received[0] if received else None,
             stderr_shown=error is not None and error is self.narrator.shown_error,
             notes=self._notes(run) if started and run is not None else (),

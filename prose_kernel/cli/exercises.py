@@ -39,7 +39,7 @@ def exercises(names: tuple[str, ...]) -> int:
     Exit status 1: an exercise whose checks are wrong.
     """
     status = 0
-    _find_our_commands()
+    _add_commands_to_path()
     for name in names:
         found, directory = _read(Path(name))
         with tempfile.TemporaryDirectory(prefix="prose-exercise-") as made:
@@ -53,7 +53,7 @@ def exercises(names: tuple[str, ...]) -> int:
     return status
 
 
-def _find_our_commands() -> None:
+def _add_commands_to_path() -> None:
     """Put the directory of `prose` and this `python` first on the PATH, as in a kernel: answers may run them."""
     own, path = str(Path(sys.executable).parent), os.environ.get("PATH", "")
     if own not in path.split(os.pathsep):
@@ -161,22 +161,22 @@ class _Trial:
         from prose_kernel.notebook import checking
         from prose_kernel.notebook.cells import Cells
 
-        heard = _Heard()
+        feedback_output = _FeedbackOutput()
         cells = Cells(directory, Unattended(), self._language)
         (directory / ".exercise.yaml").write_text(yaml.safe_dump(dict(self._exercise.answers or {})), encoding="utf-8")
         cells.overrides = {"provider": "scripted", "script": ".exercise.yaml", "cassette_mode": "off"}
         try:
             for part in (self._exercise.before, text):
                 if part.strip():
-                    await cells.run(part, heard, live=False)
+                    await cells.run(part, feedback_output, live=False)
             met = await checking.findings(cells, self._exercise, self._language)
         finally:
             await cells.close()
-        heard.lines.append(plain_text(checking.feedback(name, self._exercise, met, 0)))
-        return all(one.passed for one in met), "\n".join(heard.lines)
+        feedback_output.lines.append(plain_text(checking.feedback(name, self._exercise, met, 0)))
+        return all(one.passed for one in met), "\n".join(feedback_output.lines)
 
 
-class _Heard(Output):
+class _FeedbackOutput(Output):
     """Collects the errors of an answer. Other output is not needed here: the checks receive it separately."""
 
     def __init__(self) -> None:

@@ -62,26 +62,26 @@ class LiveRegion:
         if columns < SMALLEST[0] or rows < SMALLEST[1]:
             self.erase()
             return
-        texts = [_end_of(visible(unfinished), columns - 1)] if unfinished else []
+        texts = [_tail(visible(unfinished), columns - 1)] if unfinished else []
         texts += region_lines(lines, columns - 1, self._colour)
         if len(texts) > rows - 2:
             texts = [*texts[: rows - 3], f"  … and {len(texts) - rows + 3} more"]
-        self._write(self._gone() + "".join(f"{text}\n" for text in texts))
+        self._write(self._erase_sequence() + "".join(f"{text}\n" for text in texts))
         self._drawn = [_width(text) for text in texts]
 
     def above(self, write: Callable[[], None], unfinished: str) -> None:
         """Call `write`, which writes text above the lines."""
-        self._write(self._gone())
+        self._write(self._erase_sequence())
         self._drawn = []
         write()
         self.draw(self._lines, unfinished)
 
     def erase(self) -> None:
-        if gone := self._gone():
+        if gone := self._erase_sequence():
             self._write(gone)
         self._drawn = []
 
-    def _gone(self) -> str:
+    def _erase_sequence(self) -> str:
         if not self._drawn:
             return ""
         columns = max(1, self._size()[0])
@@ -163,7 +163,7 @@ def _cut(parts: Sequence[Part], columns: int, colour: bool) -> str:
     return text.rstrip()
 
 
-def _end_of(text: str, columns: int) -> str:
+def _tail(text: str, columns: int) -> str:
     """Return the end of a text that fits into so many columns."""
     from rich.cells import cell_len
 

@@ -55,8 +55,8 @@ COMMANDS = {
     "doctor": "prose_kernel.cli.doctor:doctor",
     "update": "prose_kernel.cli.update:update",
 }
-OF_A_HOST = "E362"
-_ONE_RENDER = f"needs a host of responsibilities, which isn't here: `prose run FILE` renders a node once [{OF_A_HOST}]"
+NEEDS_HOST = "E362"
+_ONE_RENDER = f"needs a host of responsibilities, which isn't here: `prose run FILE` renders a node once [{NEEDS_HOST}]"
 RETIRED = {
     "boot": "`prose boot` is retired; there is nothing to start: `prose run FILE` runs a program",
     "serve": f"`prose serve` {_ONE_RENDER}",
@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     status = _run(list(sys.argv[1:] if arguments is None else arguments))
     unwritten = streams.problem()
     if unwritten is not None:
-        _say(f"Error: standard output could not be written: {unwritten}")
+        _print_message(f"Error: standard output could not be written: {unwritten}")
         return status or 1
     return status
 
@@ -139,7 +139,7 @@ def _run(args: list[str]) -> int:
     except ImportProgramError as problem:  # an error of the command itself, not of a running program
         return _before_the_start(UsageError(problem.message, hint=problem.hint), args)
     except GateRefused as refused:
-        _say(f"Error: {refused}" + (f"\nhint: {refused.hint}" if refused.hint else ""))
+        _print_message(f"Error: {refused}" + (f"\nhint: {refused.hint}" if refused.hint else ""))
         return 1
     except (click.Abort, KeyboardInterrupt):
         return 130
@@ -186,7 +186,7 @@ def _prepare_streams() -> None:
             setattr(sys, name, GuardedTerminal(stream))
 
 
-def _say(text: str) -> None:
+def _print_message(text: str) -> None:
     """Print a message to stderr; on a terminal, control characters are made visible."""
     if sys.stderr.isatty():
         from prose_kernel.views.escaping import visible
@@ -219,7 +219,7 @@ def _before_the_start(error: click.ClickException | UsageError | CompileError, a
         click.echo(error.ctx.get_usage(), err=True)
     if isinstance(error, click.NoSuchOption):
         error = _no_such_option(error, args)
-    _say(result_text.error_text(error))
+    _print_message(result_text.error_text(error))
     if args[:1] == ["run"] and result_text.wants_json(args):
         click.echo(result_text.result_line(result_text.not_started(error)))
     return USAGE_STATUS

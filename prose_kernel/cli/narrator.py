@@ -149,7 +149,7 @@ class Narrator:
         self._refresh.stop()
         self._live = None
         for shown in self._bare.values():
-            self._rest_of(shown, (), None)
+            self._show_end(shown, (), None)
         self._bare.clear()
         self._order.close()
         self._screen.rest()
@@ -195,7 +195,7 @@ class Narrator:
         if result.image:
             self._image(event, bare=shown is not None)
         if shown is not None:
-            self._rest_of(shown, event.place.branches, event.result)
+            self._show_end(shown, event.place.branches, event.result)
             if event.raised and not shown.window.cut:
                 self._raised = event
         if result.kind is not None and not event.raised and event.bound_to is None:
@@ -232,7 +232,7 @@ class Narrator:
         else:
             self._note(event, first)
 
-    def _rest_of(self, shown: _Shown, branches: tuple[e.BranchStep, ...], result: CommandResult | None) -> None:
+    def _show_end(self, shown: _Shown, branches: tuple[e.BranchStep, ...], result: CommandResult | None) -> None:
         """Show the end of a shortened output, after a note about the missing part."""
         parts = shown.window.finish()
         if note := shown.window.left_out():

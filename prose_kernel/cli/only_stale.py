@@ -19,12 +19,12 @@ from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.cell_scan import cell_language, has_statements, segments
 from prose_kernel.runs.earlier_run import earlier_run
-from prose_kernel.runs.freshness import Freshness, look_at_files
+from prose_kernel.runs.freshness import Freshness, check_answer_files
 from prose_kernel.runs.journal import Range
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.provenance import Opening
 from prose_kernel.runs.resumption import Resumption, branch
-from prose_kernel.runs.settings import DECIDES
+from prose_kernel.runs.settings import FIXED_SETTINGS
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.home import expanded
 from prose_kernel.storage import runs
@@ -36,7 +36,7 @@ Program = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Former:
+class LastRun:
     """Facts of the last run about the notebook's cells, by their names.
 
     `run` is the id of that run, "" if there is none. `programs` has the number of programs in each unedited cell,
@@ -49,15 +49,15 @@ class Former:
     failed: frozenset[str] = frozenset()
 
 
-def continued(request: Request) -> Request:
+def branch_request(request: Request) -> Request:
     """Return the request for a branch of the notebook's last run; without such a run, the request to run all cells.
 
     Raises `UsageError` if that run can't be used.
     """
     notebook = program_files.real(request.cwd / expanded(request.program_file))
-    found = _last_run(notebook, request)
+    found = _find_last_run(notebook, request)
     if found is None:
-        return replace(request, former=Former())
+        return replace(request, former=LastRun())
     earlier = earlier_run(found.path, request.language, notebook.parent)
     head, texts = earlier.head, earlier.journal.texts
     for name, value in request.supplied.items():
@@ -67,20 +67,20 @@ def continued(request: Request) -> Request:
             raise UsageError(message, hint="leave --only-stale out: all cells run")
     last = next((text for text in reversed(texts) if text.ended and text.ended.status != "interrupted"), None)
     if last is None:
-        return replace(request, former=Former())
+        return replace(request, former=LastRun())
     new = branch(earlier.journal, last.end, SystemClock(), request.settings.state_dir)
-    began_with = {name: value for name, value in head.settings.items() if name in DECIDES and value is not None}
+    began_with = {name: value for name, value in head.settings.items() if name in FIXED_SETTINGS and value is not None}
     how = Resumption(new)
     return replace(
         request,
         supplied=dict(head.supplied),
         settings=request.settings.changed(**began_with, state_dir=how.state_dir or request.settings.state_dir),
         resumption=how,
-        former=_former(new, request.cells, request.language),
+        former=_facts_of(new, request.cells, request.language),
     )
 
 
-def _last_run(notebook: Path, request: Request) -> runs.KeptRun | None:
+def _find_last_run(notebook: Path, request: Request) -> runs.KeptRun | None:
     for one in reversed(runs.all_runs(runs.places(request.cwd, request.settings.state_dir))):
         head = one.head
         if one.has_journal and head is not None and not one.interactive and head.notebook_path == str(notebook):
@@ -88,7 +88,7 @@ def _last_run(notebook: Path, request: Request) -> runs.KeptRun | None:
     return None
 
 
-def _former(journal: JournalRead, cells: Sequence[Cell], language: Language) -> Former:
+def _facts_of(journal: JournalRead, cells: Sequence[Cell], language: Language) -> LastRun:
     then: dict[Program, TextRead] = {}
     for text in journal.texts:
         record = text.record
@@ -105,7 +105,7 @@ def _former(journal: JournalRead, cells: Sequence[Cell], language: Language) -> 
         records[name] = [(text.number, text.end) for text in own] + (gone if len(own) < len(programs) else [])
     failed = {program for program, text in then.items() if text.ended is None or text.ended.status == "failed"}
     names = frozenset(name for name, programs in now.items() if not failed.isdisjoint(programs))
-    return Former(journal.head.branch_of[-1], unedited, records, names)
+    return LastRun(journal.head.branch_of[-1], unedited, records, names)
 
 
 def _programs(cell: Cell, default: Language) -> Iterator[Program]:
@@ -118,10 +118,10 @@ def _programs(cell: Cell, default: Language) -> Iterator[Program]:
 class StaleCells(NotebookCells):
     """The cells of a notebook whose last run is restored; `feed` runs the stale ones."""
 
-    def __init__(self, run: ProgramRun, former: Former) -> None:
+    def __init__(self, run: ProgramRun, former: LastRun) -> None:
         super().__init__(run)
         self.overrides["rerun"] = "keep"
-        self._former = former
+        self._last_run = former
         self._all = {cell.name: cell for cell in run.request.cells}
         self._ready = False
         self._why: dict[str, str] = {}
@@ -129,19 +129,19 @@ class StaleCells(NotebookCells):
     @property
     def notes(self) -> tuple[str, ...]:
         """The cells that have run, with the reasons."""
-        if not self._former.run:
+        if not self._last_run.run:
             return ("no earlier run of this notebook is kept here: all its cells have run",)
         count = f"ran {len(self._why)} of {counted(len(self._all), 'cell')}"
-        return (f"{count} again; run {self._former.run} has the rest", *(f"  {a}: {b}" for a, b in self._why.items()))
+        return (f"{count} again; run {self._last_run.run} has the rest", *(f"  {a}: {b}" for a, b in self._why.items()))
 
     async def feed(self, cell: Cell) -> None:
         if not self._ready:
-            await self._bring_back()
+            await self._restore_run()
         why = await self._reason(cell)
         if why is None:
             self._check_names(cell)
             return
-        known = cell.name in self._former.programs and cell.name in self.provenance.cells
+        known = cell.name in self._last_run.programs and cell.name in self.provenance.cells
         if not known:
             self.provenance.expect(_opening(cell), list(self._texts(cell)))
             self._check_names(cell)
@@ -150,35 +150,35 @@ class StaleCells(NotebookCells):
             await self._run_cell(self._all[one.key])
         self._check_names(cell)
 
-    async def _bring_back(self) -> None:
+    async def _restore_run(self) -> None:
         self._ready = True
-        if not self._former.run:
+        if not self._last_run.run:
             return
         order = [(cell.name, cell.text) for cell in self._all.values()]
         workspace = self.workspace
-        self.provenance.arrange(order)
+        self.provenance.set_cell_order(order)
         await workspace.restore()
-        self.provenance.settle()
-        self.provenance.arrange(order)
+        self.provenance.end_outer_text()
+        self.provenance.set_cell_order(order)
         journal = workspace.current.journal if workspace.current is not None else None
-        for name, records in self._former.records.items():
+        for name, records in self._last_run.records.items():
             if journal is not None:
                 journal.recall(name, records)
 
     async def _reason(self, cell: Cell) -> str | None:
         """Return the reason why a cell has to run; None if it is fresh."""
-        if not self._former.run:
+        if not self._last_run.run:
             return "it is new"
         if any(piece.magic for piece in segments(*cell_language(cell.text, self.language)[::-1])):
             return "it has magics"
         known = self.provenance.cells.get(cell.name)
-        if cell.name not in self._former.programs:
+        if cell.name not in self._last_run.programs:
             return "it is new or was edited"
         if known is None:
-            return "it is new" if self._former.programs[cell.name] else None
-        if cell.name in self._former.failed and not cell.may_fail:
+            return "it is new" if self._last_run.programs[cell.name] else None
+        if cell.name in self._last_run.failed and not cell.may_fail:
             return "it failed"
-        await look_at_files(self.provenance, [known])
+        await check_answer_files(self.provenance, [known])
         stale = next((one for one in Freshness(self.provenance).stale() if one.cell is known and not one.maybe), None)
         return "; ".join(map(str, stale.reasons)) if stale is not None else None
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prose_kernel.language.source import Source
 
 STDIN = "-"
-_OF_A_HOST = "E362"
+_NEEDS_HOST = "E362"
 _REMOTE = re.compile(r"https?://|@|[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)+\Z")
 
 
@@ -83,7 +83,7 @@ def is_remote(target: str, *, strict: bool = False) -> bool:
     return True
 
 
-def meant(target: str) -> str:
+def contract_file_of(target: str) -> str:
     """Return the file of a contract file's name: `NAME` without its suffix, a directory for its index, a dependency
     (docs/reference/prose-md.md 2, 9). Other names are returned unchanged. Raises `UsageError` for a missing
     dependency."""
@@ -95,7 +95,7 @@ def meant(target: str) -> str:
             return candidate
     if os.path.isdir(name) and not node:  # noqa: PTH112
         hint = f"name its files; with an index{SUFFIX} the directory is a program itself"
-        raise UsageError(f"{escaped(name)} is a directory: its files aren't connected here [{_OF_A_HOST}]", hint=hint)
+        raise UsageError(f"{escaped(name)} is a directory: its files aren't connected here [{_NEEDS_HOST}]", hint=hint)
     first, _, rest = name.partition("/")
     is_host = "." in first.strip(".") and rest.count("/") >= 2 and "://" not in name
     if rest and (first in STANDARD or is_host) and not name.endswith((".prose", ".vvm", ".ipynb")):

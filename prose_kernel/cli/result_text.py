@@ -174,7 +174,7 @@ def _run_error_text(error: RunError, shown_stderr: bool) -> str:
     elif error.hint:
         text += f"\nhint: {error.hint}"
     text += "".join(f"\n  {line}" for line in _folded(error.call_stack))
-    return text + ("" if shown_stderr else _last_words(error))
+    return text + ("" if shown_stderr else _stderr_tail(error))
 
 
 def _folded(stack: Sequence[str]) -> list[str]:
@@ -185,7 +185,7 @@ def _folded(stack: Sequence[str]) -> list[str]:
     return [*stack[:STACK_ENDS], f"... {left_out} more ...", *stack[-STACK_ENDS:]]
 
 
-def _last_words(error: RunError) -> str:
+def _stderr_tail(error: RunError) -> str:
     """Return the last lines of a failed command's stderr."""
     stderr = error.details.get("stderr")
     if not isinstance(stderr, str) or not stderr.strip():

@@ -149,7 +149,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     _check_keeping(given, kept=given.keep is not None)
     if target is None:
         raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
-    target = program_files.meant(target)
+    target = program_files.contract_file_of(target)
     cwd, fetched = Path.cwd(), program_files.is_remote(target, strict=given.strict)
     name = target if fetched else program_files.find_program(target)
     cells, language = ([], languages.default()) if fetched else read(name)
@@ -178,7 +178,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
         json=given.form == "json",
         usage=given.usage,
         gate_files=given.gate_files,
-        who_answers=run_options.who_answers(given),
+        answering_options=run_options.answering_options(given),
     )
     if given.gate_files and chosen.gates.mode != "wait":
         raise UsageError("--gate-files needs --gates=wait")
@@ -191,7 +191,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     if given.keep is not None:
         from prose_kernel.cli import run_keep
 
-        request = run_keep.kept(request, given)
+        request = run_keep.keeping_request(request, given)
     if given.only_stale:
         request = _only_stale(request, given)
     if given.key is None:
@@ -215,7 +215,7 @@ def _only_stale(request: Request, given: run_options.RunOptions) -> Request:
         raise UsageError(f"--only-stale and --{'keep' if given.key is None else 'id'} exclude each other")
     from prose_kernel.cli import only_stale
 
-    return only_stale.continued(request)
+    return only_stale.branch_request(request)
 
 
 def begin(request: Request, key: RunKey | None = None) -> int:
@@ -228,7 +228,7 @@ def begin(request: Request, key: RunKey | None = None) -> int:
     program = run_of(request, screen)
     if key is not None:
         key.begin(program.workspace.context)
-    return _report(request, program.execute(), screen)
+    return _report_end(request, program.execute(), screen)
 
 
 def _run_once(request: Request, key: str, given: run_options.RunOptions) -> int:
@@ -276,14 +276,14 @@ def run_of(request: Request, screen: Screen) -> ProgramRun:
 # ---------------------------------------------------------------- the end of a run
 
 
-def _report(request: Request, ended: Ended, screen: Screen) -> int:
+def _report_end(request: Request, ended: Ended, screen: Screen) -> int:
     """Print the end of a run, and return the exit status."""
     error = ended.error
     if error is not None:
         screen.line("stderr", _error_text(request, ended, error))
         screen.explain(result_text.code_of(error), request.settings.docs_url)
     elif ended.signal is not None:
-        screen.line("stderr", "interrupted" + _where(request, ended))
+        screen.line("stderr", "interrupted" + _resume_lines(request, ended))
     if request.json:
         click.echo(result_text.result_line(_result(ended)))
     elif error is None and ended.signal is None:
@@ -297,10 +297,10 @@ def _report(request: Request, ended: Ended, screen: Screen) -> int:
 def _error_text(request: Request, ended: Ended, error: ProseError) -> str:
     named = isinstance(error, RunError) or ended.text_name == request.program_file
     place = "" if named else f"In {ended.text_name}:\n"
-    return place + result_text.error_text(error, ended.stderr_shown) + _where(request, ended)
+    return place + result_text.error_text(error, ended.stderr_shown) + _resume_lines(request, ended)
 
 
-def _where(request: Request, ended: Ended) -> str:
+def _resume_lines(request: Request, ended: Ended) -> str:
     """Return lines with the directory of the run, and the command that resumes it (docs/reference/openprose.md 8)."""
     cwd = Path.cwd()
     lines = (
@@ -309,25 +309,25 @@ def _where(request: Request, ended: Ended) -> str:
         else []
     )
     if ended.journal is not None:
-        options = _to_resume(request.who_answers, ended.error)
+        options = _resume_options(request.answering_options, ended.error)
         name = request.program_file
         program = f"{shlex.quote(name)} " if program_files.is_outside(name, request.cwd) else ""
-        lines.append(f"\nto resume it: prose run {program}--resume {_named(ended.journal.parent, cwd)}{options}")
+        lines.append(f"\nto resume it: prose run {program}--resume {_run_name(ended.journal.parent, cwd)}{options}")
     elif ended.forgotten:
         lines.append("\nnothing of this run is kept; with --state=filesystem it can be resumed")
     return "".join(lines)
 
 
-def _to_resume(who_answers: Sequence[str], error: ProseError | None) -> str:
+def _resume_options(answering_options: Sequence[str], error: ProseError | None) -> str:
     """Return the options for resuming a run. If its budget is spent, a higher one is needed."""
-    named = list(zip(who_answers[::2], who_answers[1::2], strict=True))
+    named = list(zip(answering_options[::2], answering_options[1::2], strict=True))
     options = [f" {name} {shlex.quote(value)}" for name, value in named]
     if isinstance(error, BudgetSpent) and error.details.get("budget") == "the run":
         options = [option for option in options if not option.startswith(" --budget ")] + [" --budget LIMITS"]
     return "".join(options)
 
 
-def _named(directory: Path, cwd: Path) -> str:
+def _run_name(directory: Path, cwd: Path) -> str:
     """Return the name under which `--resume` finds a run from here: its id, or else its directory."""
     from prose_kernel.runs import settings
     from prose_kernel.storage.runs import places

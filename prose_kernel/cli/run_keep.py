@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from prose_kernel.storage.database.kept_runs import PostgresRuns
 
 
-def kept(request: Request, given: RunOptions) -> Request:
+def keeping_request(request: Request, given: RunOptions) -> Request:
     """Return the request for a run that keeps answers of `--keep RUN`. Raises `UsageError`, also if the person
     declines."""
     if request.program_file.endswith(".ipynb") or request.origin:
@@ -49,7 +49,7 @@ def run_to_keep(wanted: str, settings: Settings, language: Language, cwd: Path) 
         where = [*where, *kept_in_postgres(cwd, settings.state_dir)]
     found = runs.find(where, wanted)
     if not found.has_journal:
-        found = brought(found, cwd)
+        found = with_journal(found, cwd)
     if found.problem is not None:
         raise found.problem
     if not found.has_journal:
@@ -84,7 +84,7 @@ def kept_in_postgres(cwd: Path, state_dir: str) -> list[PostgresRuns]:
     return [PostgresRuns(PostgresDatabase(url), runs_directory(cwd / state_dir))] if url is not None else []
 
 
-def brought(found: KeptRun, cwd: Path) -> KeptRun:
+def with_journal(found: KeptRun, cwd: Path) -> KeptRun:
     """Return the run with its journal, which is fetched from the database for a run in PostgreSQL. Raises
     `UsageError`."""
     head = found.head

@@ -50,8 +50,8 @@ class RunKey:
     def begin(self, context: RunContext) -> None:
         """Assign the new run to this key. Raises `UsageError` for a run that leaves no journal."""
         settings, start = context.settings, context.start
-        in_memory = context.keeps_names and settings.state.kind == "in-context"
-        if settings.journal == "off" or in_memory or context.leaves_nothing:
+        in_memory = context.state_setting_applies and settings.state.kind == "in-context"
+        if settings.journal == "off" or in_memory or context.leaves_no_files:
             hint = "leave out --in-context; for VVM add --state=filesystem"
             raise UsageError("--id needs a run that keeps a journal", hint=hint)
         try:

@@ -63,7 +63,7 @@ def settings_file(cwd: Path, name: str) -> Path | None:
     return sibling if name.endswith(".ipynb") and sibling.is_file() else None
 
 
-def who_answers(given: RunOptions) -> tuple[str, ...]:
+def answering_options(given: RunOptions) -> tuple[str, ...]:
     """Return the options in `ANSWERING`, as typed. To resume the run, they have to be given again."""
     typed = {name: value for name in ANSWERING if (value := given.settings[name])}
     return tuple(part for name, value in typed.items() for part in (f"--{name.replace('_', '-')}", value))

@@ -19,7 +19,7 @@ from prose_kernel.access import peers, plain_files
 from prose_kernel.cli import program_files, run_options
 from prose_kernel.cli.execution import Cell, Request
 from prose_kernel.cli.options import profile_of
-from prose_kernel.cli.run_keep import brought, confirm_rerun, is_in_postgres, kept_in_postgres
+from prose_kernel.cli.run_keep import confirm_rerun, is_in_postgres, kept_in_postgres, with_journal
 from prose_kernel.cli.run_options import RunOptions
 from prose_kernel.cli.terminal import is_interactive
 from prose_kernel.errors import UsageError
@@ -27,7 +27,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.runs import languages, settings
 from prose_kernel.runs.earlier_run import EarlierRun, earlier_run
 from prose_kernel.runs.languages import Language
-from prose_kernel.runs.resumption import Resumption, branch, imported, point_of, refuse_dry_run, resumption
+from prose_kernel.runs.resumption import Resumption, branch, imported_texts, record_at, refuse_dry_run, resumption
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.journal_records import Head
@@ -58,7 +58,7 @@ def resume(target: str | None, given: RunOptions, cwd: Path) -> Request:
     if not journal.texts:
         raise UsageError(f"run {kept.id} holds no program")
     language = languages.LANGUAGES[head.language]
-    chosen, inputs, decisions = _agreed(kept, head, language, given)
+    chosen, inputs, decisions = _original_options(kept, head, language, given)
     chosen["state_dir"] = Resumption(journal, cwd=moved).state_dir
     file = Path(cwd, expanded(target)) if target else directory / expanded(head.program)
     if not given.changed and not head.notebook and resumption(journal).complete:
@@ -68,8 +68,8 @@ def resume(target: str | None, given: RunOptions, cwd: Path) -> Request:
     refuse_dry_run(loaded)
     if text is not None:
         _check(kept, text, language, Path(directory, expanded(head.program)), chosen["profile"])
-    keep = _kept(kept, given, text, loaded) if text is not None else None
-    how, about = _way(kept, given, loaded) if keep is None else (None, _began_with(keep))
+    keep = _run_with_kept_answers(kept, given, text, loaded) if text is not None else None
+    how, about = _continuation(kept, given, loaded) if keep is None else (None, _began_with(keep))
     how = replace(how, cwd=moved) if how is not None else None
     complete = how is not None and how.complete
     return Request(
@@ -86,7 +86,7 @@ def resume(target: str | None, given: RunOptions, cwd: Path) -> Request:
         json=given.form == "json",
         usage=given.usage,
         gate_files=given.gate_files,
-        who_answers=(*run_options.who_answers(given), *(("--cwd", str(moved)) if moved else ())),
+        answering_options=(*run_options.answering_options(given), *(("--cwd", str(moved)) if moved else ())),
         origin=head.origin,
         trust=given.trust,
         resumption=how,
@@ -111,7 +111,7 @@ def _run_of(target: str | None, given: RunOptions, cwd: Path) -> KeptRun:
     else:
         found = runs.find(where, given.resume) if given.resume else _last(runs.all_runs(where), target, given, cwd)
     if (given.at is None and not given.changed) or not found.has_journal:
-        found = brought(found, cwd)
+        found = with_journal(found, cwd)
     if found.problem is not None and not given.resume:
         way_on = f"name another run, or remove this one: prose runs rm {found.id}"
         hint = f"{found.problem.hint}; or {way_on}" if found.problem.hint else way_on
@@ -196,7 +196,7 @@ def _check_place(kept: KeptRun, head: Head, target: str | None, cwd: Path) -> No
 # ---------------------------------------------------------------- settings, inputs, decisions
 
 
-def _agreed(
+def _original_options(
     kept: KeptRun, head: Head, language: Language, given: RunOptions
 ) -> tuple[dict[str, Any], dict[str, str], dict[str, bool]]:
     """Return the settings, inputs and decisions with which the run began. Raises `UsageError` for an option that
@@ -228,7 +228,7 @@ def _agreed(
         if head.decisions.get(name, approved) != approved:
             raise against(f"--{'yes' if approved else 'no'} {name}", f"with --{'no' if approved else 'yes'} {name}")
     # only these settings are taken over, because commands can write the journal
-    kept_settings = (*settings.DECIDES, "cassette_mode")
+    kept_settings = (*settings.FIXED_SETTINGS, "cassette_mode")
     chosen: dict[str, Any] = {
         name: head.settings[name] for name in kept_settings if head.settings.get(name) is not None
     }
@@ -310,7 +310,7 @@ def _changed(kept: KeptRun, name: str, then: str, now: str) -> UsageError:
 def _check(kept: KeptRun, text: str, language: Language, file: Path, profile: Any) -> None:
     """Raise `CompileError` if a changed text has errors, before a branch is begun."""
     journal = kept.kept_journal()
-    programs = language.programs(file.parent, program=file, profile=profile, texts=imported(journal))
+    programs = language.programs(file.parent, program=file, profile=profile, texts=imported_texts(journal))
     source = Source.of(text, journal.head.program)
     languages.without_errors(language.compile(source, profile=profile, load=programs.load_contract))
 
@@ -318,7 +318,7 @@ def _check(kept: KeptRun, text: str, language: Language, file: Path, profile: An
 # ---------------------------------------------------------------- the continuation
 
 
-def _way(kept: KeptRun, given: RunOptions, chosen: settings.Settings) -> tuple[Resumption, tuple[str, ...]]:
+def _continuation(kept: KeptRun, given: RunOptions, chosen: settings.Settings) -> tuple[Resumption, tuple[str, ...]]:
     """Return the state from which the run or a new branch continues, and remarks about it."""
     journal = kept.kept_journal()
     if given.at is None:
@@ -328,16 +328,16 @@ def _way(kept: KeptRun, given: RunOptions, chosen: settings.Settings) -> tuple[R
             lines.append(f"It continues before the request that failed: {request_line(how.cause)}")
         lines += [f"Had failed too and is asked again: {request_line(asked)}" for asked in how.failed]
         return how, tuple(lines)
-    new = branch(journal, point_of(journal, given.at), SystemClock(), given.settings["state_dir"] or chosen.state_dir)
+    new = branch(journal, record_at(journal, given.at), SystemClock(), given.settings["state_dir"] or chosen.state_dir)
     line = f"Run {new.head.run} begins as a branch of run {kept.id} before {given.at}: {_known(new.answers())}."
     return Resumption(new, given.interrupted or "rerun", keeps_texts=True), (line,)
 
 
-def _kept(kept: KeptRun, given: RunOptions, text: str, chosen: settings.Settings) -> EarlierRun:
+def _run_with_kept_answers(kept: KeptRun, given: RunOptions, text: str, chosen: settings.Settings) -> EarlierRun:
     """Return the run whose answers a run of the changed text keeps. Raises `UsageError`, also if the person
     declines."""
     journal = kept.kept_journal()
-    before = point_of(journal, given.at) if given.at is not None else None
+    before = record_at(journal, given.at) if given.at is not None else None
     language, directory = languages.LANGUAGES[journal.head.language], Path(journal.head.directory)
     earlier = earlier_run(kept.path, language, directory, before, ask_again=given.ask_again)
     confirm_rerun(earlier, text, chosen, yes=given.yes_rerun)

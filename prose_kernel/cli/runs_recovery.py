@@ -109,13 +109,13 @@ def fork(run: str, at: str, with_files: bool, yes: bool, state_dir: str | None) 
     """
     from prose_kernel.runs import settings
     from prose_kernel.runs.restored_files import FileRestoration
-    from prose_kernel.runs.resumption import branch, point_of
+    from prose_kernel.runs.resumption import branch, record_at
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.storage.runs import check_directory, find
 
     found = find(places_here(state_dir), run)
     journal = found.ended_journal()
-    before, back = point_of(journal, at), None
+    before, back = record_at(journal, at), None
     if with_files:
         there = Path(journal.head.directory)
         check_directory(found.id, there, [Path.cwd()], "type the command in that directory")

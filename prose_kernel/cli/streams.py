@@ -39,9 +39,9 @@ class Output(io.FileIO):
             if error.errno == errno.EPIPE and self.unread is not None:
                 self.unread()
             return size
-        return written if written is not None else self._later(data)
+        return written if written is not None else self._write_when_ready(data)
 
-    def _later(self, data: Any) -> int:
+    def _write_when_ready(self, data: Any) -> int:
         """Write data when a full non-blocking pipe has room again."""
         import select
 
@@ -58,7 +58,7 @@ def prepare() -> None:
         if number == 0:
             sys.stdin = sys.stdin or io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
         elif stream is None or _is_our_own(stream, number):
-            setattr(sys, name, _renewed(stream, number))
+            setattr(sys, name, _replacement(stream, number))
 
 
 def _open(number: int) -> None:
@@ -77,7 +77,7 @@ def _is_our_own(stream: Any, number: int) -> bool:
     return type(stream) is io.TextIOWrapper and type(raw) is io.FileIO and raw.fileno() == number
 
 
-def _renewed(stream: io.TextIOWrapper | None, number: int) -> io.TextIOWrapper:
+def _replacement(stream: io.TextIOWrapper | None, number: int) -> io.TextIOWrapper:
     if stream is not None:
         stream.flush()
     line_buffering = stream.line_buffering if stream is not None else number == 2

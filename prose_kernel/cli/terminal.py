@@ -28,7 +28,7 @@ from prose_kernel.views.live_text import Line
 
 Stream = Literal["stdout", "stderr"]
 Notify = Literal["off", "bell", "desktop"]
-LONG = 10.0
+LONG_PAUSE = 10.0
 """Seconds after which a person may no longer be watching the terminal."""
 MOTTO = "workflows you can write, run, pause, read and test"
 RESET = "\x1b[0m"
@@ -83,7 +83,7 @@ class Screen:
             text = self._texts[stream].feed(text)
             if colours := SGR.findall(text):
                 self._coloured = colours[-1] not in PLAIN
-        self._pass(stream, text)
+        self._forward(stream, text)
 
     @property
     def takes_bytes(self) -> bool:
@@ -98,7 +98,7 @@ class Screen:
         file.buffer.write(data)
         file.flush()
 
-    def _pass(self, stream: Stream, text: str) -> None:
+    def _forward(self, stream: Stream, text: str) -> None:
         if not text:
             return
         surface = "terminal" if self.shares_terminal(stream) else stream
@@ -115,7 +115,7 @@ class Screen:
         """Write a line of this command's own text. It never continues an unfinished line of a command's output."""
         surface = "terminal" if self.shares_terminal(stream) else stream
         start = "\n" if surface in self._open_lines else ""
-        self._pass(stream, f"{self._end_of_colour(stream)}{start}{style(self.harmless(stream, text))}\n")
+        self._forward(stream, f"{self._end_of_colour(stream)}{start}{style(self.harmless(stream, text))}\n")
 
     def harmless(self, stream: Stream, text: str) -> str:
         """Return a text that may quote a program, a person or a file so that it is safe to show: on a terminal, control
@@ -139,9 +139,9 @@ class Screen:
     def fresh_line(self) -> None:
         """Make the next text on stderr begin a line."""
         ended = self._end_of_colour("stderr")
-        self._pass("stderr", ended + ("\n" if self._open_lines & {"terminal", "stderr"} else ""))
+        self._forward("stderr", ended + ("\n" if self._open_lines & {"terminal", "stderr"} else ""))
 
-    def call(self, how: Notify) -> None:
+    def signal_person(self, how: Notify) -> None:
         """Signal to the person at the terminal, if there is one. The signal contains no text of the program."""
         if how != "off" and self.shares_terminal("stderr"):
             self._write("stderr", "\a" if how == "bell" else "\x1b]9;prose: a question waits for you\a")
@@ -194,7 +194,7 @@ class Screen:
     def rest(self) -> None:
         """Remove the live lines, and print unfinished lines of output."""
         for name, held in self._texts.items():
-            self._pass(name, held.end())
+            self._forward(name, held.end())
         self._close()
 
     def _close(self) -> None:
@@ -281,8 +281,8 @@ class TerminalAsker:
         with self._screen.quiet():
             self._screen.fresh_line()
             self._screen.write("stderr", question if question.endswith((" ", "\n")) else f"{question} ")
-            if self._clock() - self._seen >= LONG:
-                self._screen.call(self._notify)
+            if self._clock() - self._seen >= LONG_PAUSE:
+                self._screen.signal_person(self._notify)
             try:
                 answer = await self._read_line()
             except BaseException:

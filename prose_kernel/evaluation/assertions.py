@@ -74,7 +74,7 @@ class Assertions:
                     f"no rule reads `{one_line(one.rule, 80)}`",
                     'docs/reference/judge-rules.md has every form; in other words, ask the judge: judge = "..."',
                 )
-            if one.kind == "python" and (place := _place(self._directory, one.python)) not in self._functions:
+            if one.kind == "python" and (place := _function_key(self._directory, one.python)) not in self._functions:
                 try:
                     limit = _load_seconds(spec, place)
                     self._functions[place] = PythonFunction(self._directory, one.python, limit, modules)
@@ -102,7 +102,7 @@ class Assertions:
             case "judge":
                 return await _judge(one.judge, number, ran)
             case _:
-                return await self._functions[_place(self._directory, one.python)](ran, one.seconds)
+                return await self._functions[_function_key(self._directory, one.python)](ran, one.seconds)
 
     def score(self, checks: Sequence[Check]) -> float:
         """Return the score of a run: the weighted mean of its assertions."""
@@ -218,10 +218,10 @@ class PythonFunction:
 async def in_daemon_thread(call: Callable[[], T], name: str) -> T:
     """Return the result of `call`, which runs in its own thread. If the caller is cancelled, the thread continues.
     Unlike a thread of `asyncio.to_thread`, it does not delay the end of the process."""
-    return await asyncio.wrap_future(_begun(call, name))
+    return await asyncio.wrap_future(_start_thread(call, name))
 
 
-def _begun(call: Callable[[], T], name: str) -> Future[T]:
+def _start_thread(call: Callable[[], T], name: str) -> Future[T]:
     """Run `call` in a daemon thread. Its result may be an exception of any kind, also `SystemExit`."""
     result = Future[T]()
     result.set_running_or_notify_cancel()  # from now on, a cancellation only ends the wait for the result
@@ -258,7 +258,7 @@ def _scored(name: str, value: object) -> tuple[float, str]:
     return _number(value), str(reason)
 
 
-def _place(directory: Path, python: str) -> tuple[str, str]:
+def _function_key(directory: Path, python: str) -> tuple[str, str]:
     """Return the canonical path of a function's file, and the name of the function."""
     file, _, name = python.rpartition(":")
     path = directory / file
@@ -268,11 +268,11 @@ def _place(directory: Path, python: str) -> tuple[str, str]:
 def _load_seconds(spec: Spec, place: tuple[str, str]) -> float:
     """Return the time limit for loading a function's file: the largest limit of all assertions with this file."""
     directory = spec.path.parent
-    return max(one.seconds for one in spec.assertions if _place(directory, one.python)[0] == place[0])
+    return max(one.seconds for one in spec.assertions if _function_key(directory, one.python)[0] == place[0])
 
 
 def _found(directory: Path, python: str, seconds: float, modules: dict[str, ModuleType]) -> Callable[..., Any]:
-    (key, name), file = _place(directory, python), python.rpartition(":")[0]
+    (key, name), file = _function_key(directory, python), python.rpartition(":")[0]
     if key not in modules:
         modules[key] = _loaded(directory / file, file, seconds)
     module = modules[key]
@@ -301,7 +301,7 @@ def _loaded(path: Path, file: str, seconds: float) -> ModuleType:
         exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
 
     try:
-        failed = _begun(load, f"loading {file}").exception(seconds)
+        failed = _start_thread(load, f"loading {file}").exception(seconds)
     except TimeoutError:  # raised by the wait; an error raised by the file is returned
         raise UsageError(f"{file} was not loaded within {seconds:g} s", hint=_LONGER) from None
     if failed is not None:

@@ -64,7 +64,7 @@ def evaluate(
     from prose_kernel.evaluation.runner import Evaluation, Options
     from prose_kernel.evaluation.spec import read
     from prose_kernel.runs import settings
-    from prose_kernel.runs.run_parts import offer_commands
+    from prose_kernel.runs.run_parts import add_prose_to_path
     from prose_kernel.views.page import check_page, write_page
     from prose_kernel.views.plain_text import plain_text
     from prose_kernel.views.test_results import check_junit
@@ -73,7 +73,7 @@ def evaluate(
     how = Options(**options, overrides=settings.checked(provider=provider, judge=judge, cassette_mode=cassette_mode))
     if how.budget is not None:
         settings.budget_limits(how.budget)
-    offer_commands()
+    add_prose_to_path()
     if page is not None:  # a problem is reported before any run is paid for
         check_page(page, force=force)
     if junit is not None:

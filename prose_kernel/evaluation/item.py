@@ -148,7 +148,7 @@ class ItemRun:
         shared.meters[item.at] = self._meter
         timer = asyncio.get_running_loop().call_later(shared.spec.seconds, self._time_is_up)
         try:
-            return await self._checked()
+            return await self._run_to_result()
         finally:
             timer.cancel()
             del shared.meters[item.at]
@@ -157,7 +157,7 @@ class ItemRun:
         self.over_time = True
         self.interrupt()
 
-    async def _checked(self) -> Result:
+    async def _run_to_result(self) -> Result:
         item, shared = self.item, self.shared
         prepared = item.prepared
         start = Start(
@@ -176,7 +176,7 @@ class ItemRun:
         workspace = self._workspace = Workspace(prepared.settings, start, asker=asker, listeners=[self._meter])
         error: RunError | None = None
         try:
-            return await self._asked(workspace)
+            return await self._run_and_check(workspace)
         except asyncio.CancelledError:
             if not self.over_time:
                 raise
@@ -199,7 +199,7 @@ class ItemRun:
             await workspace.close(error)
             shared.warnings.update(one for one in shown if one.startswith("Warning: "))
 
-    async def _asked(self, workspace: Workspace) -> Result:
+    async def _run_and_check(self, workspace: Workspace) -> Result:
         item, shared = self.item, self.shared
         prepared, budget = item.prepared, shared.budget
         machine = workspace.machine_of(prepared.language)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from prose_kernel.notebook.magics.registry import Call, check_word_count, magic, resolve_path, take_option
-from prose_kernel.runs.settings import WHO_ANSWERS, Settings
+from prose_kernel.runs.settings import ANSWER_SOURCES, Settings
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.document import paragraph
 
@@ -39,8 +39,8 @@ async def evaluate(call: Call) -> None:
     paths = {option: resolve_path(call.cells, name) if name is not None else None for option, name in files.items()}
     if (page := paths["--html"]) is not None:
         check_page(page, force=False)
-    default = Settings().who_answers
-    chosen = {name: value for name, value in call.cells.overrides.items() if name in WHO_ANSWERS}
+    default = Settings().answer_sources
+    chosen = {name: value for name, value in call.cells.overrides.items() if name in ANSWER_SOURCES}
     options = Options(
         parallel=int(at_once) if at_once is not None else None,
         fresh=fresh,

@@ -106,7 +106,7 @@ class Prepared:
 
     def _with(self, values: Mapping[str, Any]) -> tuple[Text, ...]:
         pairs = zip(self.source, self._parsed, strict=True)
-        edits = ((one, tuple(_other(one.language, p.program, values))) for one, p in pairs)
+        edits = ((one, tuple(_constant_edits(one.language, p.program, values))) for one, p in pairs)
         return tuple(replace(one, text=replaced(one.text, found)) if found else one for one, found in edits)
 
     def bind(self, workspace: Workspace, case: Case) -> None:
@@ -117,7 +117,7 @@ class Prepared:
                 if name not in self.constants and name != EXPECTED:
                     workspace.machine_of(language).adopt(name, value)
 
-    def misread(self, workspace: Workspace, expression: str, names: Sequence[str]) -> Diagnostic | None:
+    def expression_error(self, workspace: Workspace, expression: str, names: Sequence[str]) -> Diagnostic | None:
         """Return the error of an expression below the program, with whose names and `names` it is checked; None if it
         is correct."""
         language, text = self.language, "\n".join(one.text for one in self.source)
@@ -127,7 +127,7 @@ class Prepared:
         for name in names:
             machine.adopt(name, "")
         errors: list[Diagnostic] = []
-        for before in language.computing:
+        for before in language.expression_prefixes:
             probed = Source.of(f"{text}\n{before}{expression.strip()}\n", self.name)
             found = language.compile(probed, known=machine.known(), cell=True).diagnostics
             wrong = [one for one in found if one.severity == "error" and one.span.start > len(text)]
@@ -150,7 +150,7 @@ class Prepared:
         return {}
 
 
-def _other(language: Language, program: Any, values: Mapping[str, Any]) -> Iterator[Edit]:
+def _constant_edits(language: Language, program: Any, values: Mapping[str, Any]) -> Iterator[Edit]:
     """Yield the edits that replace the values of a program's constants."""
     places = language.constants(program)
     for name, value in values.items():
@@ -165,7 +165,7 @@ def _as_text(value: object) -> str:
 # ---------------------------------------------------------------- prepare variants
 
 
-class Preparing:
+class VariantPreparer:
     """Prepares the variants of a specification. `overrides` are settings of the command line."""
 
     def __init__(self, spec: Spec, overrides: Mapping[str, Any]) -> None:

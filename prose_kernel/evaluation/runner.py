@@ -20,7 +20,7 @@ from prose_kernel.errors import BudgetSpent, UsageError, usage_errors
 from prose_kernel.evaluation import dataset
 from prose_kernel.evaluation.assertions import Assertions
 from prose_kernel.evaluation.item import EVALUATION, NAMES, Item, ItemRun, Meter, SharedParts
-from prose_kernel.evaluation.programs import Prepared, Preparing
+from prose_kernel.evaluation.programs import Prepared, VariantPreparer
 from prose_kernel.evaluation.results import DIRECTORY, Result, ResultsFile, key_of
 from prose_kernel.evaluation.spec import Spec
 from prose_kernel.evaluation.summary import (
@@ -80,8 +80,11 @@ class Evaluation:
         count_broken = spec.broken_lines == "count"
         self.cases = dataset.read(self._directory / spec.dataset, spec.dataset, spec.id, count_broken=count_broken)
         self.variants = tuple(
-            replace(one, settings=_shared(_mode(one.settings, options.overrides), options.parallel or spec.parallel))
-            for one in Preparing(spec, options.overrides).all()
+            replace(
+                one,
+                settings=_with_limit(_with_mode(one.settings, options.overrides), options.parallel or spec.parallel),
+            )
+            for one in VariantPreparer(spec, options.overrides).all()
         )
         self._assertions = Assertions(spec)
         self._check_columns()
@@ -130,7 +133,7 @@ class Evaluation:
                 for number, one in enumerate(self.spec.assertions):
                     about = (one.expression,) if one.expression else rules.subjects(one.rule)
                     for text in about:
-                        wrong = prepared.misread(workspace, text, columns)
+                        wrong = prepared.expression_error(workspace, text, columns)
                         if wrong is not None:
                             of = f" (variant {prepared.variant.name})" if len(self.variants) > 1 else ""
                             key = ("assert", number, one.kind)
@@ -284,7 +287,7 @@ class Evaluation:
         return Budget(EVALUATION, "the evaluation", limits, self._clock) if limits is not None else None
 
 
-def _mode(chosen: Settings, overrides: Mapping[str, Any]) -> Settings:
+def _with_mode(chosen: Settings, overrides: Mapping[str, Any]) -> Settings:
     """Set the mode of recordings, unless it is set: providers may be asked if one is chosen. In CI, they may be asked
     only if the command line says so."""
     mode = chosen.cassette.mode
@@ -295,7 +298,7 @@ def _mode(chosen: Settings, overrides: Mapping[str, Any]) -> Settings:
     return chosen.changed(cassette_mode=mode)
 
 
-def _shared(chosen: Settings, runs: int) -> Settings:
+def _with_limit(chosen: Settings, runs: int) -> Settings:
     """Limit the sessions of each run, so that all parallel runs together have no more than a single run could have, but
     at least one each."""
     most = chosen.max_parallel or (4 if (chosen.provider or "").startswith("acp:") else 8)

@@ -39,7 +39,7 @@ from prose_kernel._version import __version__
 from prose_kernel.errors import reason_of
 from prose_kernel.notebook.kernel import ProseKernel
 from prose_kernel.runs import languages
-from prose_kernel.runs.run_parts import offer_commands
+from prose_kernel.runs.run_parts import add_prose_to_path
 
 _LINGER = 1000
 """Milliseconds that a closing socket waits to send its last messages."""
@@ -80,7 +80,7 @@ class ProseApp(Application, ConnectionFileMixin):
         super().initialize(argv)
         self._refuse_words()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the kernel brings its own handler
-        offer_commands()
+        add_prose_to_path()
         self._connection()
         self._sockets()
         self._write_connection()

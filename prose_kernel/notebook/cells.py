@@ -36,11 +36,11 @@ from prose_kernel.views.output_with_panel import OutputWithPanel, PanelRemovingA
 
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic
-    from prose_kernel.runs.context import Given
+    from prose_kernel.runs.context import SuppliedValues
     from prose_kernel.runs.languages import Compiled, Language, Programs
     from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runs.run import Run
-    from prose_kernel.runs.run_machines import Named
+    from prose_kernel.runs.run_machines import BoundName
     from prose_kernel.runs.settings import Settings
     from prose_kernel.runs.workspace import Workspace
     from prose_kernel.runtime.services import Asker
@@ -128,7 +128,7 @@ class Cells:
         self.started_workspace: Workspace | None = None  # the workspace, once it exists
         self._stopped: Resumption | None = None  # a restored run whose last text was interrupted
         self._unrestored: Path | None = None  # the journal of a run to restore before the next cell
-        self._given: Given | None = None  # inputs and decisions given to that run in this process
+        self._given: SuppliedValues | None = None  # inputs and decisions given to that run in this process
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._in_program = False
@@ -195,20 +195,20 @@ class Cells:
         return self.started_workspace.current if self.started_workspace is not None else None
 
     def choose(self, **overrides: object) -> None:
-        """Set the providers of sessions and conditions, and the recording mode (`settings.WHO_ANSWERS`), for this and
-        later runs.
+        """Set the providers of sessions and conditions, and the recording mode (`settings.ANSWER_SOURCES`), for this
+        and later runs.
 
         Raises `UsageError` for invalid values; then nothing has changed.
         """
         before, workspace = dict(self.overrides), self.workspace
-        former = workspace.settings.who_answers
+        former = workspace.settings.answer_sources
         self.overrides.update(overrides)
         try:
-            workspace.choose(**self.settings.who_answers)
+            workspace.choose(**self.settings.answer_sources)
             _ = workspace.opened.services  # making the services checks the values before the first cell
         except UsageError:
             self.overrides = before
-            if workspace.settings.who_answers != former:
+            if workspace.settings.answer_sources != former:
                 workspace.choose(**former)
             raise
 
@@ -250,7 +250,7 @@ class Cells:
         Raises `UsageError` if another process runs it, `GateRejected` if its approvals are not confirmed, and
         `ResumeMismatch`; then there is no run.
         """
-        from prose_kernel.runs.settings import DECIDES
+        from prose_kernel.runs.settings import FIXED_SETTINGS
         from prose_kernel.runs.workspace import Start, Workspace
 
         await self.end()
@@ -262,7 +262,7 @@ class Cells:
             notebook_path=head.notebook_path,
             language=languages.LANGUAGES[head.language],
         )
-        began = {name: value for name, value in head.settings.items() if name in DECIDES}
+        began = {name: value for name, value in head.settings.items() if name in FIXED_SETTINGS}
         chosen = {**began, "state_dir": how.state_dir or self.settings.state_dir}
         settings = self.settings.changed(**chosen)
         workspace = self.started_workspace = Workspace(settings, start, asker=self.asker, resumption=how)
@@ -279,7 +279,7 @@ class Cells:
         }
         try:
             await workspace.replay()
-            self.provenance.settle()
+            self.provenance.end_outer_text()
         except BaseException:
             await self.end()
             raise
@@ -319,12 +319,12 @@ class Cells:
 
     def warm_up(self) -> None:
         """Import the modules that the first cell needs, ahead of time."""
-        from prose_kernel.runs.workspace import load_what_cells_need
+        from prose_kernel.runs.workspace import preload_cell_modules
         from prose_kernel.views import cell_view, run_record
 
         _ = cell_view, run_record
         self.language.compile(Source.of(self.language.sample, "cell"))
-        load_what_cells_need(self.language)
+        preload_cell_modules(self.language)
 
     @property
     def record(self) -> RunRecord:
@@ -736,7 +736,7 @@ class Cells:
 
     # ------------------------------------------------------------ bindings for front ends
 
-    def names(self) -> Mapping[str, Named]:
+    def names(self) -> Mapping[str, BoundName]:
         """Return the bound names of the run, in both languages; none before the first cell."""
         return self.started_workspace.bindings() if self.started_workspace is not None else {}
 

@@ -19,7 +19,7 @@ from prose_kernel.views.word_help import documentation, entry_of, is_property, w
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
-    from prose_kernel.runs.run_machines import Named
+    from prose_kernel.runs.run_machines import BoundName
 
 
 def inspect(cells: Cells, code: str, cursor: int, detail: int = 0) -> doc.Block | None:
@@ -86,7 +86,7 @@ def _defined(cells: Cells, word: str, whole: bool) -> doc.Block | None:
     return doc.group(doc.line(doc.Strong(found.definition.kind)), text, gap="\n\n")
 
 
-def _brief(name: str, named: Named) -> doc.Group:
+def _brief(name: str, named: BoundName) -> doc.Group:
     text, rest = preview(cards.readable(named.info.value, named.language), lines=30, characters=4000)
     value, kind = named.info.value, named.kind
     if isinstance(value, Reference) and value.schema is not None:

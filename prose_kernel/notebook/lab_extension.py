@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
     from prose_kernel.notebook.comms import Comm
     from prose_kernel.runs.provenance import Cell, Version
-    from prose_kernel.runs.run_machines import Named
+    from prose_kernel.runs.run_machines import BoundName
 
 TARGET: Final = "prose_kernel:panel"
 POLL_SECONDS: Final = 0.3
@@ -87,7 +87,7 @@ class Panel:
                     for key, text in [one]
                     if isinstance(key, str) and isinstance(text, str)
                 ]
-                self._cells.provenance.arrange(known)
+                self._cells.provenance.set_cell_order(known)
                 self._ordered_by = link
                 self._report_stale(list(self._links))
             case {"do": "show", "on": bool() as shown} if link in self._links:
@@ -152,11 +152,11 @@ class Panel:
         return None
 
     async def _find_stale(self) -> None:
-        from prose_kernel.runs.freshness import look_at_files
+        from prose_kernel.runs.freshness import check_answer_files
 
         while self._waiting:
             waiting, self._waiting = self._waiting, []
-            await look_at_files(self._cells.provenance)
+            await check_answer_files(self._cells.provenance)
             self._send_stale(waiting)
 
     def _send_stale(self, waiting: Sequence[tuple[Sequence[Comm], str | None]]) -> None:
@@ -273,7 +273,7 @@ class Panel:
             link.send({"kind": "value", "name": name, "text": text, "rest": rest})
 
 
-def _binding(name: str, named: Named, version: Version | None) -> dict[str, object]:
+def _binding(name: str, named: BoundName, version: Version | None) -> dict[str, object]:
     text = named.language.text_of(named.info.value)
     return {
         "name": name,

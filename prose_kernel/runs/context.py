@@ -69,7 +69,7 @@ class Start:
     keep: EarlierRun | None = None
 
 
-class Given:
+class SuppliedValues:
     """Input values and decisions about gates that were given before the program asks for them."""
 
     def __init__(self, start: Start, *, resumed: bool = False) -> None:
@@ -84,7 +84,7 @@ class Given:
         self.supplied[name] = value
         (self._by_journal.add if by_journal else self._by_journal.discard)(name)
 
-    def take_over(self, former: Given) -> None:
+    def take_over(self, former: SuppliedValues) -> None:
         """Take over the values and decisions given in this process before the run was restored again."""
         for name in former.supplied.keys() - former._by_journal:
             self.supply(name, former.supplied[name])
@@ -116,7 +116,7 @@ class RunContext:
     emit: Listener
     load: Callable[[LoadRequest], Awaitable[LoadedProgram]]
     interrupt: Callable[[], None]
-    given: Given
+    given: SuppliedValues
     engine: Once[Engine]
     clock: Clock = field(default_factory=SystemClock)
     warnings: deque[str] = field(default_factory=deque)
@@ -130,17 +130,17 @@ class RunContext:
         return self.start.language or languages.of_file(self.start.program_file)
 
     @property
-    def keeps_names(self) -> bool:
+    def state_setting_applies(self) -> bool:
         """Whether the setting `state` decides where the run is kept (OpenProse), rather than `vvm_state`."""
         return self.language.state == "state"
 
     @property
-    def leaves_nothing(self) -> bool:
+    def leaves_no_files(self) -> bool:
         """Whether the run leaves nothing on disk unless the user asks for it: a VVM program in its default mode
         (docs/reference/vvm.md 7.1). A notebook is a file itself, so its run is kept."""
         start = self.start
         noted = start.notebook or start.program_file.endswith(".ipynb") or start.recordings is not None
-        return not self.keeps_names and self.settings.vvm.state != "filesystem" and not noted
+        return not self.state_setting_applies and self.settings.vvm.state != "filesystem" and not noted
 
     @property
     def file(self) -> Path | None:

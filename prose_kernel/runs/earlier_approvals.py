@@ -2,7 +2,7 @@
 
 The journal and the records of gates are files that commands of the run can write. So a replayed approval opens its gate
 only if a person has given or confirmed it in this process: `runtime/journal_approvals.py` looks its content up in
-`approved_here` when the program reaches the gate.
+`approved_in_process` when the program reaches the gate.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runtime.services import Asker
 
-_HERE: Final[dict[str, set[Approved]]] = {}
+_APPROVED: Final[dict[str, set[Approved]]] = {}
 
 Place = Literal["terminal", "cell"]
 How = Place | Literal["option", "journal"]
 """How an approval was confirmed: by the person who was asked, with `--yes`, or by the setting `[gates] resume`."""
 
 
-def approved_here(run: str, *, branch_of: str | None = None) -> set[Approved]:
+def approved_in_process(run: str, *, branch_of: str | None = None) -> set[Approved]:
     """Return the approvals of a run that people have given or confirmed in this process. A branch begins with the
     approvals of its original run."""
-    if run not in _HERE:
-        _HERE[run] = set(_HERE.get(branch_of, ())) if branch_of is not None else set()
-    return _HERE[run]
+    if run not in _APPROVED:
+        _APPROVED[run] = set(_APPROVED.get(branch_of, ())) if branch_of is not None else set()
+    return _APPROVED[run]
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ class EarlierApprovals:
 
     def _confirmed(self, how: How) -> None:
         self.confirmed = how
-        approved_here(self.run).update(known for _, known in self.found)
+        approved_in_process(self.run).update(known for _, known in self.found)
 
 
 def earlier_approvals(how: Resumption) -> EarlierApprovals:
@@ -128,7 +128,7 @@ def earlier_approvals(how: Resumption) -> EarlierApprovals:
     approval without the name of a gate."""
     head = how.head
     ids = tuple(run_id.encode() for run_id in (head.run, *head.branch_of))
-    here = approved_here(head.run)
+    here = approved_in_process(head.run)
     found = EarlierApprovals(head.run)
     for one, known in _approvals(how, ids):
         if known not in here:

@@ -13,8 +13,8 @@ from msgspec import MsgspecError, Raw, json, structs
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
-from prose_kernel.runs.earlier_approvals import approved_here
-from prose_kernel.runs.resumption import Resumption, imported, resumption
+from prose_kernel.runs.earlier_approvals import approved_in_process
+from prose_kernel.runs.resumption import Resumption, imported_texts, resumption
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, OnUse, Rules
 from prose_kernel.runtime.journal_approvals import approved
@@ -67,7 +67,7 @@ class EarlierRun:
     def answers(self, run_id: str, on_use: OnUse | None = None, *, planned: bool = False) -> EarlierAnswers:
         """Return the answers for the run `run_id`. `planned`: approvals count as if a person had confirmed them. Raises
         `UsageError` if the journal cannot be read."""
-        confirmed = approved_here(run_id, branch_of=self.head.run)
+        confirmed = approved_in_process(run_id, branch_of=self.head.run)
         ids = tuple(one.encode() for one in (run_id, *self.ids))
 
         def is_confirmed(asked: Asked, answered: Answered) -> bool:
@@ -90,7 +90,7 @@ class EarlierRun:
         """Return the texts, by address, of programs that the run imported from files that are gone now."""
         return {
             address: text
-            for address, text in imported(self.journal).items()
+            for address, text in imported_texts(self.journal).items()
             if Path(address).is_absolute() and not Path(address).exists()
         }
 

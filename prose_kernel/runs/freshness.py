@@ -105,7 +105,7 @@ class Freshness:
         """Return the stale cells, in the notebook's order, with reasons."""
         found: dict[str, Stale] = {}
         for cell in self.cells:
-            reasons = (*self._changed(cell, found), *self._replaced(cell), *self._outer(cell))
+            reasons = (*self._changed(cell, found), *self._replaced(cell), *self._other_reasons(cell))
             if reasons:
                 found[cell.key] = Stale(cell, reasons)
         return list(found.values())
@@ -134,8 +134,10 @@ class Freshness:
                 reasons.append(Reason("replaced", name, now.cell))
         return reasons
 
-    def _outer(self, cell: Cell) -> list[Reason]:
-        files = [Reason("file", Path(path).name) for path, digest in cell.files.items() if not _holds(path, digest)]
+    def _other_reasons(self, cell: Cell) -> list[Reason]:
+        files = [
+            Reason("file", Path(path).name) for path, digest in cell.files.items() if not _is_unchanged(path, digest)
+        ]
         if cell.moved is not None:
             files.append(Reason("file", cell.moved) if cell.moved else Reason("unknown", ""))
         given = [Reason("python", name) for name in cell.opening.given if not self._outside(cell, name)]
@@ -163,7 +165,7 @@ class Freshness:
         return list(order.values())
 
 
-async def look_at_files(provenance: Provenance, cells: Collection[Cell] | None = None) -> None:
+async def check_answer_files(provenance: Provenance, cells: Collection[Cell] | None = None) -> None:
     """Check whether files on which the answers of these cells (None: all) depend have changed, and set `Cell.moved`.
     Without a journal, these files are not known."""
     answered, workspace = _answered_files(provenance), provenance.workspace
@@ -183,7 +185,7 @@ async def look_at_files(provenance: Provenance, cells: Collection[Cell] | None =
 
 
 def depends_on_files(provenance: Provenance) -> bool:
-    """Return whether an answer of the run depends on files, which `look_at_files` can check."""
+    """Return whether an answer of the run depends on files, which `check_answer_files` can check."""
     return bool(_answered_files(provenance))
 
 
@@ -205,7 +207,7 @@ def stale_facts(stale: Sequence[Stale]) -> list[dict[str, object]]:
     ]
 
 
-def _holds(path: str, expected: str) -> bool:
+def _is_unchanged(path: str, expected: str) -> bool:
     """Return whether a file still has the text with this digest; true for addresses that are not local files."""
     file = Path(path)
     if not file.is_absolute():

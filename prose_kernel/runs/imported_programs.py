@@ -72,9 +72,9 @@ class Imports:
         start = self._context.start
         file = None if start.origin else self._context.file
         if not self._replayed and not self._recorded and self._context.resumption is not None:
-            from prose_kernel.runs.resumption import imported
+            from prose_kernel.runs.resumption import imported_texts
 
-            self._recorded.update(imported(self._context.resumption.journal))
+            self._recorded.update(imported_texts(self._context.resumption.journal))
         elif start.keep is not None:
             self._lost = start.keep.lost_imports()
         notebook = Path(start.cwd, start.notebook_path) if start.notebook_path else None
@@ -89,7 +89,7 @@ class Imports:
 
     def _resolver(self) -> RemotePrograms:
         settings, start = self._context.settings, self._context.start
-        writes = not self._context.keeps_names or settings.state.kind != "in-context"
+        writes = not self._context.state_setting_applies or settings.state.kind != "in-context"
         file = "" if start.origin else start.program_file
         found = remote_programs(settings, start.cwd, file, asker=self._context.asker, writes=writes)
         found.trust.add(start.trust, found.registry)

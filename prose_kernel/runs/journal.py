@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from prose_kernel.errors import ResumeMismatch, RunError
-from prose_kernel.runs.earlier_approvals import approved_here
+from prose_kernel.runs.earlier_approvals import approved_in_process
 from prose_kernel.runs.resumption import Resumption, completed_after, repetitions
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.clock import milliseconds
@@ -67,7 +67,7 @@ class RunJournal(Journal):
         earlier: EarlierAnswers | None = None,
         run: str | None = None,
     ) -> None:
-        clock, approved = (host.ports.clock, approved_here(run)) if run is not None else (None, None)
+        clock, approved = (host.ports.clock, approved_in_process(run)) if run is not None else (None, None)
         super().__init__(file, host.scheduler, keys, known=known, clock=clock, approved=approved, earlier=earlier)
         host.journal = self
         self._host = host
@@ -85,7 +85,9 @@ class RunJournal(Journal):
     ) -> RunJournal:
         """Begin the journal of a new run, which may keep answers of an earlier one."""
         file.append(head)
-        approved_here(head.run).update(("", name, "", b"") for name, approves in head.decisions.items() if approves)
+        approved_in_process(head.run).update(
+            ("", name, "", b"") for name, approves in head.decisions.items() if approves
+        )
         return cls(file, host, keys, earlier=earlier, run=head.run)
 
     @classmethod

@@ -151,8 +151,8 @@ class Language:
     name twice. `ends` are the statements that end a program early without an error; in a cell they end only the cell.
     `change_directory` returns the statement that works like `%cd`, "" if there is none.
 
-    Values: `computing` are prefixes that may turn an expression into a statement, in the order to try. `constants` are
-    the names that a program binds to a value at its top level, with the value's place; `agents` are the names of its
+    Values: `expression_prefixes` may turn an expression into a statement, in the order to try. `constants` are the
+    names that a program binds to a value at its top level, with the value's place; `agents` are the names of its
     agents, `with_agent` returns the edits that change properties of one. `literal` writes a Python value as an
     expression, `bind` as a statement that binds it to a name; both raise a `UsageError` that begins with their last
     argument. `kind_of` and `text_of` return a value's kind and text for people, `inserted` its text inside another one.
@@ -199,7 +199,7 @@ class Language:
     merged: Callable[[Any], Iterable[Edit]] = lambda compiled: ()
     ends: Callable[[Any], Iterable[Span]] = lambda program: ()
     change_directory: Callable[[str], str] = lambda directory: ""
-    computing: tuple[str, ...] = ()
+    expression_prefixes: tuple[str, ...] = ()
     constants: Callable[[Any], Mapping[str, Span]] = lambda program: {}
     agents: Callable[[Any], tuple[str, ...]] = lambda program: ()
     literal: Callable[[object, str], str]
@@ -229,7 +229,7 @@ class Language:
         return f"%%{self.magic}" + (f" --profile {self.profile}" if self.profile else "")
 
 
-def _later(place: str) -> Any:
+def _lazy_function(place: str) -> Any:
     """Return a function that imports `module:name` when it is first called, and calls it."""
     module, _, name = place.partition(":")
     imported = functools.cache(importlib.import_module)
@@ -240,7 +240,7 @@ def _later(place: str) -> Any:
     return call
 
 
-def _class_later(place: str) -> Any:
+def _lazy_class(place: str) -> Any:
     """Return a function that imports and returns the class `module:name`."""
     module, _, name = place.partition(":")
     return lambda: getattr(importlib.import_module(f"prose_kernel.{module}"), name)
@@ -276,12 +276,12 @@ _PLACES: Final = {
 """The places of functions that both languages have in modules of the same name; `{}` is the name of the language."""
 
 
-def _own(name: str) -> dict[str, Any]:
+def _shared_functions(name: str) -> dict[str, Any]:
     """Return the functions at `_PLACES` for a language of this package."""
     return {
-        **{function: _later(place.format(name)) for function, place in _PLACES.items()},
+        **{function: _lazy_function(place.format(name)) for function, place in _PLACES.items()},
         "words": partial(_words, name),
-        "machine": _class_later(f"machine.{name}.machine:Machine"),
+        "machine": _lazy_class(f"machine.{name}.machine:Machine"),
     }
 
 
@@ -314,9 +314,9 @@ def _compile_openprose(source: Source, **options: Any) -> Compiled:
         place = "language.contracts.compile:with_targets"
         if not is_contract(source.name):
             known = options.get("known")
-            source = _later(place)(source, options["load"], options["profile"], known, pipefail=pipefail)
+            source = _lazy_function(place)(source, options["load"], options["profile"], known, pipefail=pipefail)
     room = "contracts.compile" if is_contract(source.name) else "openprose"
-    compiled: Compiled = _later(f"language.{room}:compile_source")(source, **options)
+    compiled: Compiled = _lazy_function(f"language.{room}:compile_source")(source, **options)
     return compiled
 
 
@@ -324,29 +324,29 @@ def _by_form(of_program: str, of_file: str) -> Callable[..., Any]:
     """Return a function that calls the first function for a program, the second one for a contract file."""
 
     def chosen(program: Any, *given: Any) -> Any:
-        return _later(of_program if program.declared is None else of_file)(program, *given)
+        return _lazy_function(of_program if program.declared is None else of_file)(program, *given)
 
     return chosen
 
 
 def _known_in(program: Any, load: Callable[[str], Any]) -> Any:
-    known = _later("language.openprose.contract:known_in")(program, load)
+    known = _lazy_function("language.openprose.contract:known_in")(program, load)
     if not program.script or program.declared is not None:
         return known
-    return replace(known, targets=_later("language.contracts.compile:targets_around")(load, "prosescript"))
+    return replace(known, targets=_lazy_function("language.contracts.compile:targets_around")(load, "prosescript"))
 
 
 def _script_at(program: Any, source: Source, offset: int, load: Callable[[str], Any]) -> tuple[str, Any] | None:
     if program.declared is None:
         return _whole_text(program, source, offset, load)
-    found: tuple[str, Any] | None = _later("language.contracts.symbols:script_at")(program, offset, load)
+    found: tuple[str, Any] | None = _lazy_function("language.contracts.symbols:script_at")(program, offset, load)
     return found
 
 
 def _refused(program: Any, source: Source, given: Collection[str]) -> Diagnostic | None:
     if program.declared is None:
         return None
-    why: Diagnostic | None = _later("language.contracts.compile:refusal")(program, source, given)
+    why: Diagnostic | None = _lazy_function("language.contracts.compile:refusal")(program, source, given)
     return why
 
 
@@ -361,32 +361,32 @@ OPENPROSE: Final = Language(
     mode="text/x-yaml",
     sample='exec "true"\n',
     delimiters=("***", "**"),
-    computing=("let computed_value = ", "assert "),
+    expression_prefixes=("let computed_value = ", "assert "),
     elsewhere=True,
     has_inputs=True,
-    decode=_later("language.diagnostics:decode"),
+    decode=_lazy_function("language.diagnostics:decode"),
     declared={"let": "let", "const": "const", "output": "output", "input": "input"},
     report=lambda program, name, warnings: _reported(program),
     upgrade=_by_form("language.contracts.upgrade:upgraded", "language.contracts.upgrade:downgraded"),
     refused=_refused,
     script_at=_script_at,
-    targets=_later("language.contracts.compile:targets_around"),
-    with_call_targets=_later("language.openprose.completion:with_call_targets"),
-    describe_call=_later("language.openprose.completion:describe_call"),
-    merged=_later("language.openprose.fixes:merged"),
-    ends=_later("language.openprose.flow:ends"),
-    change_directory=_later("language.openprose.literals:change_directory"),
-    programs=_later("programs.openprose_imports:LocalPrograms"),
+    targets=_lazy_function("language.contracts.compile:targets_around"),
+    with_call_targets=_lazy_function("language.openprose.completion:with_call_targets"),
+    describe_call=_lazy_function("language.openprose.completion:describe_call"),
+    merged=_lazy_function("language.openprose.fixes:merged"),
+    ends=_lazy_function("language.openprose.flow:ends"),
+    change_directory=_lazy_function("language.openprose.literals:change_directory"),
+    programs=_lazy_function("programs.openprose_imports:LocalPrograms"),
     inputs=_inputs,
     needed=_needed,
-    gates=_later("machine.openprose.program_text:gate_names"),
-    all_gates=_later("language.openprose.contract:all_gates"),
-    may_run_commands=_later("machine.openprose.program_text:may_run_commands"),
-    kind_of=_later("runtime.values:kind_of"),
-    text_of=_later("runtime.values:full_text"),
-    inserted=_later("runtime.values:inserted_text"),
+    gates=_lazy_function("machine.openprose.program_text:gate_names"),
+    all_gates=_lazy_function("language.openprose.contract:all_gates"),
+    may_run_commands=_lazy_function("machine.openprose.program_text:may_run_commands"),
+    kind_of=_lazy_function("runtime.values:kind_of"),
+    text_of=_lazy_function("runtime.values:full_text"),
+    inserted=_lazy_function("runtime.values:inserted_text"),
     **{
-        **_own("openprose"),
+        **_shared_functions("openprose"),
         "compile": _compile_openprose,
         "format_program": _by_form(
             "language.openprose.formatter:format_program", "language.contracts.compile:format_file"
@@ -418,8 +418,8 @@ VVM: Final = Language(
     mode="text/x-python",
     sample="x = 1\n",
     delimiters=("`",),
-    computing=("computed_value = ",),
-    decode=partial(_later("language.diagnostics:decode"), code="V001"),
+    expression_prefixes=("computed_value = ",),
+    decode=partial(_lazy_function("language.diagnostics:decode"), code="V001"),
     declared={"output": "export"},
     markers={
         "✗": "\N{CROSS MARK}",
@@ -432,16 +432,16 @@ VVM: Final = Language(
     state="vvm_state",
     in_its_directory=True,
     refusal="\N{CROSS MARK} Validation failed",
-    report=_later("language.vvm.contract:report"),
+    report=_lazy_function("language.vvm.contract:report"),
     configure=_configure,
     programs=_modules,
     inputs=lambda program: (),
     gates=lambda program: frozenset(),
     may_run_commands=lambda program: False,
-    kind_of=_later("machine.vvm.rendering:kind_of"),
-    text_of=_later("machine.vvm.rendering:text_of"),
-    inserted=_later("machine.vvm.rendering:text_of"),
-    **_own("vvm"),
+    kind_of=_lazy_function("machine.vvm.rendering:kind_of"),
+    text_of=_lazy_function("machine.vvm.rendering:text_of"),
+    inserted=_lazy_function("machine.vvm.rendering:text_of"),
+    **_shared_functions("vvm"),
 )
 
 
@@ -466,11 +466,11 @@ def in_profile(language: Language, profile: Profile) -> Language:
     if language.name != OPENPROSE.name or profile not in PROFILES:
         known = f"one of {', '.join(PROFILES)}" if language.name == OPENPROSE.name else "leave it out"
         raise UsageError(f"{language.title} has no profile `{profile}`", hint=known)
-    return _read_in(profile)
+    return _with_profile(profile)
 
 
 @cache
-def _read_in(profile: Profile) -> Language:
+def _with_profile(profile: Profile) -> Language:
     def compile_(source: Source, **options: Any) -> Compiled:
         return OPENPROSE.compile(source, **{**options, "profile": profile})
 
@@ -481,8 +481,8 @@ def _read_in(profile: Profile) -> Language:
         title="ProseScript",
         profile=profile,
         compile=compile_,
-        completeness=partial(_later("language.openprose.completion:completeness"), profile=profile),
-        complete=partial(_later("language.openprose.completion:complete"), profile=profile),
+        completeness=partial(_lazy_function("language.openprose.completion:completeness"), profile=profile),
+        complete=partial(_lazy_function("language.openprose.completion:complete"), profile=profile),
         words=_words_of_scripts,
     )
 

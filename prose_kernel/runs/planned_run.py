@@ -20,7 +20,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.runs.earlier_run import EarlierRun, commands_first
 from prose_kernel.runs.journal import RunJournal
 from prose_kernel.runs.languages import Language
-from prose_kernel.runs.replay import NoAnswers, Replaying, ReplayListener, Unwritten
+from prose_kernel.runs.replay import ReadOnlyJournalFile, Replaying, ReplayListener, UnansweredPort
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runtime.earlier_answers import AskedAgain, EarlierAnswers, OnUse
 from prose_kernel.runtime.journal_records import Asked, Record, Text
@@ -79,11 +79,11 @@ class PlannedRun(Replaying):
         last = structs.replace(found.texts[-1].record, text=text)
         texts = [*found.texts[:-1], TextRead(last, found.texts[-1].number)]
         commands: dict[str, CommandRequest] = {}
-        answers = earlier.answers(found.head.run, _noting(commands), planned=True)
+        answers = earlier.answers(found.head.run, _collecting(commands), planned=True)
         return cls(replace(found, texts=texts), answers, settings, commands, earlier.lost_imports())
 
     def _ports(self, unanswered: Any, store: Store) -> Ports:
-        stop: Any = NoAnswers(self._stop)  # the next steps of the program depend on these answers
+        stop: Any = UnansweredPort(self._stop)  # the next steps of the program depend on these answers
         ports = super()._ports(stop, store)
         return structs.replace(
             ports, sessions=_Placeholder(), commands=_PlaceholderResult(self.commands), files=self._files
@@ -121,7 +121,7 @@ class PlannedCell(PlannedRun):
         """Return the run of `text` in the cell with this id; None if this process has no answers of the cell. Raises
         `UsageError` if the journal cannot be read."""
         commands: dict[str, CommandRequest] = {}
-        answers = journal.answers_of(cell, _noting(commands))
+        answers = journal.answers_of(cell, _collecting(commands))
         if answers is None:
             return None
         found = read(journal.path)
@@ -139,7 +139,7 @@ class PlannedCell(PlannedRun):
         await super()._text(text, source, language)
 
 
-def _noting(commands: dict[str, CommandRequest]) -> OnUse:
+def _collecting(commands: dict[str, CommandRequest]) -> OnUse:
     def used(request: Request, notes: Mapping[str, object], got: bool) -> None:
         if isinstance(request, CommandRequest):
             commands[request.at] = request
@@ -147,7 +147,7 @@ def _noting(commands: dict[str, CommandRequest]) -> OnUse:
     return used
 
 
-class _Log(Unwritten):
+class _Log(ReadOnlyJournalFile):
     """A journal file that keeps a list of the requests in memory and writes nothing."""
 
     def __init__(self, path: Path) -> None:

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from prose_kernel.runs.workspace import Workspace
     from prose_kernel.runtime.ports import LoadedProgram
 
-KEPT: Final = 20
+MAX_VERSIONS: Final = 20
 """The number of versions of one name that are kept."""
-BUDGET: Final = 20_000_000
+MAX_CHARACTERS: Final = 20_000_000
 """The approximate number of characters of all earlier values that are kept; the oldest are dropped first."""
-OLD: Final = 2_000
+MAX_EARLIER_VALUES: Final = 2_000
 """The number of earlier values of all names that are kept."""
-LARGEST: Final = 2_000_000
+MAX_VALUE_CHARACTERS: Final = 2_000_000
 """A value of at least that many characters is dropped when its name gets another value."""
-UNREAD: Final = 256
+MAX_UNREAD_RUNS: Final = 256
 """The number of runs of cells whose texts may be unread."""
 
 
@@ -60,7 +60,9 @@ class Opening:
     ) -> Opening:
         """Return the opening of a cell. Without an id, its text is the key. `metadata` comes from the execute
         request."""
-        return cls(cell_id or f"text:{bare(code)}", number, code, run=open_request.CellRun.of(metadata or {}))
+        return cls(
+            cell_id or f"text:{identifying_text(code)}", number, code, run=open_request.CellRun.of(metadata or {})
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +78,7 @@ class Cell:
     - `files`: digests of the programs that it imported, by address.
     - `texts`: the paths of the texts of its last run (`c1`).
     - `moved`: a changed file on which an answer of these texts depends, "" if the files cannot be compared, None if no
-      file has changed (`freshness.look_at_files`). `looked`: the number of the check that found it.
+      file has changed (`freshness.check_answer_files`). `looked`: the number of the check that found it.
     - `gone`: the notebook no longer has the cell.
     """
 
@@ -179,7 +181,7 @@ class Provenance:
         self.workspace: Workspace | None = None
         self._known: dict[str, Opening] = dict(former._known) if former is not None else {}
         self._cell: Cell | None = None
-        self._more = False
+        self._continues = False
         self.calling: Opening | None = None  # the cell that runs
         self.last: Opening | None = former.last if former is not None else None
         """The last cell that has begun, even if it ran no program."""
@@ -188,7 +190,7 @@ class Provenance:
         self._files: dict[str, str] = {}
         self._unread: list[_Run] = []
         self._contents = 0
-        self._old: deque[Version] = deque()
+        self._earlier_versions: deque[Version] = deque()
         self._weight = 0
 
     def listen(self, workspace: Workspace) -> None:
@@ -210,7 +212,7 @@ class Provenance:
         self._close(failed=failed)
         self.calling = None
 
-    def settle(self) -> None:
+    def end_outer_text(self) -> None:
         """End a text that ran outside of cells."""
         if self.calling is None:
             self._close(failed=False)
@@ -221,16 +223,16 @@ class Provenance:
             if key in self.cells:
                 self.cells[key].gone = True
 
-    def arrange(self, cells: Sequence[tuple[str, str]]) -> None:
+    def set_cell_order(self, cells: Sequence[tuple[str, str]]) -> None:
         """Set the order of the notebook's cells, given by key and text. Cells of a restored run, which were known only
         by their texts, get their keys."""
         self.order = [key for key, _ in cells]
-        waiting = {bare(cell.code): cell for cell in self.cells.values() if cell.key.startswith("text:")}
+        waiting = {identifying_text(cell.code): cell for cell in self.cells.values() if cell.key.startswith("text:")}
         for key, code in cells:
-            self._known.setdefault(bare(code), Opening(key, None, code))
+            self._known.setdefault(identifying_text(code), Opening(key, None, code))
             if key in self.cells:
                 self.cells[key].gone = False
-            elif (cell := waiting.pop(bare(code), None)) is not None:
+            elif (cell := waiting.pop(identifying_text(code), None)) is not None:
                 self._adopt(cell, key, code)
         there = set(self.order)
         for key, cell in self.cells.items():
@@ -254,7 +256,7 @@ class Provenance:
         language = self.workspace.running_language
         if self.calling is None:  # a replayed text, or a binding made by Python
             self._close(failed=False)
-            opened = self._known.get(bare(source.text)) or Opening.of(source.text, None, source.prompt)
+            opened = self._known.get(identifying_text(source.text)) or Opening.of(source.text, None, source.prompt)
         else:
             opened = self.calling
         if self._cell is None:
@@ -277,18 +279,18 @@ class Provenance:
     def _open(self, opening: Opening, prompt: int | None = None) -> None:
         self.runs += 1
         cell = self.cells.get(opening.key)
-        if cell is None and (cell := self.cells.get(f"text:{bare(opening.code)}")) is not None:
+        if cell is None and (cell := self.cells.get(f"text:{identifying_text(opening.code)}")) is not None:
             self._adopt(cell, opening.key, opening.code)
         former = cell.opening if cell is not None else None
         same = former is opening or (former is not None and opening.python and former.number == opening.number)
-        self._more = same and self.calling is not None  # each replayed text counts as a whole run of its cell
+        self._continues = same and self.calling is not None  # each replayed text counts as a whole run of its cell
         if cell is None:
             cell = self._cell_of(opening)
         cell.opening, cell.code, cell.ran, cell.gone = opening, opening.code, self.runs, False
         cell.unfinished, cell.moved = False, None
-        cell.texts = cell.texts if self._more else []
+        cell.texts = cell.texts if self._continues else []
         cell.number = opening.number or prompt or cell.number
-        self._known[bare(opening.code)] = opening
+        self._known[identifying_text(opening.code)] = opening
         self._cell = cell
 
     def _close(self, *, failed: bool) -> None:
@@ -296,13 +298,13 @@ class Provenance:
         if cell is not None:
             cell.failed, cell.files, language = failed, self._files, self._texts[0][1]
             bound = frozenset(self._bound)
-            run = _Run(cell, cell.label, cell.ran, self._texts, bound, self._files, failed, self._more)
+            run = _Run(cell, cell.label, cell.ran, self._texts, bound, self._files, failed, self._continues)
             self._unread.append(run)
             for name, event in self._bound.items():
                 source, span = event.place.source, event.place.span
                 own = next((one for text, one in self._texts if text is source), language)
                 self._add(name, Version(cell.ran, cell, cell.label, _kept(event.value), own, source, span))
-            if len(self._unread) > UNREAD:
+            if len(self._unread) > MAX_UNREAD_RUNS:
                 self._read_first()
         self._texts, self._bound, self._files = [], {}, {}
 
@@ -318,7 +320,7 @@ class Provenance:
         versions.insert(at, version)
         if len(versions) > 1:
             self._displace(versions[at - 1 if at == len(versions) - 1 else at])
-        if len(versions) > KEPT:
+        if len(versions) > MAX_VERSIONS:
             self._drop(versions.popleft())
 
     def _displace(self, version: Version) -> None:
@@ -326,12 +328,12 @@ class Provenance:
             return
         version.weight = weight(version.value)
         self._weight += version.weight
-        if version.weight >= LARGEST:
+        if version.weight >= MAX_VALUE_CHARACTERS:
             self._drop(version)
             return
-        self._old.append(version)
-        while self._weight > BUDGET or len(self._old) > OLD:
-            self._drop(self._old.popleft())
+        self._earlier_versions.append(version)
+        while self._weight > MAX_CHARACTERS or len(self._earlier_versions) > MAX_EARLIER_VALUES:
+            self._drop(self._earlier_versions.popleft())
 
     def _drop(self, version: Version) -> None:
         if version.known:
@@ -369,7 +371,7 @@ class Provenance:
 
     def read(self) -> None:
         """Read the texts of all runs so far: inputs of cells, definitions, contents."""
-        self.settle()
+        self.end_outer_text()
         while self._unread:
             self._read_first()
 
@@ -430,7 +432,7 @@ class _Definition:
         return self.source.text[self.step.span.start : self.step.span.end]
 
 
-class Reader:
+class NameReader:
     """Reads the steps of a cell's programs, in order, and collects the names that they use before binding them."""
 
     def __init__(self) -> None:
@@ -470,8 +472,8 @@ class Reader:
         return tuple(used)
 
 
-def _read(texts: Sequence[tuple[Source, Language]]) -> Reader:
-    reader = Reader()
+def _read(texts: Sequence[tuple[Source, Language]]) -> NameReader:
+    reader = NameReader()
     for source, language in texts:
         reader.read(language.flow(language.compile(source, cell=True).program, source), source, language)
     return reader
@@ -494,7 +496,7 @@ def _sequence(steps: Sequence[Step], bound: set[str], used: dict[str, None]) -> 
         bound |= set(step.binds)
 
 
-def bare(text: str) -> str:
+def identifying_text(text: str) -> str:
     """Return the part of a cell's text that identifies it: no line of the cell magic, no outer blank lines."""
     lines = text.strip().splitlines()
     return "\n".join(lines[1:] if lines and lines[0].startswith("%%") else lines).strip()
@@ -527,14 +529,14 @@ def _equal(one: Version, other: Version) -> bool:
 
 
 def weight(value: object) -> int:
-    """Return the approximate number of characters of a value, at most `LARGEST`."""
+    """Return the approximate number of characters of a value, at most `MAX_VALUE_CHARACTERS`."""
     total, agenda = 0, [value]
-    while agenda and total < LARGEST:
+    while agenda and total < MAX_VALUE_CHARACTERS:
         match agenda.pop():
             case str() as text:
                 total += len(text) + 8
             case list() as members:
-                agenda += members[: LARGEST // 8]
+                agenda += members[: MAX_VALUE_CHARACTERS // 8]
                 total += 8 * len(members)
             case dict() as fields:
                 agenda += fields.values()
@@ -543,4 +545,4 @@ def weight(value: object) -> int:
                 total += len(command.text) + len(command.result.stderr) + 100
             case _:
                 total += 16
-    return min(total, LARGEST)
+    return min(total, MAX_VALUE_CHARACTERS)

@@ -20,7 +20,7 @@ from prose_kernel.runs import languages
 from prose_kernel.runs.context import Start
 from prose_kernel.runs.execution import AcceptedValues, to_end
 from prose_kernel.runs.result import Program, Result, Status, Usage
-from prose_kernel.runs.settings import Settings, every, load
+from prose_kernel.runs.settings import Settings, all_settings, load
 from prose_kernel.runs.workspace import Workspace
 from prose_kernel.runtime import data_size
 from prose_kernel.runtime.asker import Unattended
@@ -140,7 +140,7 @@ class PythonRun:
         cancelled."""
         self._value = None
         try:
-            self._value = await self._finished(self.workspace.run(compiled, language=language))
+            self._value = await self._run_shielded(self.workspace.run(compiled, language=language))
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
@@ -163,7 +163,7 @@ class PythonRun:
             run.directory if run is not None else None,
         )
 
-    async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _run_shielded(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of the work. If the caller is cancelled, interrupt the work instead of cancelling it, so
         that its commands end and its `finally` bodies run before the cancellation continues."""
         task = asyncio.ensure_future(work)
@@ -192,11 +192,11 @@ def directory_of(options: Options) -> Path:
     return Path(cwd).absolute()
 
 
-def _by_name(given: object) -> bool:
+def _is_mapping_by_name(given: object) -> bool:
     return isinstance(given, Mapping) and all(isinstance(name, str) for name in given)
 
 
-def _like(*members: str) -> Callable[[object], bool]:
+def _has_members(*members: str) -> Callable[[object], bool]:
     return lambda given: not isinstance(given, type) and all(hasattr(given, member) for member in members)
 
 
@@ -212,14 +212,17 @@ _FUNCTION: Final = "a function (models are chosen by `settings`)"
 _ACCEPTED: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "program": (_is_program, "a text, the `Path` of a file, or a compiled program"),
     "language": (lambda given: isinstance(given, str), f"one of {', '.join(languages.LANGUAGES)}"),
-    "inputs": (_by_name, "values by name"),
-    "settings": (lambda given: isinstance(given, Settings) or _by_name(given), "values by name, or `Settings`"),
-    "asker": (_like("ask", "show", "available"), "an object like `Asker`"),
+    "inputs": (_is_mapping_by_name, "values by name"),
+    "settings": (
+        lambda given: isinstance(given, Settings) or _is_mapping_by_name(given),
+        "values by name, or `Settings`",
+    ),
+    "asker": (_has_members("ask", "show", "available"), "an object like `Asker`"),
     "provider": (callable, _FUNCTION),
     "judge": (callable, _FUNCTION),
-    "store": (_like("put", "read", "watch"), "an object like `MemoryStore()`"),
+    "store": (_has_members("put", "read", "watch"), "an object like `MemoryStore()`"),
     "cwd": (_is_directory, "an existing directory"),
-    "gates": (_by_name, "decisions by name"),
+    "gates": (_is_mapping_by_name, "decisions by name"),
     "listener": (callable, "a function"),
 }
 """For each argument, a function that checks its value, and a description of the accepted values."""
@@ -292,7 +295,7 @@ def _read(program: str | Path | Program, language: str | None, directory: Path) 
 
 
 def _loaded(directory: Path, changes: Mapping[str, Any]) -> Settings:
-    known = every()
+    known = all_settings()
     if (unknown := next((name for name in changes if name not in known), None)) is not None:
         near = Nearest()(unknown, known) or with_part(unknown, known)
         raise UsageError(f"there is no setting `{unknown}`", hint=did_you_mean(near))

@@ -20,11 +20,11 @@ from prose_kernel.access import plain_files
 from prose_kernel.errors import Interrupted, ResumeMismatch, RunError
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
-from prose_kernel.runs.context import Given, RunContext, Start
+from prose_kernel.runs.context import RunContext, Start, SuppliedValues
 from prose_kernel.runs.journal import RunJournal
 from prose_kernel.runs.languages import Language
-from prose_kernel.runs.run_machines import Machines, Named
-from prose_kernel.runs.settings import DECIDES, Settings
+from prose_kernel.runs.run_machines import BoundName, Machines
+from prose_kernel.runs.settings import FIXED_SETTINGS, Settings
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.journal_records import Asked, Record, Repeated, Text, answer_in
@@ -43,7 +43,7 @@ _IDLE: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class RequestTimes:
     """The times of a request and its answer, in milliseconds since 1970; 0 if unknown."""
 
     asked: int = 0
@@ -55,22 +55,22 @@ class Replay:
     """The result of a replay. `gap` explains why it isn't complete ("" if it is). `bound` are the names of the run,
     each with the language that bound it; `outputs` are the names of its outputs."""
 
-    bound: dict[str, Named] = field(default_factory=dict)
+    bound: dict[str, BoundName] = field(default_factory=dict)
     outputs: frozenset[str] = frozenset()
     gap: str = ""
     errors: list[RunError | None] = field(default_factory=list)
     """For each text that was run, the error that ended it."""
 
 
-def times_of(found: JournalRead) -> Mapping[str, Took]:
+def times_of(found: JournalRead) -> Mapping[str, RequestTimes]:
     """Return the times of each request and its answer, by key. Raises `UsageError` if the file cannot be used."""
-    times: dict[str, Took] = {}
+    times: dict[str, RequestTimes] = {}
     for _, record in found.records(1):
         if isinstance(record, (Asked, Repeated)):
-            times[record.key] = Took(record.t)
+            times[record.key] = RequestTimes(record.t)
         elif (answered := answer_in(record)) is not None:
-            asked = times.get(answered.key, Took()).asked
-            times[answered.key] = Took(answered.again or asked, answered.t)
+            asked = times.get(answered.key, RequestTimes()).asked
+            times[answered.key] = RequestTimes(answered.again or asked, answered.t)
     return times
 
 
@@ -114,7 +114,7 @@ class Replaying:
     def __init__(self, found: JournalRead, settings: Settings, listener: ReplayListener, store: Store | None) -> None:
         self._found, self._head = found, found.head
         head = found.head
-        chosen = {name: value for name, value in head.settings.items() if name in DECIDES and value is not None}
+        chosen = {name: value for name, value in head.settings.items() if name in FIXED_SETTINGS and value is not None}
         self._settings = settings.changed(**chosen)
         self._listener = listener
         self._programs: dict[str, Any] = {}
@@ -124,11 +124,18 @@ class Replaying:
         self._running: Language = languages.LANGUAGES[head.language]
         first = languages.LANGUAGES[found.texts[0].record.language] if found.texts else self._running
         start = Start(Path(head.directory), head.program, head.notebook, head.supplied, language=self._running)
-        unanswered = cast("Any", NoAnswers())
+        unanswered = cast("Any", UnansweredPort())
         self._context = RunContext(
-            self._settings, start, unanswered, self._emit, self._load, unanswered, Given(start), engine=unanswered
+            self._settings,
+            start,
+            unanswered,
+            self._emit,
+            self._load,
+            unanswered,
+            SuppliedValues(start),
+            engine=unanswered,
         )
-        store = store or MemoryStore(cwd=start.cwd, by_value=not self._context.keeps_names)
+        store = store or MemoryStore(cwd=start.cwd, by_value=not self._context.state_setting_applies)
         self._machines = Machines(self._context, first, self._ports(unanswered, store), (self._emit,))
         self._journal = self._open()
 
@@ -152,7 +159,7 @@ class Replaying:
         head = self._head
         keys = Keys(run_ids=tuple(one.encode() for one in (head.run, *head.branch_of)))
         known = KnownRecords(self._records(), keeps_texts=True, on_live=self._at_end, on_replayed=self._replayed)
-        return RunJournal(Unwritten(self._found.path), self._machines.first.host, keys, known=known)
+        return RunJournal(ReadOnlyJournalFile(self._found.path), self._machines.first.host, keys, known=known)
 
     def _records(self) -> Iterator[tuple[int, Record]]:
         for number, record in self._found.records(1):
@@ -285,7 +292,7 @@ class Replaying:
         return language.programs(base, profile=profile)
 
 
-class Unwritten(JournalFile):
+class ReadOnlyJournalFile(JournalFile):
     """A journal file that is only read: nothing is written to it."""
 
     def append(self, record: Record) -> None: ...
@@ -293,7 +300,7 @@ class Unwritten(JournalFile):
     def rewind(self, to: int, then: Sequence[Record] = ()) -> None: ...
 
 
-class NoAnswers:
+class UnansweredPort:
     """Ports without answers: a request calls `stop` and cancels the text that makes it. In a replay, no request gets
     here, because `Journal.answer` has the answer or ends the text."""
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec import Raw, structs
 
 from prose_kernel.errors import StoreFailed, UsageError
-from prose_kernel.runs.earlier_approvals import EarlierApprovals, Place, approved_here, earlier_approvals
+from prose_kernel.runs.earlier_approvals import EarlierApprovals, Place, approved_in_process, earlier_approvals
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_records import (
     NOTHING,
@@ -172,7 +172,7 @@ def _last_record(journal: JournalRead, last: Ended | None) -> tuple[int, Asked |
             return found is None and codec.is_store_failure(error)
         return last.status == "failed" and key == last.cause
 
-    for number, record in journal.records(begin, holding=_signs(last)):
+    for number, record in journal.records(begin, holding=_byte_patterns(last)):
         match record:
             case Answered(key=key, error=error) if fails(key, error):
                 found = number, key
@@ -183,7 +183,7 @@ def _last_record(journal: JournalRead, last: Ended | None) -> tuple[int, Asked |
     if found is None:
         return None
     number, key = found
-    requests = (one for _, one in journal.records(begin, number, _written(key)) if isinstance(one, Asked))
+    requests = (one for _, one in journal.records(begin, number, _encoded_forms(key)) if isinstance(one, Asked))
     return number, {asked.key: asked for asked in requests}.get(key) if key else None
 
 
@@ -197,7 +197,7 @@ def completed_after(journal: JournalRead, rewind: int) -> list[Completed]:
     }
     if not found:
         return []
-    keys = [form for key in found for form in _written(key)]
+    keys = [form for key in found for form in _encoded_forms(key)]
     return [
         found[one.key]
         for _, one in journal.records(1, rewind, keys)
@@ -227,15 +227,15 @@ def repetitions(how: Resumption, now: int) -> Iterator[Repeated]:
         yield Repeated(key, now, afresh=begin_again(made), due=True)
 
 
-def _signs(last: Ended | None) -> list[bytes]:
+def _byte_patterns(last: Ended | None) -> list[bytes]:
     """Return byte strings, at least one of which is in each record that may have ended a text like `last`. Records
     without any of them need not be decoded."""
     if last is not None and last.status == "failed":
-        return _written(last.cause)
+        return _encoded_forms(last.cause)
     return [b'{"k":"interrupted"', *([StoreFailed.__name__.encode()] if last is None else ())]
 
 
-def _written(key: str) -> list[bytes]:
+def _encoded_forms(key: str) -> list[bytes]:
     """Return the encoded forms that a key may have in a record (`journal_codec.dumps`)."""
     return [codec.dumps(key), json.dumps(key).encode()]
 
@@ -252,7 +252,7 @@ def interrupted_at(journal: JournalRead) -> int | None:
     return found[0] if found is not None else None
 
 
-def imported(journal: JournalRead) -> dict[str, str]:
+def imported_texts(journal: JournalRead) -> dict[str, str]:
     """Return the texts of all programs that the run imported, directly or indirectly, by address.
 
     For a program that was imported twice, this is the later text. Raises `UsageError` if the journal's file can't be
@@ -267,7 +267,7 @@ def imported(journal: JournalRead) -> dict[str, str]:
 # ---------------------------------------------------------------- branches
 
 
-def point_of(journal: JournalRead, at: str) -> int:
+def record_at(journal: JournalRead, at: str) -> int:
     """Return the number of the first record of a cell (`c3`) or of a statement's requests (`c1/4`).
 
     Raises `UsageError` if there is none.
@@ -328,7 +328,7 @@ def branch(
                 shutil.copytree(source, source.parent.with_name(run_id) / source.name, dirs_exist_ok=True)
         file_history.copy(directory, path.parent, [number for number, _ in numbered], before)
         file.copy([new, *records])
-    approved_here(run_id, branch_of=head.run)
+    approved_in_process(run_id, branch_of=head.run)
     return read(path)
 
 

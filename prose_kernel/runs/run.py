@@ -23,7 +23,7 @@ from prose_kernel.language.contracts import is_contract
 from prose_kernel.runs import run_parts
 from prose_kernel.runs.lazy_objects import Once, lazy
 from prose_kernel.runs.run_machines import Machines
-from prose_kernel.runs.settings import DECIDES, Settings, budget_limits, surroundings
+from prose_kernel.runs.settings import FIXED_SETTINGS, Settings, budget_limits, surroundings
 from prose_kernel.runtime.asker import PersonUser
 from prose_kernel.runtime.budgets import RUN, Budget
 from prose_kernel.runtime.events import Listener
@@ -80,14 +80,16 @@ class Run:
         self.kept = kept
         self.answers: AnswerFiles | None = None
         self.started_services: SessionServices | None = None
-        self._earlier: list[SessionServices] = []  # replaced services, which are closed when the next text begins
+        self._replaced_services: list[
+            SessionServices
+        ] = []  # replaced services, which are closed when the next text begins
         self._on_live = on_live
         if settings.vvm.state == "filesystem":
             self.answers = run_parts.answer_files(context, self.home)
         self._file_history = Once(self._new_file_history)
-        self.gates = run_parts.gatekeeper(context, kept, self._started)
+        self.gates = run_parts.gatekeeper(context, kept, self._owns_process)
         self.commands: ShellCommands = ShellCommands(context.engine(), settings.shell, displayed=settings.display_cap)
-        self._here: Commands = LimitedCommands(self.commands, settings.remote.resources)
+        self._local_commands: Commands = LimitedCommands(self.commands, settings.remote.resources)
         self.task_service: Once[TaskService] = Once(lambda: run_parts.task_service(self.context, self.home))
         self._transcript = self._new_transcript()
         self.machines = Machines(context, language, self._ports(), self._listeners())
@@ -97,7 +99,7 @@ class Run:
         if settings.exec.enabled:
             self.programs = run_parts.agent_programs(context, self.home)
         self.journal = self._new_journal()
-        if settings.chooses_who_answers:  # reports an invalid choice when the first text begins
+        if settings.chooses_answer_source:  # reports an invalid choice when the first text begins
             self.started_services = self._connect(settings)
         self._plug_in()
 
@@ -105,7 +107,7 @@ class Run:
         from prose_kernel.storage.shown_files import FilesToShow
 
         return Ports(
-            commands=self._here,
+            commands=self._local_commands,
             sessions=lazy(self._sessions),
             judge=lazy(lambda: self.services.judge),
             user=PersonUser(self.context.asker, self._phrases),
@@ -150,7 +152,7 @@ class Run:
     def _phrases(self) -> Phrases | None:
         """Return the judge that phrases questions, None if no provider was chosen: then nothing is loaded."""
         settings = self.context.settings
-        return self.services.phrases if settings.judge.phrase and settings.chooses_who_answers else None
+        return self.services.phrases if settings.judge.phrase and settings.chooses_answer_source else None
 
     def _new_transcript(self) -> InContextTrace | None:
         """Return the listener that records the markers of a run in memory; None for one on disk."""
@@ -158,13 +160,13 @@ class Run:
             return None
         from prose_kernel.storage.transcript import InContextTrace, MarkedTrace
 
-        return InContextTrace(self.context.asker.show) if self.context.keeps_names else MarkedTrace()
+        return InContextTrace(self.context.asker.show) if self.context.state_setting_applies else MarkedTrace()
 
     def _listeners(self) -> list[Listener]:
         found = (self.kept.trace if self.kept is not None else self._transcript, self.answers, self.context.emit)
         return [listener for listener in found if listener is not None]
 
-    def _started(self, number: int) -> bool:
+    def _owns_process(self, number: int) -> bool:
         """Return whether `number` is a process group or POSIX session of commands, or a worker process on this machine.
 
         Only those that belong to this run count.
@@ -212,7 +214,7 @@ class Run:
         """Replace the session services from the next text on. Raises `UsageError`; then nothing has changed."""
         chosen = self._connect(settings)
         if self.started_services is not None:
-            self._earlier.append(self.started_services)
+            self._replaced_services.append(self.started_services)
         self.started_services = chosen
         self._plug_in()
 
@@ -224,7 +226,7 @@ class Run:
     def _plug_in(self) -> None:
         """Connect the current services and commands to the machines."""
         services, spans = self.started_services, self.context.spans
-        commands: Commands = self.context.remote or self._here
+        commands: Commands = self.context.remote or self._local_commands
         if spans is not None and self.context.settings.telemetry.commands:
             from prose_kernel.telemetry.spans_from_events import TracedCommands
 
@@ -246,7 +248,7 @@ class Run:
         context, start, tasks, home = self.context, self.context.start, self.tasks, self.home or self.answers
         directory = home.directory if home is not None else None
         options = settings.session_options(start.cwd)
-        if context.leaves_nothing and not settings.records_by_choice:
+        if context.leaves_no_files and not settings.records_by_choice:
             options = replace(options, cassette=structs.replace(options.cassette, writes=False))
         facilities = Facilities(
             context.clock,
@@ -366,7 +368,7 @@ class Run:
     # ------------------------------------------------------------ its journal
 
     @property
-    def without_journal(self) -> str:
+    def no_journal_reason(self) -> str:
         """The sentence that says why the run has no journal and keeps no answers; "" if it has one."""
         context, settings = self.context, self.context.settings
         if context.resumption is not None:
@@ -375,9 +377,9 @@ class Run:
             why = 'journal = "off"'
         elif settings.provider == "dry-run":
             why = "it is a dry run"
-        elif context.leaves_nothing:
+        elif context.leaves_no_files:
             why = "VVM's default mode leaves nothing on disk"
-        elif self.kept is None and context.keeps_names:
+        elif self.kept is None and context.state_setting_applies:
             why = 'state = "in-context"'
         else:
             return ""
@@ -390,12 +392,12 @@ class Run:
             self.context.start,
             self.context.settings.journal,
         )
-        if self.without_journal:
+        if self.no_journal_reason:
             if start.keep is not None:
-                message = f"{self.without_journal}, and those of an earlier run can't be used"
+                message = f"{self.no_journal_reason}, and those of an earlier run can't be used"
                 raise UsageError(message, hint=None if mode == "off" else _WITH_JOURNAL)
             if start.notebook and context.settings.rerun == "keep":
-                context.warnings.append(f'rerun = "keep" has no effect: {self.without_journal}')
+                context.warnings.append(f'rerun = "keep" has no effect: {self.no_journal_reason}')
             return None
         from prose_kernel.runs.journal import RunJournal
         from prose_kernel.storage.journal_file import JournalFile
@@ -447,7 +449,9 @@ class Run:
         context, start = self.context, self.context.start
         database = self.kept.database if self.kept is not None else None
         deciding: dict[str, str | int | bool | None] = {
-            name: value for name, value in context.settings.by_name().items() if name in (*DECIDES, "cassette_mode")
+            name: value
+            for name, value in context.settings.by_name().items()
+            if name in (*FIXED_SETTINGS, "cassette_mode")
         }
         return Head(
             run_id,
@@ -478,7 +482,7 @@ class Run:
     def _replayed(self, request: Request, notes: Mapping[str, object], got: bool) -> None:
         self.services.again(request, notes, got)
 
-    def give_back(self) -> None:
+    def reset_agents(self) -> None:
         """Reset the files and memories of agents to their state after the replayed answers, without later changes."""
         if self.answers is not None:
             self.answers.forget_others()
@@ -498,7 +502,7 @@ class Run:
 
     async def retire(self) -> None:
         """End the agents' processes of replaced services. Their recordings stay open for the services that followed."""
-        earlier, self._earlier = self._earlier, []
+        earlier, self._replaced_services = self._replaced_services, []
         async with contextlib.AsyncExitStack() as replaced:
             for services in earlier:
                 replaced.push_async_callback(services.live.close)
@@ -506,7 +510,7 @@ class Run:
     async def end(self, error: RunError | None) -> None:
         """Record the end of the run. Raises `StateError`."""
         if self.journal is not None and self.journal.replaying:  # the whole run came from the journal
-            self.give_back()
+            self.reset_agents()
         await self.machine.end(error)
         if self.journal is not None:
             self.journal.finish(error)

@@ -31,7 +31,7 @@ _WITHOUT_NEEDS: Final = ("replay", "scripted", "dry-run")
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class BoundName:
     """A name of the run, and the language of the text that bound it."""
 
     info: BindingInfo
@@ -121,13 +121,13 @@ class Machines:
         host = self.first.host
         host.ports = structs.replace(host.ports, commands=commands, races=races)
 
-    def bindings(self) -> dict[str, Named]:
+    def bindings(self) -> dict[str, BoundName]:
         """Return all names of the run with their values and languages."""
-        found: dict[str, Named] = {}
+        found: dict[str, BoundName] = {}
         for language, machine in self:
             for name, info in machine.bindings().items():
                 if name not in found or not info.adopted:
-                    found[name] = Named(info, language)
+                    found[name] = BoundName(info, language)
         return found
 
     def outputs(self) -> dict[str, tuple[Value, Language]]:

@@ -345,7 +345,7 @@ def tool_notes(context: RunContext, directory: Path | None) -> Note:
     return note
 
 
-def offer_commands() -> None:
+def add_prose_to_path() -> None:
     """Make `exec` find `prose`: append its directory to PATH, where it hides no other program."""
     own = str(Path(sys.executable).parent)
     if shutil.which("prose") is None and Path(own, "prose").exists():

@@ -42,7 +42,7 @@ RUN = "«run»"
 
 
 @dataclass(frozen=True, slots=True)
-class Sized:
+class ContextSize:
     """An item of the context, with its size in characters, None if it isn't known in advance."""
 
     name: str
@@ -68,7 +68,7 @@ class Description:
     model: str
     system: str | None
     message: Assembled
-    context: tuple[Sized, ...] = ()
+    context: tuple[ContextSize, ...] = ()
     tools: tuple[str, ...] = ()
     permissions: tuple[str, ...] = ()
     mode: CassetteMode | None = None
@@ -85,7 +85,7 @@ class Description:
             found.append(("model", self.model))
         found.append(("sizes", ", ".join(f"{name} {count:,}" for name, count in self.sizes.items())))
         if self.context:
-            found.append(("context", ", ".join(_sized(item) for item in self.context)))
+            found.append(("context", ", ".join(_size_text(item) for item in self.context)))
         found.append(("tools", ", ".join(self.tools) or "none"))
         found += [("permissions" if not at else "", line) for at, line in enumerate(self.permissions)]
         if self.request.skills:
@@ -191,7 +191,7 @@ def _schemas(request: SessionRequest, tools: Sequence[str], means: ProviderConte
     return "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in made)
 
 
-def most_cost(description: Description, services: SessionServices) -> float | None:
+def max_cost(description: Description, services: SessionServices) -> float | None:
     """Return the most that the first request of a session can cost, in US dollars; None if that is not known.
 
     A token is at least one byte, and an answer is no longer than `max_tokens` or the model's window. A session without
@@ -280,18 +280,18 @@ def _rules(request: SessionRequest, means: ProviderContext) -> tuple[str, ...]:
     return tuple(f"{kind}: {shown(policy.rule(kind))}" for kind in policy.kinds)
 
 
-def _size(item: ContextItem, where: Surroundings) -> Sized:
+def _size(item: ContextItem, where: Surroundings) -> ContextSize:
     if item.missing:
-        return Sized(item.name, 0, "no result")
+        return ContextSize(item.name, 0, "no result")
     if item.text is not None:
-        return Sized(item.name, len(item.text))
+        return ContextSize(item.name, len(item.text))
     place = _shown_place(item.location or "", where)
     if item.content is None:
-        return Sized(item.name, None, place)
+        return ContextSize(item.name, None, place)
     try:
-        return Sized(item.name, len(full_text(item.content)), place)
+        return ContextSize(item.name, len(full_text(item.content)), place)
     except ProseError:  # a binding that cannot be read
-        return Sized(item.name, None, place)
+        return ContextSize(item.name, None, place)
 
 
 def _without_run(message: Assembled, where: Surroundings) -> Assembled:
@@ -303,7 +303,7 @@ def _shown_place(text: str, where: Surroundings) -> str:
     return text.replace(PurePath(where.run_directory).name, RUN) if where.run_directory else text
 
 
-def _sized(item: Sized) -> str:
+def _size_text(item: ContextSize) -> str:
     size = "size unknown" if item.characters is None else f"{item.characters:,}"
     return f"{item.name} {size}" + (f" ({item.place})" if item.place else "")
 

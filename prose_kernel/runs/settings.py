@@ -4,7 +4,7 @@ Highest precedence first: arguments (a magic, a command-line option), the enviro
 default. No other module reads settings from the environment.
 
 `Settings` has the shape of `prose.toml`: `settings.exec.memory` is `[exec] memory`. Arguments, variables
-(`PROSE_EXEC_MEMORY`) and journals use its single name, `exec_memory`; `every` lists these names.
+(`PROSE_EXEC_MEMORY`) and journals use its single name, `exec_memory`; `all_settings` lists these names.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 Limit = Annotated[int, "a whole number, or 0 for no limit"]
 ToolName = Literal["read", "list", "search", "write", "edit", "fetch", "exec_command", "Exec"]
 
-WHO_ANSWERS = ("provider", "script", "judge", "judge_model", "judge_rules", "cassette", "cassette_mode")
+ANSWER_SOURCES = ("provider", "script", "judge", "judge_model", "judge_rules", "cassette", "cassette_mode")
 """The settings that a magic may change during a run, for the following cells."""
 
-DECIDES = ("state", "vvm_state", "profile", "vvm_depth", "vvm_input", "exec_pipefail", "contracts")
+FIXED_SETTINGS = ("state", "vvm_state", "profile", "vvm_depth", "vvm_input", "exec_pipefail", "contracts")
 """The settings that decide what a program does and where its state is kept. A resumed run uses its original values."""
 
 
@@ -224,13 +224,13 @@ class Settings(Struct, frozen=True):
     """Not a setting: remarks about variables that have nearly the name of one, and so have no effect."""
 
     def by_name(self) -> dict[str, Any]:
-        """Return all values by the names of `every`."""
+        """Return all values by the names of `all_settings`."""
         tables = {"": self, **asdict(self)}
-        return {name: getattr(tables[one.table], one.key) for name, one in every().items()}
+        return {name: getattr(tables[one.table], one.key) for name, one in all_settings().items()}
 
     def changed(self, **values: Any) -> Settings:
-        """Return these settings with other values, by the names of `every`: `changed(cassette_mode="off")`."""
-        known = every()
+        """Return these settings with other values, by the names of `all_settings`: `changed(cassette_mode="off")`."""
+        known = all_settings()
         tables: dict[str, dict[str, Any]] = {}
         for name, value in values.items():
             if name not in known:
@@ -240,14 +240,14 @@ class Settings(Struct, frozen=True):
         return replace(self, **single, **{table: replace(getattr(self, table), **own) for table, own in tables.items()})
 
     @property
-    def who_answers(self) -> dict[str, Any]:
-        """The values of the settings in `WHO_ANSWERS`."""
-        return {name: value for name, value in self.by_name().items() if name in WHO_ANSWERS}
+    def answer_sources(self) -> dict[str, Any]:
+        """The values of the settings in `ANSWER_SOURCES`."""
+        return {name: value for name, value in self.by_name().items() if name in ANSWER_SOURCES}
 
     @property
-    def chooses_who_answers(self) -> bool:
+    def chooses_answer_source(self) -> bool:
         """Whether a setting chooses a provider, judge or recording. Such a choice may be invalid."""
-        return self.who_answers != Settings().who_answers
+        return self.answer_sources != Settings().answer_sources
 
     @property
     def records_by_choice(self) -> bool:
@@ -328,7 +328,7 @@ _OWN_NAMES = {
 
 
 @functools.cache
-def every() -> Mapping[str, Setting]:
+def all_settings() -> Mapping[str, Setting]:
     """Return all settings by their single names: `exec_memory` is `[exec] memory`."""
     found: dict[str, Setting] = {}
     for one in fields(Settings):
@@ -345,12 +345,14 @@ def every() -> Mapping[str, Setting]:
 
 @functools.cache
 def _set_by_variables() -> tuple[str, ...]:
-    return tuple(name for name, setting in every().items() if not setting.in_file_only)
+    return tuple(name for name, setting in all_settings().items() if not setting.in_file_only)
 
 
 def by_name(written: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a settings file by the names of `every`."""
-    places = {name: (written.get(one.table, {}) if one.table else written, one.key) for name, one in every().items()}
+    """Return the values of a settings file by the names of `all_settings`."""
+    places = {
+        name: (written.get(one.table, {}) if one.table else written, one.key) for name, one in all_settings().items()
+    }
     return {name: table[key] for name, (table, key) in places.items() if key in table}
 
 
@@ -372,7 +374,7 @@ def load(
     values = _written(file or cwd / "prose.toml", found)
     state_dir = arguments.get("state_dir") or environment.get("PROSE_STATE_DIR") or values.get("state_dir") or ".prose"
     dotenv = _dotenv(cwd / str(state_dir) / ".env", found)
-    for name, setting in every().items():
+    for name, setting in all_settings().items():
         variable = f"PROSE_{name.upper()}"
         text = environment.get(variable, "") or dotenv.get(variable, "")
         if (argument := arguments.get(name)) is not None:
@@ -464,9 +466,9 @@ def postgres_urls(cwd: Path, state_dir: str, environment: Mapping[str, str] | No
 
 def _require_none(problems: list[UsageError]) -> None:
     if problems:
-        from prose_kernel.runs.toml_file import all_of
+        from prose_kernel.runs.toml_file import combined_error
 
-        raise all_of(problems)
+        raise combined_error(problems)
 
 
 def _written(path: Path, found: list[UsageError]) -> dict[str, Any]:
@@ -509,7 +511,7 @@ def _dotenv(path: Path, found: list[UsageError] | None = None) -> Mapping[str, s
 def _convert_into(values: dict[str, Any], text: str, name: str, place: str, found: list[UsageError]) -> None:
     from prose_kernel.runs.toml_file import accepted, as_written, convert
 
-    kind = every()[name].type
+    kind = all_settings()[name].type
     try:
         values[name] = convert(text, kind, text=True)
     except ValueError as problem:

@@ -34,7 +34,7 @@ Key = tuple[str | int, ...]
 Table = TypeVar("Table", bound=Struct)
 
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-_BEYOND = 1 << 63
+_TOO_LARGE_FROM = 1 << 63
 _TOO_LARGE = "a number of at most 64 bits"
 _HEADER = re.compile(r"\s*(\[{1,2})([^\[\]]+)\]{1,2}\s*(?:#.*)?$")
 _KEY = re.compile(r"\s*([^=#\[\]{}]+?)\s*=")
@@ -69,7 +69,7 @@ class TomlFile:
     def require(self) -> None:
         """Raise one error for all problems."""
         if self.problems:
-            raise all_of(self.problems, self.noun)
+            raise combined_error(self.problems, self.noun)
 
     # ------------------------------------------------------------ tables
 
@@ -211,7 +211,7 @@ def _with_nul(value: object, key: Key = ()) -> Key | None:
     return next((place for name, one in entries if (place := _with_nul(one, (*key, name))) is not None), None)
 
 
-def all_of(problems: Sequence[UsageError], noun: str = "setting") -> UsageError:
+def combined_error(problems: Sequence[UsageError], noun: str = "setting") -> UsageError:
     """Return one error that lists all problems."""
     if len(problems) == 1:
         return problems[0]
@@ -241,7 +241,7 @@ def convert(value: object, hint: object, *, text: bool = False) -> object:
         raise ValueError from problem
     if isinstance(found, bool) or not isinstance(found, int | float):
         return found
-    if isinstance(found, int) and not -_BEYOND <= found < _BEYOND:
+    if isinstance(found, int) and not -_TOO_LARGE_FROM <= found < _TOO_LARGE_FROM:
         raise ValueError(_TOO_LARGE)
     if not math.isfinite(found):
         raise ValueError

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages, run_parts
-from prose_kernel.runs.context import Given, RunContext, Start
+from prose_kernel.runs.context import RunContext, Start, SuppliedValues
 from prose_kernel.runs.imported_programs import Imports
 from prose_kernel.runs.lazy_objects import Once
 from prose_kernel.runs.listeners import Listeners
 from prose_kernel.runs.run import Run
-from prose_kernel.runs.settings import WHO_ANSWERS, Settings, budget_limits
+from prose_kernel.runs.settings import ANSWER_SOURCES, Settings, budget_limits
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.clock import SystemClock
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
     from prose_kernel.remote.commands import RemoteState
     from prose_kernel.runs.languages import Compiled, Language
     from prose_kernel.runs.resumption import ResumeSteps, Resumption
-    from prose_kernel.runs.run_machines import Defined, Named
+    from prose_kernel.runs.run_machines import BoundName, Defined
     from prose_kernel.runtime.machine import Machine, Preview
     from prose_kernel.runtime.services import Asker
     from prose_kernel.storage.stored_run import StoredRun
 
-__all__ = ["Start", "Workspace", "load_what_cells_need", "uncancel"]
+__all__ = ["Start", "Workspace", "preload_cell_modules", "uncancel"]
 
 
-def load_what_cells_need(language: Language) -> None:
+def preload_cell_modules(language: Language) -> None:
     """Import the modules that a program with only commands uses, so that its first cell need not."""
     from prose_kernel.processes import resources, system
     from prose_kernel.processes.engine import Engine
@@ -129,7 +129,7 @@ class Workspace:
             self._listeners.all,
             self._load,
             self.interrupt,
-            Given(start, resumed=resumed),
+            SuppliedValues(start, resumed=resumed),
             Once(self._new_engine),
             clock or SystemClock(),
             self._warnings,
@@ -177,8 +177,8 @@ class Workspace:
 
     def _open(self, language: Language) -> Run:
         if self.current is None:
-            kept = self._kept() if self.context.keeps_names else None
-            self.current = Run(self.context, language, kept, self._live)
+            kept = self._kept() if self.context.state_setting_applies else None
+            self.current = Run(self.context, language, kept, self._continue_live)
             self._set_hook()
         return self.current
 
@@ -186,7 +186,7 @@ class Workspace:
         """The machine of a language in the current run, made at its first use."""
         return self._open(language).machines.of(language)
 
-    def bindings(self) -> dict[str, Named]:
+    def bindings(self) -> dict[str, BoundName]:
         """Return all names of the run with their values and languages."""
         return self.current.machines.bindings() if self.current is not None else {}
 
@@ -267,10 +267,10 @@ class Workspace:
     def choose(self, **changes: object) -> None:
         """Change the providers of sessions and conditions, and the recordings, also in the current run.
 
-        `changes` are settings by name (those of `WHO_ANSWERS`). Raises `UsageError` for an unknown provider or an
+        `changes` are settings by name (those of `ANSWER_SOURCES`). Raises `UsageError` for an unknown provider or an
         invalid script; then nothing has changed.
         """
-        if unknown := sorted(changes.keys() - set(WHO_ANSWERS)):
+        if unknown := sorted(changes.keys() - set(ANSWER_SOURCES)):
             raise TypeError(f"a run cannot change its {unknown[0]}")
         settings = self.settings.changed(**changes)
         if self.current is not None:
@@ -482,7 +482,7 @@ class Workspace:
     async def end(self, error: RunError | None = None) -> None:
         """Record the end of the run, and the error that ended it, if any. Raises `StateError`."""
         if self.current is not None:
-            self._caught_up()
+            self._end_restoring()
             await self.current.end(error)
 
     async def reset(self) -> None:
@@ -514,7 +514,7 @@ class Workspace:
         """Reset the state of the run that is over, so that the next text begins a new run."""
         self.current = self._resuming = None
         start = replace(self.context.start, run_id="", keep=None)
-        self._change(resumption=None, start=start, given=Given(start))
+        self._change(resumption=None, start=start, given=SuppliedValues(start))
         self.begun = False
         self.imports.end_replay()
         self._listeners.forget()
@@ -551,8 +551,8 @@ class Workspace:
                 self._continue_as(run, unfinished)
             self._listeners.mute(False)  # a cell that continues is shown as running
             if run.journal is None or not run.journal.has_more:
-                self._caught_up()
-                run.give_back()
+                self._end_restoring()
+                run.reset_agents()
 
     async def _run_again(self, run: Run, text: Text) -> None:
         """Replay a text that has ended. It ends as before, possibly by an error or an interrupt."""
@@ -578,18 +578,18 @@ class Workspace:
             self.supply(name, value, by_journal=True)
         run.machine.cwd = text.directory
 
-    def _live(self, under_way: Sequence[Asked]) -> None:
+    def _continue_live(self, under_way: Sequence[Asked]) -> None:
         """Continue live after the last record of the journal."""
         run = self.current
         assert run is not None and run.journal is not None
-        run.give_back()
+        run.reset_agents()
         if run.started_services is not None and run.journal.went_back:
             run.started_services.memories.go_back()
         self._on_live(under_way)
-        self._caught_up()
+        self._end_restoring()
         self._listeners.emit_open()
 
-    def _caught_up(self) -> None:
+    def _end_restoring(self) -> None:
         """End the restoration of the run: from now on, events are shown and values are stored immediately."""
         self._listeners.mute(False)
         self.imports.end_replay()
@@ -608,7 +608,7 @@ class Workspace:
             if self.current is None:
                 await self._resuming.sweep()
         in_database = self.settings.state.kind not in ("filesystem", "in-context")
-        if in_database and self.current is None and self.context.keeps_names:
+        if in_database and self.current is None and self.context.state_setting_applies:
             self._prepared = await asyncio.to_thread(run_parts.keep, self.context)
 
     def _kept(self) -> StoredRun | None:

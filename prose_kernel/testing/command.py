@@ -73,7 +73,7 @@ def test(
     Exit status 1: something differs or is not recorded; 3: a contract test lacks an answer or judge;
     5: nothing to test.
     """
-    from prose_kernel.runs.run_parts import offer_commands
+    from prose_kernel.runs.run_parts import add_prose_to_path
     from prose_kernel.testing import suite
     from prose_kernel.testing.options import SECONDS, Options
     from prose_kernel.testing.outputs import Rules
@@ -91,7 +91,7 @@ def test(
         every, found = found, suite.chosen(found, expression)
         if every and not found:
             nothing = f"nothing to test: no file name matches -k {expression!r}"
-    offer_commands()
+    add_prose_to_path()
     if junit is not None:
         check_junit(_path(junit), junit)
     report = Report(verbose)
@@ -155,9 +155,9 @@ class Report:
         if not files:
             click.echo(nothing, err=True)
             return NOTHING_FOUND
-        return self._sum(results, files)
+        return self._totals(results, files)
 
-    def _sum(self, results: Sequence[Tested], files: int) -> int:
+    def _totals(self, results: Sequence[Tested], files: int) -> int:
         counts: dict[Status, int] = {word: sum(tested.count(word) for tested in results) for word in WORDS}
         counted = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
         failed = bool(counts["failed"])

@@ -24,7 +24,7 @@ AGAIN = 0.1
 
 
 @dataclass(slots=True)
-class Watch:
+class EarlyEnd:
     """The cause that ended the work early, if any: the time limit, or an interrupt by the person."""
 
     over: bool = False
@@ -32,9 +32,9 @@ class Watch:
 
 
 @contextmanager
-def watched(seconds: float, interrupt: Callable[[], None]) -> Iterator[Watch]:
+def time_limited(seconds: float, interrupt: Callable[[], None]) -> Iterator[EarlyEnd]:
     """Call `interrupt` when the time is over, or when the person interrupts. Must be used in a running loop."""
-    watch, task, done = Watch(), asyncio.current_task(), threading.Event()
+    watch, task, done = EarlyEnd(), asyncio.current_task(), threading.Event()
     signals = threading.current_thread() is threading.main_thread()
 
     def on_signal(number: int, frame: FrameType | None) -> None:

@@ -21,7 +21,7 @@ from prose_kernel.runs.workspace import Workspace
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.ports import Stream
-from prose_kernel.testing.limits import watched
+from prose_kernel.testing.limits import time_limited
 from prose_kernel.testing.notebook_source import CodeCell
 from prose_kernel.testing.outputs import Output
 from prose_kernel.views.display import Display, Problem
@@ -201,7 +201,7 @@ class TestedCells(Cells):
         output = self._output = CapturedOutput(self.language, self._statements)
         self._statements.begin()
         begin = time.monotonic()
-        with watched(seconds, self.interrupt) as watch:
+        with time_limited(seconds, self.interrupt) as watch:
             problem = await self.run(
                 cell.text, output, live=False, opening=Opening.of(cell.text, None, next(self._prompts))
             )

@@ -65,7 +65,7 @@ class _Test:
         except UsageError as problem:
             self.outcomes.append(Outcome(NOTEBOOK, "failed", (Finding(_message_of(problem)),)))
         if not self.interrupted:
-            self._look_at_the_whole()
+            self._check_notebook()
         if self.options.update:
             self._update()
         return Tested(self.name, tuple(self.outcomes), interrupted=self.interrupted, used=self.used)
@@ -74,14 +74,14 @@ class _Test:
         cells = TestedCells(self.book.path, self.language, self.options.overrides)
         try:
             for cell in self.book.cells:
-                if self._runs(cell) and not self._next(cell, await cells.test(cell, self.options.seconds)):
+                if self._runs(cell) and not self._add_outcome(cell, await cells.test(cell, self.options.seconds)):
                     break
             services = cells.current.started_services if cells.current is not None else None
             if services is not None:
-                self._look_at_recordings(services.cassettes)
+                self._check_recordings(services.cassettes)
         finally:
             await cells.close()
-        self._look_for_an_idle_recording()
+        self._check_unused_recording()
 
     # ------------------------------------------------------------ one cell
 
@@ -90,7 +90,7 @@ class _Test:
             self.outcomes.append(Outcome(cell.name, "skipped", why="it is marked to be skipped"))
         return not cell.skip and not cell.empty
 
-    def _next(self, cell: CodeCell, run: CellRun) -> bool:
+    def _add_outcome(self, cell: CodeCell, run: CellRun) -> bool:
         """Add the outcome of a cell that has run. Return whether the next cell may run."""
         self.runs[cell.number] = run
         if run.interrupted:
@@ -130,7 +130,7 @@ class _Test:
 
     # ------------------------------------------------------------ the whole notebook
 
-    def _look_at_the_whole(self) -> None:
+    def _check_notebook(self) -> None:
         findings: list[Finding] = []
         run = [cell for cell in self.book.cells if not cell.empty and not cell.skip]
         if run and not self.saved_any and not self.options.lax:
@@ -152,7 +152,7 @@ class _Test:
     def _may_be_saved(self, number: int) -> bool:
         return not any(o.status == "failed" for o in self.outcomes if o.name == f"cell {number}")
 
-    def _look_at_recordings(self, cassettes: Cassettes) -> None:
+    def _check_recordings(self, cassettes: Cassettes) -> None:
         """Report unused records of the notebook's own recording. Recordings that notebooks share are checked after all
         tests."""
         self.used = cassettes.used()
@@ -164,7 +164,7 @@ class _Test:
                 note = f"{entry.name} is recorded and never used"
                 self.stale.append(Finding(f"{note} (prose cassette prune removes it)"))
 
-    def _look_for_an_idle_recording(self) -> None:
+    def _check_unused_recording(self) -> None:
         """Report the notebook's own recording if no cell used it at all."""
         own = self.book.path.parent / "cassettes" / f"{self.book.path.stem}.jsonl"
         complete = len(self.runs) == sum(not cell.empty and not cell.skip for cell in self.book.cells)

@@ -33,7 +33,7 @@ _ENCLOSED_LINE = re.compile(r" at line (\d+), column (\d+):")
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Comparable:
     """An output that is compared.
 
     `texts` are its texts by kind (`stdout`, a MIME type, `evalue`), `statements` the possible statements of the output,
@@ -90,12 +90,12 @@ def _rules_of(name: str) -> dict[str, str]:
 # ---------------------------------------------------------------- the outputs of one side
 
 
-def shown(outputs: Sequence[Output], rules: Rules, origins: Mapping[int, Any] | None = None) -> list[Shown]:
+def shown(outputs: Sequence[Output], rules: Rules, origins: Mapping[int, Any] | None = None) -> list[Comparable]:
     """Return outputs in the form in which they are compared; `origins` has their statements by index."""
     return list(_shown(outputs, rules, origins or {}))
 
 
-def _shown(outputs: Sequence[Output], rules: Rules, origins: Mapping[int, Any]) -> Iterator[Shown]:
+def _shown(outputs: Sequence[Output], rules: Rules, origins: Mapping[int, Any]) -> Iterator[Comparable]:
     streams: dict[str, str] = {}
     pieces: list[tuple[str, str, Statement | None]] = []
     for number, output in enumerate(outputs):
@@ -113,14 +113,14 @@ def _shown(outputs: Sequence[Output], rules: Rules, origins: Mapping[int, Any]) 
             texts = {name: rules(str(output.get(name, ""))) for name in ("ename", "evalue")}
         else:
             texts = dict(_texts(output.get("data") or {}, rules))
-        yield Shown(str(kind), texts, output, tuple(origins.get(number, ())))
+        yield Comparable(str(kind), texts, output, tuple(origins.get(number, ())))
     if streams:
         yield _stream(streams, pieces, rules)
 
 
-def _stream(streams: Mapping[str, str], pieces: list[tuple[str, str, Statement | None]], rules: Rules) -> Shown:
+def _stream(streams: Mapping[str, str], pieces: list[tuple[str, str, Statement | None]], rules: Rules) -> Comparable:
     texts = {name: rules(folded(text)) for name, text in sorted(streams.items()) if text}
-    return Shown("stream", texts, {}, pieces=tuple(pieces))
+    return Comparable("stream", texts, {}, pieces=tuple(pieces))
 
 
 def folded(text: str) -> str:
@@ -148,7 +148,7 @@ def joined(text: object) -> str:
 # ---------------------------------------------------------------- both sides
 
 
-def compare(expected: Sequence[Shown], actual: Sequence[Shown]) -> list[Finding]:
+def compare(expected: Sequence[Comparable], actual: Sequence[Comparable]) -> list[Finding]:
     """Return the differences, in order."""
     begin = 0
     while begin < min(len(expected), len(actual)) and _same(expected[begin], actual[begin]):
@@ -159,8 +159,8 @@ def compare(expected: Sequence[Shown], actual: Sequence[Shown]) -> list[Finding]
             Finding(f"{len(got):,} outputs instead of {len(want):,}", saved=True)
         ]
     keys = [(one.kind, *one.texts.items()) for one in want], [(one.kind, *one.texts.items()) for one in got]
-    removed: list[Shown] = []
-    added: list[Shown] = []
+    removed: list[Comparable] = []
+    added: list[Comparable] = []
     found: list[Finding] = []
     for what, i, j, k, m in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
         if what == "equal":
@@ -178,11 +178,13 @@ def compare(expected: Sequence[Shown], actual: Sequence[Shown]) -> list[Finding]
     return [*found, *map(_missing, removed), *map(_unexpected, added)]
 
 
-def _same(one: Shown, other: Shown) -> bool:
+def _same(one: Comparable, other: Comparable) -> bool:
     return one.kind == other.kind and one.texts == other.texts
 
 
-def _pairs(want: Sequence[Shown], got: Sequence[Shown]) -> tuple[list[tuple[Shown, Shown]], list[Shown], list[Shown]]:
+def _pairs(
+    want: Sequence[Comparable], got: Sequence[Comparable]
+) -> tuple[list[tuple[Comparable, Comparable]], list[Comparable], list[Comparable]]:
     """Return pairs of outputs of the same kind, in order, and the outputs of each side without a partner."""
     rest = list(got)
     paired, alone = [], []
@@ -199,19 +201,21 @@ def _pairs(want: Sequence[Shown], got: Sequence[Shown]) -> tuple[list[tuple[Show
 _WORDS = {"stream": "printed text", "display_data": "display", "execute_result": "result", "error": "error"}
 
 
-def _name(one: Shown) -> str:
+def _name(one: Comparable) -> str:
     return f"{_WORDS.get(one.kind, one.kind)} ({', '.join(one.texts) or 'empty'})"
 
 
-def _differs(expected: Shown, actual: Shown) -> Finding:
+def _differs(expected: Comparable, actual: Comparable) -> Finding:
     if expected.kind == "error":
         return _other_error(expected, actual)
     names = [name for name in {**expected.texts, **actual.texts} if expected.texts.get(name) != actual.texts.get(name)]
     if expected.kind != "stream" and expected.texts.keys() != actual.texts.keys():
         was, now = (", ".join(one.texts) or "nothing" for one in (expected, actual))
-        return Finding(f"the {_WORDS[expected.kind]} has other types: {now} instead of {was}", _of(actual), saved=True)
+        return Finding(
+            f"the {_WORDS[expected.kind]} has other types: {now} instead of {was}", _statement(actual), saved=True
+        )
     if not names:
-        return Finding(f"{_name(actual)} instead of {_name(expected)}", _of(actual), saved=True)
+        return Finding(f"{_name(actual)} instead of {_name(expected)}", _statement(actual), saved=True)
     name = next((mime for mime in FIRST if mime in names), names[0])
     was, now = expected.texts.get(name, ""), actual.texts.get(name, "")
     what = f"{_WORDS[expected.kind]} differs ({', '.join(names)})" if expected.kind != "stream" else f"{name} differs"
@@ -219,7 +223,7 @@ def _differs(expected: Shown, actual: Shown) -> Finding:
         detail: tuple[str, ...] = (f"- {_size(was)}", f"+ {_size(now)}")
     else:
         detail = difference(was, now)
-    return Finding(what, _of(actual, detail, name), detail, saved=True)
+    return Finding(what, _statement(actual, detail, name), detail, saved=True)
 
 
 def _size(data: str) -> str:
@@ -229,32 +233,32 @@ def _size(data: str) -> str:
         return f"{len(data):,} characters"
 
 
-def _other_error(expected: Shown, actual: Shown) -> Finding:
+def _other_error(expected: Comparable, actual: Comparable) -> Finding:
     (was, old), (now, new) = ((one.texts["ename"], one.texts["evalue"]) for one in (expected, actual))
     message = f"the error differs: {now} instead of {was}" if was != now else f"the error differs: {now}"
-    return Finding(message, _of(actual) or _place_of_error(actual.raw), difference(old, new), saved=True)
+    return Finding(message, _statement(actual) or _place_of_error(actual.raw), difference(old, new), saved=True)
 
 
-def _missing(one: Shown) -> Finding:
+def _missing(one: Comparable) -> Finding:
     if one.kind == "error":
         error = f"{one.texts['ename']}: {clip(one.texts['evalue'], 200)}"
         return Finding(f"the expected error did not come: {error}", _place_of_error(one.raw))
     return Finding(f"missing: {_name(one)}", detail=difference(_text(one), ""), saved=True)
 
 
-def _unexpected(one: Shown) -> Finding:
+def _unexpected(one: Comparable) -> Finding:
     if one.kind == "error":
         return failed(one.raw)
-    return Finding(f"not committed: {_name(one)}", _of(one), difference("", _text(one)), saved=True)
+    return Finding(f"not committed: {_name(one)}", _statement(one), difference("", _text(one)), saved=True)
 
 
-def _moved(one: Shown, actual: Sequence[Shown]) -> Finding:
+def _moved(one: Comparable, actual: Sequence[Comparable]) -> Finding:
     at = next(number for number, other in enumerate(actual) if other is one)
     order = f"comes after the {_name(actual[at - 1])}" if at else "comes first"
-    return Finding(f"another order: the {_name(one)} {order}", _of(one), saved=True)
+    return Finding(f"another order: the {_name(one)} {order}", _statement(one), saved=True)
 
 
-def _text(one: Shown) -> str:
+def _text(one: Comparable) -> str:
     name = next((name for name in (*FIRST, *one.texts) if name in one.texts), "")
     text = one.texts.get(name, "")
     return _size(text) if _is_bytes(name) else text
@@ -280,7 +284,7 @@ def _place_of_error(error: Output) -> Statement | None:
     return Statement(int(found[1]), int(found[2]), line)
 
 
-def _of(one: Shown, detail: Sequence[str] = (), stream: str = "") -> Statement | None:
+def _statement(one: Comparable, detail: Sequence[str] = (), stream: str = "") -> Statement | None:
     """Return the statement of an output. If there are several, it is the one that printed the first unexpected line, or
     whose name begins a changed line."""
     came = next((line[2:] for line in detail if line.startswith("+ ") and line[2:].strip()), "")

@@ -26,7 +26,7 @@ from prose_kernel.runtime.events import Bound, BranchFinished, CommandOutput, Ev
 from prose_kernel.runtime.text import as_argument, escaped
 from prose_kernel.runtime.values import verbatim
 from prose_kernel.testing import snapshot_file
-from prose_kernel.testing.limits import Watch, watched
+from prose_kernel.testing.limits import EarlyEnd, time_limited
 from prose_kernel.testing.notebook_run import remove_run
 from prose_kernel.testing.options import Options
 from prose_kernel.testing.snapshot_file import SUFFIX, Case, CaseOptions
@@ -172,7 +172,7 @@ class _Result:
 
     status: int
     sections: Mapping[str, str]
-    watch: Watch
+    watch: EarlyEnd
     at: Statement | None
     statements: Mapping[str, Statement]
     pieces: Sequence[tuple[str, str, Statement]]
@@ -221,7 +221,7 @@ async def _run(path: Path, text: str, case: CaseOptions, options: Options) -> _R
         settings=chosen,
         cells=[Cell(text, name)],
     )
-    run = _Observed(request)
+    run = _ObservedRun(request)
     return run.result(await run.tested(case.seconds or options.seconds), case)
 
 
@@ -241,14 +241,14 @@ class TestedRun(ProgramRun):
     def __init__(self, request: Request) -> None:
         self.files = {"stdout": io.StringIO(), "stderr": io.StringIO()}
         super().__init__(request, Screen(*self.files.values()))
-        self.watch = Watch()
+        self.watch = EarlyEnd()
         self._directory: Path | None = None
         self.asker = Unattended(partial(self.screen.line, "stderr"), magic="")  # type: ignore[assignment]
 
     async def tested(self, seconds: float) -> Ended:
         """Run the program, at most for the given time, and remove the directory of its run."""
         try:
-            with watched(seconds, self.workspace.interrupt) as self.watch:
+            with time_limited(seconds, self.workspace.interrupt) as self.watch:
                 ended = await self.through()
         finally:
             if self._directory is not None:
@@ -265,7 +265,7 @@ class TestedRun(ProgramRun):
         return ""  # the directory of the run is removed with the test
 
 
-class _Observed(TestedRun):
+class _ObservedRun(TestedRun):
     """A run that notes the statements of its outputs, and its values and used records before it is closed."""
 
     def __init__(self, request: Request) -> None:

@@ -35,9 +35,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     config = parent.config
     if not (config.getoption("--prose") or config.getini("prose")):
         return None
-    from prose_kernel.testing.suite import tested_for
+    from prose_kernel.testing.suite import found_test
 
-    test = tested_for(file_path)
+    test = found_test(file_path)
     return ProseFile.from_parent(parent, path=file_path, test=test) if test is not None else None
 
 
@@ -81,11 +81,11 @@ class ProseFile(pytest.File):
 
     def _options(self) -> Options:
         from prose_kernel.errors import UsageError
-        from prose_kernel.runs.run_parts import offer_commands
+        from prose_kernel.runs.run_parts import add_prose_to_path
         from prose_kernel.testing.options import SECONDS, Options
         from prose_kernel.testing.outputs import Rules
 
-        offer_commands()
+        add_prose_to_path()
         chosen = self.config.getoption
         try:
             rules = Rules(chosen("--prose-sanitize-with") or ())

@@ -52,7 +52,7 @@ def targets(given: Sequence[str], cwd: Path, *, update: bool = False, recursive:
     """
     found: dict[Path, Target] = {}
     for word in given or (".",):
-        for path in _meant(word, cwd, update=update, recursive=recursive):
+        for path in _tests_for(word, cwd, update=update, recursive=recursive):
             typed = path == cwd / expanded(word)
             place = path.resolve() if typed and not update else path.parent.resolve() / path.name
             found.setdefault(place, Target(place, _name(path, cwd)))
@@ -64,7 +64,7 @@ def _name(path: Path, cwd: Path) -> str:
     return str(path) if relative.startswith(os.pardir + os.sep + os.pardir) else relative
 
 
-def _meant(word: str, cwd: Path, *, update: bool, recursive: bool) -> list[Path]:
+def _tests_for(word: str, cwd: Path, *, update: bool, recursive: bool) -> list[Path]:
     if not word.strip():
         raise UsageError(
             "the name of a notebook or program is empty", hint="prose test without names tests all files here"
@@ -123,10 +123,10 @@ def _below(directory: Path) -> Iterator[Path]:
 
 
 def _tests_below(directory: Path) -> list[Path]:
-    return sorted({test for path in _below(directory) if (test := tested_for(path)) is not None})
+    return sorted({test for path in _below(directory) if (test := found_test(path)) is not None})
 
 
-def tested_for(path: Path) -> Path | None:
+def found_test(path: Path) -> Path | None:
     """Return the file to test for a file that was found: itself if it is a test, or for a snapshot without a program
     the missing program, whose test fails."""
     program = path.with_name(path.name.removesuffix(SUFFIX))
@@ -139,7 +139,7 @@ def is_test(path: Path) -> bool:
     """Return whether a found file is a test: a notebook of a Prose or VVM kernel, a program with a snapshot, or a
     contract test."""
     if path.suffix == ".ipynb":
-        return _may_be_ours(path)
+        return _is_prose_notebook(path)
     return _is_program(path) and (path.with_name(path.name + SUFFIX).is_file() or is_contract_test(path))
 
 
@@ -153,7 +153,7 @@ def is_contract_test(path: Path) -> bool:
     return own_field(head_of(path), "kind") == "test"
 
 
-def _may_be_ours(path: Path) -> bool:
+def _is_prose_notebook(path: Path) -> bool:
     from prose_kernel.testing.notebook_source import read
 
     try:
@@ -189,10 +189,10 @@ def names_of(path: Path) -> list[str]:
 
 def chosen(found: Sequence[Target], expression: str) -> list[Target]:
     """Return the targets whose names match an expression like pytest's `-k`: words with `and`, `or`, `not`."""
-    return [target for target in found if fits(target.name, expression)]
+    return [target for target in found if name_matches(target.name, expression)]
 
 
-def fits(name: str, expression: str) -> bool:
+def name_matches(name: str, expression: str) -> bool:
     """Return whether a name matches an expression, ignoring case. Raises `UsageError` for an invalid expression."""
     words = expression.casefold().split()
     ways: list[list[tuple[bool, str]]] = [[]]

@@ -16,7 +16,7 @@ from msgspec import structs
 from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runs.languages import Language
-from prose_kernel.runs.replay import Took
+from prose_kernel.runs.replay import RequestTimes
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.activities import Activities, Activity, Changes, Kind, key_of
@@ -93,7 +93,7 @@ class RunStory:
     `waiting` are results that the program had not received at the end of its journal."""
 
     def __init__(
-        self, times: Mapping[str, Took], redact: Callable[[str], str], waiting: Mapping[str, Completed]
+        self, times: Mapping[str, RequestTimes], redact: Callable[[str], str], waiting: Mapping[str, Completed]
     ) -> None:
         self.texts: list[Story] = []
         self.counts: dict[str, int] = {}
@@ -497,7 +497,7 @@ def _attempt(request: CommandRequest | SessionRequest) -> str:
     return f"{request.at}#{request.attempt}" if request.attempt else request.at
 
 
-def _idle(times: Mapping[str, Took]) -> list[tuple[int, int]]:
+def _idle(times: Mapping[str, RequestTimes]) -> list[tuple[int, int]]:
     """Return the long gaps without an open request: the end and the length of each, in milliseconds."""
     spans = sorted((took.asked, max(took.answered, took.asked)) for took in times.values() if took.asked)
     found, until = [], 0

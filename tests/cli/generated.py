@@ -18,7 +18,7 @@ from msgspec import NODEFAULT
 from prose_kernel.cli.main import cli
 from prose_kernel.language.openprose import properties
 from prose_kernel.language.openprose.tables import GRAMMAR_FILE
-from prose_kernel.runs.settings import Setting, Settings, every
+from prose_kernel.runs.settings import Setting, Settings, all_settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 PACKAGE = DOCS.parent / "prose_kernel"
@@ -151,7 +151,7 @@ def settings() -> str:
     """docs/reference/settings.md: every setting with the text below its declaration."""
     meanings = {**_meanings("runs/settings.py"), **_meanings("runtime/session_options.py")}
     rows = ["| In `prose.toml` | Default | Meaning |", "| --- | --- | --- |"]
-    for name, one in every().items():
+    for name, one in all_settings().items():
         kind = type(getattr(Settings(), one.table, None) or Settings()).__name__
         text = " ".join(meanings[kind, one.key].split()).replace("|", "\\|")
         default = "" if one.default in (None, (), NODEFAULT) else f"`{_toml(one.default)}`"

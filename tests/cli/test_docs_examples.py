@@ -279,7 +279,7 @@ def inline(page: str) -> list[str]:
 @pytest.mark.parametrize("page", REFERENCE)
 def test_settings_that_the_reference_names_exist(page: str) -> None:
     named = [match for span in inline(page) for match in re.findall(r"^\[(\w+)\] (\w+)", span)]
-    known = {(one.table, one.key) for one in settings.every().values()}
+    known = {(one.table, one.key) for one in settings.all_settings().values()}
     assert [pair for pair in named if pair not in known] == []
 
 

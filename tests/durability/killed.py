@@ -37,7 +37,7 @@ from prose_kernel.runs import languages
 from prose_kernel.runs.earlier_run import earlier_run
 from prose_kernel.runs.resumption import resumption
 from prose_kernel.runs.settings import Settings
-from prose_kernel.runs.workspace import Start, Workspace, load_what_cells_need
+from prose_kernel.runs.workspace import Start, Workspace, preload_cell_modules
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.journal_records import Answered, Asked, Record
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
@@ -376,7 +376,7 @@ LATE = (
 def serve() -> None:
     """Read jobs, a line each; fork; print how each ended."""
     for language in languages.LANGUAGES.values():
-        load_what_cells_need(language)
+        preload_cell_modules(language)
     for name in LATE:
         importlib.import_module(name)
     _warm()

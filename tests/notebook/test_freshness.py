@@ -20,8 +20,8 @@ from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.lab_extension import Panel
 from prose_kernel.notebook.magics.freshness import freshness_of
 from prose_kernel.runs import languages, provenance
-from prose_kernel.runs.freshness import look_at_files
-from prose_kernel.runs.provenance import KEPT, Opening
+from prose_kernel.runs.freshness import check_answer_files
+from prose_kernel.runs.provenance import MAX_VERSIONS, Opening
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.answer_facts import NOT_COMPARED, AnsweredFiles, CommandFiles
 from prose_kernel.runtime.journal_records import Answered, Asked
@@ -276,12 +276,12 @@ async def test_the_front_end_tells_the_order_of_the_cells(book: Notebook) -> Non
     await book.run("a", "let other = 1")
     await book.run("b", "let y = x")
     assert book.why() == {}
-    book.cells.provenance.arrange([("a", "let other = 1"), ("b", "let y = x"), ("below", "x = 5")])
+    book.cells.provenance.set_cell_order([("a", "let other = 1"), ("b", "let y = x"), ("below", "x = 5")])
     await book.run("below", "x = 6")
     assert book.why() == {"b": ["x was changed by [4]"]}  # it had run before, at any position
     await book.run("a", "let x = 1")
     assert book.why() == {"b": ["x was changed by [5]"], "below": ["x, which it binds, was bound again by [5]"]}
-    book.cells.provenance.arrange([("a", "let x = 1")])
+    book.cells.provenance.set_cell_order([("a", "let x = 1")])
     assert book.why() == {}
 
 
@@ -314,7 +314,7 @@ async def test_what_was_brought_back_is_known_with_its_cells(book: Notebook, tmp
     await book.cells.end()
     again = Notebook(Cells(tmp_path, ScriptedPerson(available=False)))
     await again.magic("%restore")
-    again.cells.provenance.arrange([("a", "let x = 3"), *((key, sources[key]) for key in "bc")])
+    again.cells.provenance.set_cell_order([("a", "let x = 3"), *((key, sources[key]) for key in "bc")])
     assert again.why() == {"b": ["x was changed by [5]"], "c": ["y may change: [2] is stale"]}
     await again.cells.close()
 
@@ -324,7 +324,9 @@ async def test_a_cell_that_was_brought_back_has_its_own_number(book: Notebook, t
     await book.run("a", "let x = 1")
     await book.cells.end()
     again = Notebook(Cells(tmp_path, ScriptedPerson(available=False)))
-    again.cells.provenance.arrange([("other", "%bindings"), ("a", "let x = 1")])  # JupyterLab sends the cells first
+    again.cells.provenance.set_cell_order(
+        [("other", "%bindings"), ("a", "let x = 1")]
+    )  # JupyterLab sends the cells first
     await again.magic("%restore")
     assert (await again.magic("%bindings x")).startswith("x: let, number, made by [2] line 1\n")
     await again.cells.close()
@@ -340,9 +342,9 @@ async def test_a_cell_that_had_run_twice_is_brought_back_as_it_was_the_last_time
     await book.run("b", texts["b"])
     (run,) = (tmp_path / ".prose/runs").iterdir()
     await book.magic("%reset")
-    book.cells.provenance.arrange([("a", "let x = 2"), ("b", texts["b"])])
+    book.cells.provenance.set_cell_order([("a", "let x = 2"), ("b", texts["b"])])
     await book.magic(f"%restore {run.name}")
-    book.cells.provenance.arrange([("a", "let x = 2"), ("b", texts["b"])])
+    book.cells.provenance.set_cell_order([("a", "let x = 2"), ("b", texts["b"])])
     assert book.why() == {}
 
 
@@ -446,11 +448,11 @@ async def test_a_name_has_a_history_and_a_difference(book: Notebook) -> None:
 
 
 async def test_the_history_of_values_is_bounded(book: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(KEPT + 30):
+    for number in range(MAX_VERSIONS + 30):
         await book.run("a", f"let x = {number}")
     versions = book.cells.provenance.names["x"]
-    assert len(versions) == KEPT
-    monkeypatch.setattr(provenance, "LARGEST", 100)
+    assert len(versions) == MAX_VERSIONS
+    monkeypatch.setattr(provenance, "MAX_VALUE_CHARACTERS", 100)
     await book.run("b", f'let big = ["{"x" * 60}", {{a: "{"y" * 60}"}}]')
     await book.run("b", "let big = 1")
     first, last = book.cells.provenance.names["big"]
@@ -583,7 +585,7 @@ async def test_a_look_at_files_does_not_replace_what_a_later_one_has_found(
         return found
 
     monkeypatch.setattr(AnsweredFiles, "moved", slow)
-    first = asyncio.create_task(look_at_files(book.cells.provenance))
+    first = asyncio.create_task(check_answer_files(book.cells.provenance))
     await seen.wait()
     monkeypatch.setattr(AnsweredFiles, "moved", moved)
     (tmp_path / "rows.csv").write_text("2")
@@ -645,7 +647,7 @@ async def test_files_of_a_run_that_was_brought_back(book: Notebook, tmp_path: Pa
     (run,) = (tmp_path / ".prose/runs").iterdir()
     await book.magic("%reset")
     await book.magic(f"%restore {run.name}")
-    book.cells.provenance.arrange([("a", DECLARED.format("")), ("b", "let other = 1")])
+    book.cells.provenance.set_cell_order([("a", DECLARED.format("")), ("b", "let other = 1")])
     assert "No cell is stale" in await book.magic("%stale")
     (tmp_path / "rows.csv").write_text("2")
     await book.magic("%stale")

@@ -182,7 +182,7 @@ def test_settings_have_the_shape_of_the_file_and_single_names(tmp_path: Path) ->
 
 
 def test_variables_keep_their_names() -> None:
-    own = {name for name, one in settings.every().items() if one.table and name != f"{one.table}_{one.key}"}
+    own = {name for name, one in settings.all_settings().items() if one.table and name != f"{one.table}_{one.key}"}
     assert own == {"state", "gates", "judge", "budget", "unpriced", "cassette", "remote"}
 
 
@@ -411,7 +411,7 @@ def test_the_documented_file_has_every_key(tmp_path: Path) -> None:
     found = load(tmp_path, text)
     data = tomllib.loads(text)
     assert {*data, "misspelt"} == {*Settings.__struct_fields__, "models"}
-    for table in {one.table for one in settings.every().values()} - {""}:
+    for table in {one.table for one in settings.all_settings().values()} - {""}:
         assert set(data[table]) == set(getattr(found, table).__struct_fields__)
     assert set(data["permissions"]) == set(Permissions.__struct_fields__)
     assert set(data["providers"]["gateway"]) | {"aliases", "options", "model"} == set(ModelServer.__struct_fields__)

@@ -405,7 +405,7 @@ def test_doctor(
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prose.toml").write_text(f"[telemetry]\n{table}\n")
-    found = doctor.watching(load(tmp_path, {}))
+    found = doctor.telemetry(load(tmp_path, {}))
     assert found.state == state
     assert says in found.text
     assert "key" not in found.text

@@ -16,7 +16,7 @@ from testing.books import code, prose, stream, write
 
 from prose_kernel.errors import UsageError
 from prose_kernel.testing.snapshot_file import SUFFIX
-from prose_kernel.testing.suite import fits, targets
+from prose_kernel.testing.suite import name_matches, targets
 
 
 @pytest.fixture(autouse=True)
@@ -64,13 +64,13 @@ def test_directories_patterns_and_nothing_find_what_is_a_test() -> None:
     [("tour", True), ("TOUR", True), ("tour and not vvm", False), ("not tour", False), ("course or vvm", True)],
 )
 def test_k_takes_words_as_pytest_does(words: str, fitting: bool) -> None:
-    assert fits("notebooks/vvm_tour.ipynb", words) is fitting
+    assert name_matches("notebooks/vvm_tour.ipynb", words) is fitting
 
 
 @pytest.mark.parametrize("words", ["", "or", "a or", "and", "not", "a and", "or a", "a and or b", "a and not"])
 def test_k_without_words_is_a_usage_error(words: str) -> None:
     with pytest.raises(UsageError, match="isn't an expression"):
-        fits("a", words)
+        name_matches("a", words)
 
 
 def test_exit_statuses_and_options(capsys: pytest.CaptureFixture[str]) -> None:

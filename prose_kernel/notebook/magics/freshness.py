@@ -66,8 +66,8 @@ async def ask(call: Call) -> None:
     assert calling is not None, "magics run in cells"
     calling.run.asks = True
     run = call.cells.current
-    if run is not None and run.without_journal:
-        call.show(doc.paragraph(f"Everything is asked again anyway: {run.without_journal}."))
+    if run is not None and run.no_journal_reason:
+        call.show(doc.paragraph(f"Everything is asked again anyway: {run.no_journal_reason}."))
 
 
 async def _rerun_here(call: Call) -> None:
@@ -109,9 +109,9 @@ def _heading(cell: Cell) -> doc.Group:
 
 async def _checked_freshness(cells: Cells) -> Freshness:
     """Check the files that the cells' answers depend on, and return the freshness of the cells."""
-    from prose_kernel.runs.freshness import look_at_files
+    from prose_kernel.runs.freshness import check_answer_files
 
-    await look_at_files(cells.provenance)
+    await check_answer_files(cells.provenance)
     return freshness_of(cells)
 
 

@@ -63,8 +63,8 @@ async def _plan_of_cell(call: Call, text: str, language: Language) -> None:
     cells = call.cells
     languages.without_errors(cells.workspace.compile(text, "cell", language))
     run, settings, given = cells.current, cells.workspace.settings, cells.workspace.context.given
-    if run is not None and run.without_journal:
-        raise UsageError(f"%plan --keep: {run.without_journal}")
+    if run is not None and run.no_journal_reason:
+        raise UsageError(f"%plan --keep: {run.no_journal_reason}")
     if not has_statements(text):
         raise UsageError("%plan --keep: a program is needed below it", hint=f"usage: {plan.usage}")
     planned = None

@@ -144,10 +144,10 @@ def _planned(number: int, preview: Preview, services: SessionServices) -> tuple[
             what, text = f"gate {preview.gate.name}, until {preview.gate.timeout_text}", preview.gate.prompt
         case _:
             assert preview.request is not None
-            from prose_kernel.runs.session_description import most_cost
+            from prose_kernel.runs.session_description import max_cost
 
             description = services.describe(preview.request)
-            cost = most_cost(description, services)
+            cost = max_cost(description, services)
             cost = None if cost and preview.unknown else cost
             what = f"session: {preview.request.agent}" if preview.request.agent else "session"
             text = preview.request.task

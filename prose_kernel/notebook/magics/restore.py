@@ -89,7 +89,7 @@ async def history(call: Call) -> None:
     " ([run] keep_files), --yes also those that others have changed; otherwise files stay",
 )
 async def back(call: Call) -> None:
-    from prose_kernel.runs.resumption import point_of
+    from prose_kernel.runs.resumption import record_at
 
     words = [word for word in call.words if word not in ("--files", "--yes")]
     options = set(call.words) - set(words)
@@ -97,7 +97,7 @@ async def back(call: Call) -> None:
         raise back.wrong("name one cell or statement")
     journal = journal_of(call)
     if journal is not None and "/" in words[0]:
-        return await _go_back(call, journal, (point_of(journal, words[0]), f"before {words[0]}"), options)
+        return await _go_back(call, journal, (record_at(journal, words[0]), f"before {words[0]}"), options)
     before = _cell_of(words[0], journal)
     assert journal is not None
     number = before.record.prompt or before.record.number

@@ -19,7 +19,7 @@ from prose_kernel.views.escaping import clip
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
-    from prose_kernel.runs.run_machines import Defined, Named
+    from prose_kernel.runs.run_machines import BoundName, Defined
 
 WHOLE = 200_000
 """The most characters of one binding that `%binding` shows."""
@@ -36,7 +36,7 @@ def _defined(cells: Cells, *kinds: str) -> list[Defined]:
     return [one for one in found if one.definition.kind in kinds]
 
 
-def bindings(names: Mapping[str, Named]) -> doc.Table:
+def bindings(names: Mapping[str, BoundName]) -> doc.Table:
     """Return the table of `%bindings`: name, kind, size, origin, preview."""
     rows = []
     for name, named in islice(names.items(), doc.MAX_ROWS):
