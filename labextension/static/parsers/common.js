@@ -1,6 +1,6 @@
-/* What the parsers of both languages share. */
+/* Functions that the parsers of both languages share. */
 
-/* A state of theirs as CodeMirror keeps one for each line. */
+/* Copy the state of a parser. CodeMirror keeps a copy for each line. */
 const copyState = (state) => ({ ...state, arms: state.arms.slice(), brackets: state.brackets.slice() });
 
 const words = (text) => new Set(text.split(' '));
@@ -11,12 +11,12 @@ const SIGNS = {
   ',': 'separator', '.': 'derefOperator', ':': 'punctuation',
 };
 
-/* How deep a new line is. `arm` matches the words that go on with a statement above; `columns` are the columns that
- * such a word may have, the innermost last. A line that is further out already (somebody has moved it there) takes
- * that of the statement it has been moved to. */
+/* Return the function that indents a new line. `arm` matches words that continue a statement above (such as `else`);
+ * `columns` returns the possible columns of such a word, the innermost last. If the user has moved the line further out,
+ * it gets the column of the statement there. */
 const indentation = (arm, columns) => (state, after, context) => {
   const unit = state.unit || 2; // both languages are written with two spaces, whatever the settings say for Python
-  if (state.inside) return null; // text keeps the indentation of the line before
+  if (state.inside) return null; // a line of text keeps the indentation of the previous line
   if (state.brackets.length) {
     const column = state.brackets[state.brackets.length - 1];
     return /^[)\]}]/.test(after) ? column : column + unit;
@@ -29,8 +29,8 @@ const indentation = (arm, columns) => (state, after, context) => {
   return fitting.length ? fitting[fitting.length - 1] : null;
 };
 
-/* What a new line does to the state. `statement` matches a word that only a statement begins with: it ends brackets that
- * nobody has closed. `goesOn` matches a line that goes on with the statement before. */
+/* Return the function that updates the state at the start of a line. `statement` matches text that only begins a
+ * statement: it ends brackets that were not closed. `goesOn` matches a line that continues the previous statement. */
 const lineStart = (statement, goesOn) => (stream, state) => {
   const column = stream.indentation();
   state.column = column;

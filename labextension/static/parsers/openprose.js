@@ -1,7 +1,7 @@
 /* OpenProse for CodeMirror's `StreamLanguage`: colours, indentation, comments. */
 
 export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
-  // ---------------------------------------------------------------- its words
+  // ---------------------------------------------------------------- words
 
   const IDENT = '[A-Za-z_][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*';
   const PATH = `${IDENT}(?:\\.${IDENT}|\\[(?:[0-9]+|${IDENT})\\])*`;
@@ -14,7 +14,7 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
   const END = '[ \\t]*(?:#.*)?$';
   const ENDS = new RegExp(`^${END}`);
 
-  // All keywords are soft. What the rest of the line must look like for a word to be one:
+  // All keywords are soft: a word is one only if this pattern matches the rest of the line.
   const KEYWORDS = new Map(
     Object.entries({
       use: '[ \\t]*"',
@@ -50,7 +50,7 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
       assert: '(?![ \\t]*=(?!=))',
     }).map(([word, rest]) => [word, new RegExp(`^(?:${rest})`)]),
   );
-  // Where a statement can begin besides the start of a line, and which ones.
+  // The keywords of statements that can begin elsewhere than at the start of a line.
   const SPAWNS = words('session resume exec');
   const VALUES = words('session resume exec call do parallel for repeat loop try choice if');
   const AFTER_COLON = words('session resume exec call do throw continue');
@@ -60,11 +60,11 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
   const DEFINES = words('let const input output agent block gate');
   const ARMS = { elif: 'if elif', else: 'if elif', catch: 'try', finally: 'try catch' };
   const ARM = /^(elif|else|catch|finally)(?![\w-])/;
-  // Words that control commands in a shell, and what is before them.
+  // Words that control commands in a shell, and the text that must precede them.
   const SHELL = words('if then elif else fi for while until do done case esac');
   const SHELL_BEGINS = /(?:^|[;&|("`]|\b(?:then|do|else))[ \t]*$/;
   const SHELL_FOR = /\bfor[ \t]+\w+[ \t]+$/;
-  // A line that must be a statement: it ends brackets that somebody forgot to close.
+  // A line that must be a statement: it ends brackets that were not closed.
   const STATEMENT = new RegExp(
     '^[ \\t]*(?:(?:session|exec|use|option|throw)[ \\t]+"' +
       '|(?:let|const|agent|block|gate|for|input|output)[ \\t]+[A-Za-z_{]' +
@@ -75,14 +75,16 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
 
   // ---------------------------------------------------------------- state
 
-  /* inside    what the line begins in: null, '"', '"""', '**' or '***'
-   * shell     whether it is in the command of an `exec`
-   * nested    how many samples with quotes of their own a `"""` string is in; null where it cannot hold any
-   * before    the token before: 'line' at the start of a statement, a sign, a keyword, or 'value'
-   * column    of the line; indent: of the statement; unit: how much deeper the text's own blocks are, 0 where none was seen
-   * arms      [column, keyword] of each if, try ... that can still get an arm
-   * brackets  the column of the line of each open bracket
-   * naming    which names are definitions: null, 'one', 'parameters' (after `(`), 'all' (until the closing bracket),
+  /* inside    the open literal at the start of the line: null, '"', '"""', '**' or '***'
+   * shell     whether the literal is the command of an `exec`
+   * nested    the number of open samples in a `"""` string, null if it cannot contain any
+   * before    the previous token: 'line' at the start of a statement, a sign, a keyword, or 'value'
+   * column    the column of the line
+   * indent    the column of the statement
+   * unit      the indentation of the text's blocks, 0 if unknown
+   * arms      [column, keyword] of each if, try ... that can still be continued
+   * brackets  for each open bracket, the column of its line
+   * naming    the names that are definitions: null, 'one', 'parameters' (after `(`), 'all' (until the closing bracket),
    *           'in' (until `in`)
    */
   const startState = () => ({
@@ -100,8 +102,8 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
 
   // ---------------------------------------------------------------- literals
 
-  /* Prompts quote programs. In a string whose opener ends its line, quotes that open a string there and end their line
-   * begin a sample, and quotes alone on a line end it. */
+  /* Prompts may quote programs. In a string whose opening quotes end their line, further quotes that open a string at the
+   * end of a line begin a sample, and a line with only quotes ends it. */
   const isSample = (quotes, stream, state) => {
     if (state.nested === null) return false;
     if (quotes.length === 3 && stream.eol() && SAMPLE_OPENS.test(stream.string)) {
@@ -117,7 +119,7 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
     const triple = state.inside === '"""';
     const quotes = triple && stream.match(/^"{3,}/);
     if (quotes) {
-      // Of a longer run the last three close, the others are text: all look alike.
+      // of more than three quotes, the last three close the string; the others are text, in the same style
       if (!isSample(quotes[0], stream, state)) state.inside = null;
       return 'string';
     }
@@ -130,7 +132,7 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
     return text(stream, /^(?:[^"\\{]+|"{1,2}(?!"))/, 'string');
   };
 
-  /* One piece of a command: a variable, a sign between commands, a word that begins a command or controls one. */
+  /* Read a part of a command: a variable, a sign between commands, a word that begins or controls a command. */
   const shell = (stream) => {
     if (stream.match(/^\$(?:[A-Za-z_]\w*|[0-9?@#!*])/)) return 'variableName.special';
     if (stream.match(/^(?:\|\|?|&&|;;?|[0-9]?>>?(?:&[0-9])?|<)/)) return 'controlOperator';
@@ -152,7 +154,7 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
     return text(stream, /^[^*{]+/, 'string.special emphasis');
   };
 
-  // Plain text or one interpolation. Braces next to braces are text.
+  // Read plain text or one interpolation. Doubled braces are text.
   const text = (stream, plain, style) => {
     if (stream.match(INTERPOLATION)) return 'variableName.special';
     if (!stream.match(/^\{+/) && !stream.match(plain)) stream.next();
@@ -165,8 +167,8 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
     return style;
   };
 
-  /* A new line inside a literal: whether the literal goes on. One that somebody is still typing must not swallow the
-   * rest of the cell. */
+  /* Return whether a literal continues on a new line. An unfinished literal must not swallow the rest of the cell while
+   * the user is typing. */
   const goesOn = (stream, state) => {
     if (state.inside === '"') return stream.indentation() > state.indent && !stream.match(PROPERTY, false);
     return state.inside !== '**' || !stream.match(MARKER_OPENS, false);
@@ -190,7 +192,7 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
     return (before === 'parallel' && word === 'for') || (before === 'else' && word === 'if');
   };
 
-  // Words that are keywords in one place only: what stands before, and what must follow.
+  // Words that are keywords only after certain tokens and before certain text.
   const isContextual = (word, stream, state) => {
     const { before } = state;
     if (word === 'as') return stream.match(/^[ \t]+[A-Za-z_]/, false) && /^(?:value|catch|loop)$/.test(before);
@@ -279,7 +281,7 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
     }
     found = stream.match(/^(?:->|[=!<>]=|[|=<>+(){}[\]:,.-])/);
     if (found) return sign(found[0], state);
-    stream.next(); // nothing of ours
+    stream.next(); // not a token of the language
     state.before = 'value';
     return null;
   };
@@ -295,7 +297,7 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
     }
     if (!state.inside && stream.match(/^[ \t]*#.*/)) return 'comment';
     const style = state.inside ? literal(stream, state) : code(stream, state);
-    // A string that ends with a colon is a header whose quote was forgotten.
+    // A string that ends its line with a colon is a header whose closing quote is missing.
     if (state.inside === '"' && stream.eol() && /:$/.test(stream.string)) state.inside = null;
     return style;
   };

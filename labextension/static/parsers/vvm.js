@@ -11,13 +11,13 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
   const OWNERS = { elif: 'if elif', else: 'if elif', except: 'try', finally: 'try except', case: 'match', option: 'choose' };
   const ARM = /^(elif|else|except|finally|case|option)(?![\w])/;
   const PLACEHOLDER = /^\{(?:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)?\}/;
-  const KEY = /^[ \t]*(?:=(?!=)|:)/; // behind the name of an argument or the key of an object
-  // A line that must be a statement: it ends brackets that somebody forgot to close.
+  const KEY = /^[ \t]*(?:=(?!=)|:)/; // after the name of an argument or the key of an object
+  // A line that must be a statement: it ends brackets that were not closed.
   const STATEMENT =
     /^[ \t]*(?:(?:agent|def|for|match|choose|constrain|while|if|elif|import|from|export)[ \t]+[\w"@?]|(?:else|try|finally)[ \t]*:[ \t]*(?:#.*)?$)/;
 
-  /* As for OpenProse; `before` is the token before: 'line' at the start of a statement, a sign, a reserved word, or
-   * 'value'. `naming`: whether the names of a bracket are a function's parameters. */
+  /* The state is like that of OpenProse. `before` is the previous token: 'line' at the start of a statement, a sign, a
+   * reserved word, or 'value'. `naming`: the names in a bracket are a function's parameters. */
   const start = () => ({ inside: null, before: 'line', column: 0, indent: 0, unit: 0, arms: [], brackets: [], naming: null });
 
   const literal = (stream, state) => {
@@ -92,7 +92,7 @@ export default ({ words, SIGNS, copyState, indentation, lineStart }) => {
     }
     found = stream.match(/^(?:[=!<>]=|[=<>+(){}[\]:,.?-])/);
     if (found) return bracket(found[0], state);
-    stream.next(); // nothing of ours
+    stream.next(); // not a token of the language
     state.before = 'value';
     return null;
   };

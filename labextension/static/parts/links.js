@@ -1,6 +1,6 @@
-/* The channel between a notebook and the run in its kernel (`prose_kernel/notebook/panel.py`): which cells are stale, what is
- * found in a cell that is typed, and for the panel the names, the agents and what is under way. One link for each open
- * notebook, shared by all plugins. */
+/* The channel between a notebook and the run in its kernel (`prose_kernel/notebook/panel.py`). It carries stale cells,
+ * findings in a cell while it is typed, and for the panel names, agents and running activities. There is one link for each
+ * open notebook, which all plugins share. */
 
 const TARGET = 'prose_kernel:panel';
 const RERUN = 'prose_rerun'; // in the metadata of an execute request
@@ -27,7 +27,7 @@ class Link {
     Object.assign(this, { stale: [], next: [], names: new Map(), agents: [], running: null, kept: new Map() });
   }
 
-  /* `listener(what)` is called after each change; what it returns ends that. */
+  /* Call `listener(news)` after each change. Returns a function that removes the listener. */
   listen(listener) {
     this.heard.add(listener);
     return () => this.heard.delete(listener);
@@ -43,13 +43,13 @@ class Link {
     this.tell({ kind: 'lost' });
   }
 
-  /* Open the channel where there is something to talk to: our kernel, or Python where a cell has used our magics. */
+  /* Open the channel to a kernel of Prose or VVM, or to Python if a cell has used the magics of Prose. */
   async connect() {
     const session = this.panel.sessionContext.session;
     const kernel = session && session.kernel;
     if (!kernel || this.panel.isDisposed || (this.comm && !this.comm.isDisposed)) return;
     const info = await kernel.info;
-    if (!this.looked) this.used = this.used || this.hasUsed(); // a page that was loaded anew
+    if (!this.looked) this.used = this.used || this.hasUsed(); // the page was reloaded
     this.looked = true;
     this.ours = info.implementation === 'prose_kernel';
     const wanted = this.ours || (info.language_info.name === 'python' && this.used);
@@ -81,7 +81,7 @@ class Link {
     this.say({ do: 'show', on });
   }
 
-  /* The cells in their order, when it is another one. */
+  /* Send the cells if their order has changed, and report an edit, at most five times a second. */
   changed() {
     if (this.waiting) return;
     this.waiting = setTimeout(() => {
@@ -117,7 +117,7 @@ class Link {
     return codeCells(this.panel).find(({ model }) => model.id === id);
   }
 
-  /* Cells that were edited after they had run. */
+  /* Return the cells that were edited after they had run. */
   edited() {
     return codeCells(this.panel).filter(({ model }) => model.isDirty && model.executionCount);
   }
@@ -131,14 +131,14 @@ class Link {
     content.scrollToCell(content.widgets[index]);
   }
 
-  /* Run a cell in its place. `how`: it keeps what has not changed (`{ keep: true }`), or all but some of what it has kept
-   * (`{ again: [paths] }`). */
+  /* Run a cell in its place. `how` is `{ keep: true }` to keep unchanged answers, or `{ again: [paths] }` to keep all
+   * kept answers but these. */
   run(cell, how) {
     return this.execute(cell, this.panel.sessionContext, how);
   }
 
-  /* Run the stale cells of the notebook in order, and after each what is stale then: every cell once at most. An error
-   * ends it. */
+  /* Run the stale cells of the notebook in order, each at most once. After each cell, the stale ones are determined again.
+   * An error ends the loop. */
   async rerun() {
     if (this.again) return;
     this.again = true;
@@ -168,12 +168,12 @@ class Link {
 const links = new Map();
 const listeners = new Set();
 
-/* The link of a notebook; null for one that is not watched. */
+/* Return the link of a notebook; null if it has none. */
 const of = (panel) => links.get(panel) || null;
 
 const all = () => links.values();
 
-/* `listener(link)` for each open notebook, now and later. */
+/* Call `listener(link)` for each notebook that is open or opened later. */
 const each = (listener) => {
   listeners.add(listener);
   links.forEach(listener);

@@ -1,10 +1,10 @@
-/* What cells of a notebook have shown before its page was loaded again, and what they show from then on.
+/* Restore the outputs of running cells after their page was reloaded, and show their further outputs.
  *
- * JupyterLab drops outputs whose request it has not sent itself. The kernel keeps those of its cells
- * (`prose_kernel/notebook/outputs_so_far.py`); here they are given to the output area of their cell as if the request
- * were one of this page, and so are the messages that follow. */
+ * JupyterLab drops outputs of requests that the page has not sent. The kernel keeps the outputs of its cells
+ * (`prose_kernel/notebook/outputs_so_far.py`). This module passes them, and later messages, to the output areas as if the
+ * page had sent the requests. */
 
-const KEPT = 'prose-kernel:running:'; // in the tab's own storage: the cells that ran when the page was left
+const KEPT = 'prose-kernel:running:'; // key in the session storage: the cells that ran when the page was left
 const OUTPUTS = /^(?:stream|display_data|update_display_data|execute_result|error|clear_output)$/;
 
 const attached = new WeakMap();
@@ -16,7 +16,7 @@ const runs = (cell) => {
   return cell.model.executionState === 'running' || Boolean(prompt && prompt.textContent.includes('*'));
 };
 
-/* Keep which cells of the notebook run or wait to be run. */
+/* Store which cells of the notebook are running or waiting. */
 export const keep = (panel) => {
   const kernel = kernelOf(panel);
   if (!kernel) return;
@@ -26,7 +26,7 @@ export const keep = (panel) => {
     if (cells.length) window.sessionStorage.setItem(KEPT + kernel.id, JSON.stringify(cells));
     else window.sessionStorage.removeItem(KEPT + kernel.id);
   } catch (error) {
-    // storage is full or switched off: only the cell that runs then is shown again
+    // the storage is full or disabled: after a reload, only the running cell is shown
   }
 };
 
@@ -38,7 +38,7 @@ const kept = (kernel) => {
   }
 };
 
-/* An execution that this page has not requested, as a future of JupyterLab's output areas. */
+/* A future for JupyterLab's output areas that shows an execution which this page has not requested. */
 class Follower {
   constructor(cell, request, count) {
     Object.assign(this, { cell, count, number: 0, isDisposed: false });
@@ -46,7 +46,7 @@ class Follower {
     this.done = new Promise((resolve) => (this.over = resolve));
     this.onIOPub = this.onReply = this.onStdin = () => null;
     const { model } = cell;
-    cell.outputArea.future = this; // takes away what is there
+    cell.outputArea.future = this; // this clears the output area
     model.trusted = true;
     model.executionCount = null;
     model.executionState = 'running';
@@ -85,7 +85,8 @@ class Follower {
   }
 }
 
-/* Whether a kernel is ours. Its specification says so: another kernel that runs a cell answers nothing. */
+/* Return whether a kernel is one of Prose or VVM. The kernelspec is checked first, because a busy kernel does not answer
+ * `info` requests. */
 export const isOurs = async (panel, kernel) => {
   const { specsManager } = panel.sessionContext;
   await specsManager.ready;
@@ -97,7 +98,7 @@ export const isOurs = async (panel, kernel) => {
 const attach = async (services, panel, kernel, expected) => {
   if (!(await isOurs(panel, kernel)) || panel.isDisposed || kernel.isDisposed) return false;
   const wanted = kept(kernel);
-  wanted.forEach((id) => expected.add(id)); // one that waited for others still has to begin
+  wanted.forEach((id) => expected.add(id)); // a waiting cell has not begun yet
   const followed = new Map();
   const cellOf = (id) => codeCells(panel).find(({ model }) => model.id === id);
   const hear = (message) => {
@@ -145,8 +146,8 @@ const attach = async (services, panel, kernel, expected) => {
   return true;
 };
 
-/* Show what the kernel of a notebook has shown already, once for each kernel. Resolves when all of it is there, to true
- * for a kernel of ours. */
+/* Show the outputs so far of a notebook's kernel, once for each kernel. Resolves when they are shown, to true for a kernel
+ * of Prose or VVM. */
 export const reattach = (services, panel) => {
   const kernel = kernelOf(panel);
   if (!kernel) return Promise.resolve();

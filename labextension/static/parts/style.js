@@ -1,4 +1,4 @@
-/* Styles of our own, once for each name; colours are those of JupyterLab's themes. */
+/* Add a style sheet, once for each name. Colours come from JupyterLab's themes. */
 export default (name, text) => {
   const id = `prose-style-${name}`;
   if (document.getElementById(id)) return;

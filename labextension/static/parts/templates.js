@@ -1,4 +1,4 @@
-/* What the launcher offers besides an empty notebook (`plugins/templates.js`). */
+/* The templates in the launcher (`plugins/templates.js`). */
 
 const words = (...lines) => ({ cell_type: 'markdown', source: lines.join('\n') });
 const code = (...lines) => ({ cell_type: 'code', source: lines.join('\n') });

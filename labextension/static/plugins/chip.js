@@ -1,5 +1,5 @@
-/* A chip in the toolbar of a notebook: what answers its sessions, what the run has cost so far, and whether answers were
- * replayed from a recording. It is shown once a session was asked; nothing of it is saved. */
+/* A chip in the toolbar of a notebook with the provider of its sessions, the cost of the run so far, and whether answers
+ * were replayed from a recording. It is shown after the first session, and never saved. */
 
 const STYLE = `
 .prose-chip { align-self: center; margin: 0 6px; padding: 0 8px; border: 1px solid var(--jp-border-color1); border-radius: 10px;

@@ -1,5 +1,5 @@
-/* Contract files, `NAME.prose.md`: "Open With > Notebook". The server makes the notebook, and Markdown again when it is
- * saved (prose_kernel/notebook/server_extension.py). A double click opens the text, as before. */
+/* Open contract files, `NAME.prose.md`, as notebooks with "Open With > Notebook". The server converts a file to a notebook,
+ * and back to Markdown when it is saved (prose_kernel/notebook/server_extension.py). A double click opens the text. */
 
 export default async ({ NAME }) => [
   {

@@ -1,5 +1,5 @@
-/* Two commands that JupyterLab's debugger has no buttons for: run to a line, and go back to the state
- * before the statement that ran last. The kernel is asked through its debugger (docs/how-to/debugging.md). */
+/* Two commands that JupyterLab's debugger lacks: run to a line, and go back to the state before the last statement. They
+ * send requests to the kernel's debugger (docs/how-to/debugging.md). */
 export default async ({ NAME, shared }) => {
   const notebooks = await shared('@jupyterlab/notebook');
   const debuggers = await shared('@jupyterlab/debugger');
@@ -19,7 +19,7 @@ export default async ({ NAME, shared }) => {
       return content.success ? content.body : null;
     };
 
-    /* The line that was clicked for a menu, else that of the cursor. */
+    /* Return the line on which the context menu was opened, else the line of the cursor. */
     const lineOf = (editor, clicked) => {
       const node = clicked && app.contextMenuHitTest((one) => one.classList.contains('cm-line'));
       if (!node || !editor.host.contains(node)) return editor.getCursorPosition().line + 1;

@@ -1,5 +1,6 @@
-/* What differs from run to run is in the metadata of an output, so that what is saved can be compared: here a person
- * sees it. The renderers of these types show `metadata.prose.person` instead of the data, made safe in the same way. */
+/* Show facts that differ from run to run, such as times and costs. They are in the metadata of an output, so that saved
+ * data can be compared. The renderers of these types show `metadata.prose.person` instead of the data, sanitized in the
+ * same way. */
 const personal = (registry, mime) => {
   const former = registry.getFactory(mime);
   if (!former) return;

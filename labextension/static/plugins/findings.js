@@ -1,5 +1,5 @@
-/* What the compiler finds in a cell while it is typed: underlined, with the message and its hint as a tooltip. The kernel
- * checks the cell (`prose_kernel/notebook/live_checks.py`), 300 ms after the last key; while a cell runs nothing is asked. */
+/* Underline the compiler's findings in a cell while it is typed, with message and hint as a tooltip. The kernel checks the
+ * cell (`prose_kernel/notebook/live_checks.py`) 300 ms after the last key, but not while a cell is running. */
 
 const WAIT = 300;
 const STYLE = `
@@ -27,7 +27,7 @@ export default async ({ NAME, shared, load }) => {
     provide: (field) => view.EditorView.decorations.from(field),
   });
 
-  /* Where an editor is: the link of its notebook, and its place among the code cells. */
+  /* Return the link of an editor's notebook, and the editor's index among the code cells. */
   const whereIs = (editor) => {
     for (const link of links.all()) {
       const all = links.codeCells(link.panel);
@@ -36,7 +36,7 @@ export default async ({ NAME, shared, load }) => {
     }
     return null;
   };
-  const asked = new Map(); // what was sent for a cell: its editor, and the text as it was
+  const asked = new Map(); // pending checks by cell: the editor, and the checked document
 
   const check = (editor) => {
     const where = whereIs(editor);
@@ -49,10 +49,10 @@ export default async ({ NAME, shared, load }) => {
   const show = ({ cell, findings }) => {
     const { editor, doc } = asked.get(cell) || {};
     asked.delete(cell);
-    if (!editor || editor.state.doc !== doc) return; // typed on: the next answer is about that
+    if (!editor || editor.state.doc !== doc) return; // the text has changed since: the next answer is about the new text
     if (findings.length || editor.state.field(marks).size) editor.dispatch({ effects: replace.of(findings) });
   };
-  const again = () => [...asked.values()].forEach(({ editor }) => check(editor)); // a cell ran when these were asked
+  const again = () => [...asked.values()].forEach(({ editor }) => check(editor)); // repeat checks that were sent while a cell was running
 
   const typing = view.ViewPlugin.define((editor) => {
     let waiting = null;

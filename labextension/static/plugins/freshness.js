@@ -1,4 +1,4 @@
-/* A dot beside the number of each cell that is stale, with the reason, and a command that runs them again. */
+/* Show a dot next to the number of each stale cell, with the reason, and add a command that runs the stale cells. */
 
 const STYLE = `
 .prose-stale { position: absolute; left: 20px; top: 10px; width: 8px; height: 8px; border-radius: 50%; z-index: 1;

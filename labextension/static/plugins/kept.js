@@ -1,7 +1,7 @@
-/* Kept answers: a button on their cards that asks again. The cell runs in its place, and what else it has kept stays.
+/* Add a button to the cards of kept answers that asks again. The cell runs in its place, and keeps its other answers.
  *
- * The metadata of a card hold the path of its request. The kernel says which answers the last run of each cell has kept
- * (`prose_kernel/notebook/panel.py`); other cards, and those of a kernel that was restarted, have the words alone. */
+ * The metadata of a card contain the path of its request. The kernel sends the kept answers of each cell's last run
+ * (`prose_kernel/notebook/panel.py`); other cards, and those from before a restart, have only the text. */
 
 const WORDS = 'kept; %ask again asks again'; // KEPT of prose_kernel/views/bundle.py
 const STYLE = `
@@ -13,7 +13,7 @@ const STYLE = `
 .prose-kept button:focus-visible { outline: 2px solid var(--jp-brand-color1); outline-offset: 1px; }
 `;
 
-/* When an answer was given: the time of today, else with its day. */
+/* Return the time of an answer, with the date unless it is today's. */
 export const timeOf = (answered, now = new Date()) => {
   const then = new Date(answered);
   if (Number.isNaN(then.getTime())) return '';
@@ -21,7 +21,7 @@ export const timeOf = (answered, now = new Date()) => {
   return then.toDateString() === now.toDateString() ? time : `${then.toLocaleDateString()} ${time}`;
 };
 
-/* The kept answers that an output shows: its own, those of the names in a table, or decisions about conditions. */
+/* Return the kept answers that an output shows: its own, those of names in a table, or decisions of conditions. */
 export const keptIn = (metadata, offered) => {
   const facts = (metadata && metadata.prose) || {};
   const { decisions, ...others } = facts;
@@ -51,10 +51,10 @@ const row = (kept, ask) => {
   return made;
 };
 
-/* The line of a card that says what to type. */
+/* Return the lines of a card that tell what to type. */
 const wordsIn = (node) => [...node.querySelectorAll('div')].filter((one) => !one.children.length && one.textContent === WORDS);
 
-/* Give the outputs of a cell their buttons, and take away those that do nothing any more. */
+/* Add buttons to the outputs of a cell, and remove those that no longer apply. */
 const refresh = (link, cell) => {
   const { outputArea } = cell;
   if (!outputArea || !outputArea.model) return;

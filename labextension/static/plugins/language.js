@@ -1,8 +1,8 @@
 /* OpenProse and VVM in editors: in their notebooks, in `%%prose` and `%%vvm` cells of other notebooks, in `.prose` and
  * `.vvm` files, in ```prose and ```vvm fences. */
 
-/* `%%prose` and `%%vvm` cells: a compartment that outranks the cell's own language. It follows the text by
- * transactions alone, so it does not matter when JupyterLab loads that language. */
+/* Return the extension for `%%prose` and `%%vvm` cells: a compartment with higher precedence than the cell's language. It
+ * only reacts to transactions, so it does not matter when JupyterLab loads that language. */
 const cellMagics = (state, view, supports) => {
   const slot = new state.Compartment();
   const wanted = (doc) => {
@@ -23,7 +23,7 @@ const cellMagics = (state, view, supports) => {
       return support === current(transaction.startState) ? null : { effects: slot.reconfigure(support) };
     }),
     view.ViewPlugin.define((editor) => {
-      // Text that was there from the start had no transaction: send an empty one.
+      // the initial text had no transaction, so dispatch an empty one
       Promise.resolve().then(() => {
         if (wanted(editor.state.doc) !== current(editor.state)) editor.dispatch({});
       });

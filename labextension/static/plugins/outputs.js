@@ -1,4 +1,4 @@
-/* Outputs of cells that run while their page is loaded again, and cells that are no higher than two screens. */
+/* Restore the outputs of running cells after a reload, and limit the height of outputs to less than two screens. */
 
 const STYLE = `
 @media screen { .prose-notebook .jp-Cell-outputArea { max-height: 180vh; overflow-y: auto; } }

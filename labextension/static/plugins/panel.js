@@ -1,5 +1,5 @@
-/* A panel at the right side that follows the run of the notebook in front: stale cells, what is under way, who is waited
- * for, names with their values, agents. It is told about them only while it is shown. */
+/* A panel in the right sidebar that follows the run of the current notebook: stale cells, running activities, open gates,
+ * names with their values, agents. The kernel sends news only while the panel is visible. */
 
 const STYLE = `
 .prose-panel { overflow: auto; padding: 8px 10px 24px; background: var(--jp-layout-color1); color: var(--jp-ui-font-color1);
@@ -29,7 +29,7 @@ const ICON =
   '<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 24 24"><g class="jp-icon3" fill="#616161">' +
   '<path d="M4 4h16v2H4zM4 9h10v2H4zM4 14h16v2H4zM4 19h7v2H4z"/><circle cx="18" cy="10" r="2.4"/></g></svg>';
 
-/* An element with children; strings become text, so nothing of the run is ever read as HTML. */
+/* Make an element with children. Strings become text nodes, so values of the run are never parsed as HTML. */
 const make = (tag, attributes, ...children) => {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {})) {
@@ -247,7 +247,7 @@ export default async ({ NAME, shared, load }) => {
       return this.tracker.currentWidget ? links.of(this.tracker.currentWidget) : null;
     }
 
-    /* Only the notebook in front is listened to, and only while somebody can see the panel. */
+    /* Listen only to the current notebook, and only while the panel is visible. */
     follow() {
       const link = this.isVisible ? this.link() : null;
       if (this.view.link && this.view.link !== link) this.view.link.show(false);

@@ -1,8 +1,8 @@
-/* Questions to the person: buttons, fields and text areas instead of the input box, and a sign when a cell waits.
+/* Ask the person with buttons, fields and text areas instead of the input box, and signal when a cell waits.
  *
- * A question arrives as JupyterLab's own `input_request`; its metadata says what it looks like (`notebook/stdin.py`). A
- * form takes the place of the box while the output area asks, and answers through the same `input_reply`. So what is
- * saved is what the box would have left, and nobody but the page that was asked can answer. */
+ * A question is an ordinary `input_request`, whose metadata describe its form (`notebook/stdin.py`). The form replaces the
+ * input box and answers with the same `input_reply`. So the saved notebook is the same as with the input box, and only the
+ * page that was asked can answer. */
 
 const STYLE = `
 .prose-question { flex: 1 1 auto; margin: 2px 0 6px; padding: 8px 12px; border: 1px solid var(--jp-border-color1);
@@ -44,8 +44,8 @@ textarea.prose-question-field[rows="2"] { min-height: 3em; }
 .jp-Cell.prose-waits .jp-InputPrompt::before { content: '● '; }
 `;
 const MARK = '● ';
-const GRACE = 400; // milliseconds in which a click was meant for what stood there before
-const KEPT = 'prose-kernel:question:'; // in the tab's own storage, which a reload keeps and no other tab sees
+const GRACE = 400; // milliseconds in which a click may have been meant for the previous content
+const KEPT = 'prose-kernel:question:'; // key in the session storage, which survives a reload and belongs to one tab
 
 const element = (tag, properties = {}, ...children) => {
   const made = Object.assign(document.createElement(tag), properties);
@@ -55,10 +55,10 @@ const element = (tag, properties = {}, ...children) => {
 
 let count = 0;
 
-/* The keys of a notebook are not for whoever answers; only the one that saves it is. */
+/* Return whether a key saves the notebook. All other shortcuts of the notebook are suppressed in a form. */
 const saves = (event) => (event.ctrlKey || event.metaKey) && event.key === 's';
 
-/* What the person did, as the line that they would have typed. */
+/* Return the answer as the line that the person would have typed. */
 export const answerOf = (question, button, text) => {
   const { field } = question;
   if (question.parts && question.parts.length) return button.answer || text;
@@ -71,7 +71,7 @@ export const answerOf = (question, button, text) => {
   return (command ? `${field.verbatim}\n` : '') + text + field.end;
 };
 
-/* The answer that the fields of a form make: JSON, in which all values are texts or lists of texts. */
+/* Return the answer in the fields of a form as JSON, in which all values are texts or lists of texts. */
 export const objectOf = (parts) =>
   JSON.stringify(
     Object.fromEntries(
@@ -82,7 +82,7 @@ export const objectOf = (parts) =>
     ),
   );
 
-/* The time that is left, in words that are short and need not be right to the second. */
+/* Return the remaining time in a few words. */
 export const left = (seconds) => {
   const whole = Math.max(0, Math.ceil(seconds));
   if (whole >= 172800) return `${Math.floor(whole / 86400)} days left`;
@@ -90,8 +90,8 @@ export const left = (seconds) => {
   return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, '0')} left`;
 };
 
-/* A sign that cells wait: the title of the page, their prompts, and a notification if the person has asked for them and
- * looks elsewhere. */
+/* Make the signs of waiting cells: in the title of the page, in their prompts, and, if the person has allowed it and is in
+ * another window, as a notification. */
 const makeSigns = (NAME) => {
   const waiting = new Map();
   const mark = () => {
@@ -120,7 +120,7 @@ const makeSigns = (NAME) => {
             form.focus();
           };
         } catch (error) {
-          // browsers that show notifications only from service workers: the title has the sign
+          // some browsers show notifications only from service workers: then the title is the only sign
         }
       }
       waiting.set(form, { cell, shown });
@@ -140,13 +140,13 @@ const makeSigns = (NAME) => {
   return signs;
 };
 
-/* The tab's key of the cell that a kernel runs and that has asked: what a page needs to be asked again after it was loaded anew. */
+/* The keys of open questions in the session storage. With its key, a reloaded page can be asked again. */
 const keys = {
   keep(kernel, entry) {
     try {
       window.sessionStorage.setItem(KEPT + kernel, JSON.stringify(entry));
     } catch (error) {
-      // storage is full or switched off: a page that is loaded anew is not asked again
+      // the storage is full or disabled: a reloaded page is not asked again
     }
   },
   get(kernel) {
@@ -162,7 +162,8 @@ const keys = {
   },
 };
 
-/* The widget in the place of the input box. JupyterLab wants of it: `value`, which the output keeps, and an `input`. */
+/* Return the class of the widget that replaces the input box. JupyterLab requires `value`, which is saved in the output,
+ * and an `input` element. */
 const formClass = (Widget, signs, rendermime) =>
   class QuestionForm extends Widget {
     constructor(question, request, future) {
@@ -184,7 +185,7 @@ const formClass = (Widget, signs, rendermime) =>
       node.append(element('div', { className: 'prose-question-title', id: `${id}-title`, textContent: question.title }));
       this.text = element('div', { className: 'prose-question-text', id: `${id}-text` });
       if (question.text) node.append(this.text);
-      this.text.classList.toggle('prose-unseen', question.above); // it stands above already
+      this.text.classList.toggle('prose-unseen', question.above); // an output above already shows the text
       this.render();
       this.note = element('div', { className: 'prose-question-note', id: `${id}-note`, textContent: question.note });
       this.clock = element('span');
@@ -223,7 +224,7 @@ const formClass = (Widget, signs, rendermime) =>
       if (several) this.node.append(element('input', { type: 'hidden' }));
     }
 
-    /* A field for each field of the answer; those with few possible values are buttons. */
+    /* Add an input for each field of the answer; radio buttons if it has few possible values. */
     addParts(id) {
       this.node.addEventListener('input', () => (this.said.textContent = ''));
       this.parts = this.question.parts.map((part, number) => {
@@ -275,19 +276,19 @@ const formClass = (Widget, signs, rendermime) =>
     onAfterAttach(message) {
       super.onAfterAttach(message);
       this.node.addEventListener('keydown', this);
-      window.addEventListener('keydown', this.suppress, true); // before JupyterLab looks
+      window.addEventListener('keydown', this.suppress, true); // before JupyterLab handles the key
       const { activeElement: active } = document;
       const editor = active && active.closest('.cm-content, input, textarea, select');
       const writes = editor && (editor.value || [...editor.querySelectorAll('.cm-line')].some((line) => line.textContent));
       const here = (this.node.closest('.jp-Cell') || this.node).contains(active);
-      if (here || !writes) this.focus(); // whoever writes elsewhere goes on there
+      if (here || !writes) this.focus(); // do not take the focus from a person who is typing elsewhere
       if (this.over) return;
       if (this.question.seconds !== null) this.count();
       signs.begin(this, this.question.title);
       window.setTimeout(() => this.enable(!this.over), GRACE);
     }
 
-    /* Also when its cell is scrolled out of sight: the question stays. */
+    /* JupyterLab also detaches a cell that is scrolled out of sight, so the question stays open. */
     onBeforeDetach(message) {
       this.node.removeEventListener('keydown', this);
       window.removeEventListener('keydown', this.suppress, true);
@@ -302,7 +303,7 @@ const formClass = (Widget, signs, rendermime) =>
 
     focus() {
       this.node.tabIndex = -1;
-      (this.field || this.node).focus(); // never a button: no key that was meant for something else decides
+      (this.field || this.node).focus(); // never a button: a key that was meant for something else must not decide
     }
 
     count() {
@@ -333,7 +334,7 @@ const formClass = (Widget, signs, rendermime) =>
       this.node.querySelectorAll('button').forEach((button) => (button.disabled = !on));
     }
 
-    /* Send what was chosen, once. */
+    /* Send the answer, once. */
     answer(button) {
       if (this.over) return;
       const text = this.parts ? objectOf(this.parts) : this.field ? this.field.value : '';
@@ -354,7 +355,7 @@ const formClass = (Widget, signs, rendermime) =>
       this.resolve(`${this.request.content.prompt} ${value}`);
     }
 
-    /* Nobody needs an answer any more. */
+    /* Close the form: no answer is needed any more. */
     close(why) {
       if (this.over) return;
       this.over = true;
@@ -362,7 +363,7 @@ const formClass = (Widget, signs, rendermime) =>
       const notebook = this.node.contains(document.activeElement) && this.node.closest('.jp-Notebook');
       this.enable(false);
       this.node.querySelectorAll('input, textarea').forEach((field) => (field.disabled = true));
-      if (notebook) notebook.focus(); // the keys are the notebook's again
+      if (notebook) notebook.focus(); // enable the notebook's shortcuts again
       this.said.textContent = why;
     }
 
@@ -374,13 +375,13 @@ const formClass = (Widget, signs, rendermime) =>
     withdraw() {
       this.close('');
       const { kernel } = this;
-      if (kernel && kernel.hasPendingInput) kernel.hasPendingInput = false; // else Lab runs no further cell
+      if (kernel && kernel.hasPendingInput) kernel.hasPendingInput = false; // otherwise JupyterLab runs no further cell
       const item = this.parent || this;
       if (!item.isDisposed) item.dispose();
     }
   };
 
-/* Let output areas ask with a form where a request says what it looks like. */
+/* Make output areas show a form for requests whose metadata describe one. */
 const install = (OutputArea, QuestionForm) => {
   const former = OutputArea.prototype.onInputRequest;
   OutputArea.prototype.onInputRequest = function (request, future) {
@@ -414,7 +415,7 @@ const install = (OutputArea, QuestionForm) => {
   };
 };
 
-/* After a reload: with the key of the question that its cell waits for, the page asks to be asked again. */
+/* After a reload, request the open question of a kernel again, with its stored key. */
 const resume = async (services, panel, kernel, restored) => {
   const kept = kernel && keys.get(kernel.id);
   if (!kept) return;
@@ -429,7 +430,7 @@ const resume = async (services, panel, kernel, restored) => {
     if (!cell) return;
     await cell.ready;
     message.metadata.prose.cell = kept.cell;
-    message.metadata.prose.above = message.metadata.prose.above && restored; // else the page has lost it
+    message.metadata.prose.above = message.metadata.prose.above && restored; // otherwise the page no longer shows it
     cell.outputArea.onInputRequest(message, future);
   };
   future.onReply = ({ content: { known } }) => known || keys.drop(kernel.id, kept.key);
@@ -463,7 +464,7 @@ export default async ({ NAME, shared, load }) => {
             const again = async () => {
               await panel.context.ready;
               const kernel = panel.sessionContext.session?.kernel;
-              const there = await restored.reattach(services, panel); // it takes away what is there, a form too
+              const there = await restored.reattach(services, panel); // this clears the outputs, including a form
               await resume(services, panel, kernel, Boolean(there));
             };
             panel.sessionContext.ready.then(again).catch(console.warn);
@@ -476,7 +477,7 @@ export default async ({ NAME, shared, load }) => {
               read(found);
               found.changed.connect(read);
             },
-            () => {}, // no settings: the default counts
+            () => {}, // without settings, the default applies
           );
         }
       },

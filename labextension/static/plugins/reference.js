@@ -1,10 +1,10 @@
-/* Error codes as links: a click on `[E004]` in the output of a cell opens its section of the language reference, which
- * lies next to this file, in a tab next to the notebook (Notebook 7: at the side). The Help menu opens whole pages. The output itself is not touched. */
-const MIMES = ['application/vnd.jupyter.error', 'application/vnd.jupyter.stderr']; // errors are one or the other
+/* Make error codes links: a click on `[E004]` in the output of a cell opens its section of the language reference in a tab
+ * next to the notebook (in Notebook 7, in the sidebar). The Help menu opens whole pages. The saved output is unchanged. */
+const MIMES = ['application/vnd.jupyter.error', 'application/vnd.jupyter.stderr']; // the types in which errors are shown
 const MORE = /more: %(?:prose )?explain (?:([\w-]+) )?([EVWR]\d{3})/;
 const CODE = /[EVWR]\d{3}/;
 
-/* The codes in an error of ours become links; `open` is called with the page, if it is named, and the code. */
+/* Turn the codes in an error of a program into links that call `open` with the page, if it is named, and the code. */
 const link = (node, open) => {
   const more = MORE.exec(node.textContent);
   if (!more) return;
@@ -44,10 +44,10 @@ const linked = (registry, mime, open) => {
   registry.addFactory({ safe: former.safe, mimeTypes: [mime], createRenderer }, registry.getRank(mime));
 };
 
-/* Without the words after the language of an example, which are for its test. */
+/* Remove the words after the language of an example, which are only for its test. */
 const plainFences = (text) => text.replace(/^(```\w+) .*$/gm, '$1');
 
-/* A section of a page: from the heading of the code to the next one of its level or above. */
+/* Return the section of a code in a page: from its heading to the next one of the same or a higher level. */
 const section = (text, code) => {
   const lines = text.split('\n');
   const begin = lines.findIndex((line) => /^#+ /.test(line) && line.includes(` ${code}: `));
@@ -56,16 +56,16 @@ const section = (text, code) => {
   const end = lines.findIndex((line, at) => at > begin && /^#+ /.test(line) && line.indexOf(' ') <= level);
   const found = lines.slice(begin, end < 0 ? undefined : end).join('\n');
   const plain = plainFences(found);
-  return plain.replace(/\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)/g, '$1'); // links from page to page lead nowhere here
+  return plain.replace(/\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)/g, '$1'); // links between pages do not work here
 };
 
-/* A page of the reference, or a part of one (`openprose/errors.md`); "" without it. */
+/* Return a page of the reference, or a part of one (`openprose/errors.md`); "" if it is missing. */
 const read = async (file) => {
   const answer = await fetch(new URL(`../reference/${file}`, import.meta.url), { cache: 'no-cache' });
   return answer.ok ? answer.text() : '';
 };
 
-/* The section of a code: in the page, or in one of the parts to which the page links. */
+/* Return the section of a code: in a part to which the page links, or in the page. */
 const entry = async (name, code) => {
   const page = await read(`${name}.md`);
   const parts = [...page.matchAll(/\]\(([\w-]+\/[\w-]+\.md)\)/g)].map((match) => match[1]);
@@ -106,7 +106,7 @@ export default async ({ NAME, shared }) => {
           tab.title.label = label;
           tab.title.closable = true;
           tab.disposed.connect(() => (tab = null));
-          // Notebook 7 shows one document; what else there is has its place at the side.
+          // Notebook 7 shows one document; other widgets go into the sidebar
           if ('mode' in app.shell) app.shell.add(tab, 'main', { mode: 'split-right' });
           else app.shell.add(tab, 'right');
           app.shell.activateById(tab.id);
@@ -115,7 +115,7 @@ export default async ({ NAME, shared }) => {
           const text = await read(file);
           if (text) await show(/^# (.*)/.exec(text)?.[1] || file, plainFences(text), file);
         };
-        /* A link from page to page opens that page in the same tab. */
+        /* Open the target of a link between pages in the same tab. */
         const follow = (event, file) => {
           const anchor = event.target.closest && event.target.closest('a[href]');
           const target = anchor && /^(?!\w+:|\/)([^#]*\.md)(?:#.*)?$/.exec(anchor.getAttribute('href'));
@@ -126,7 +126,7 @@ export default async ({ NAME, shared }) => {
         };
         const open = async (page, code) => {
           const scripts = /^([EW]3|E23)/.test(code) ? 'prose-md' : 'openprose';
-          const name = page || (/^[VR]/.test(code) ? 'vvm' : scripts); // as reference.py has it
+          const name = page || (/^[VR]/.test(code) ? 'vvm' : scripts); // as in runs/reference_pages.py
           const found = await entry(name, code);
           await show(code, found || `\`%explain ${page ? `${page} ` : ''}${code}\` prints what the reference says.`);
         };

@@ -1,10 +1,10 @@
-/* Templates in the launcher: a new notebook or contract file that already holds something to run. */
+/* Add templates to the launcher: new notebooks and contract files with content that can be run. */
 
 const ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 64 64"><rect x="4" y="4" width="56" height="56" rx="12"
  fill="#2b3a67"/><path d="M18 20 H46 M18 32 H46 M18 44 H34" fill="none" stroke="#f7f4ea" stroke-width="5"
  stroke-linecap="round"/></svg>`;
 
-/* The first of `NAME`, `NAME 1`, `NAME 2` … that the directory does not have. */
+/* Return the first of `NAME`, `NAME 1`, `NAME 2` … that the directory does not contain. */
 export const freeName = (name, taken) => {
   const [, stem, suffix] = /^([^.]*)(.*)$/.exec(name);
   for (let number = 0; ; number += 1) {
@@ -30,7 +30,7 @@ const modelOf = (template) =>
     ? { type: 'file', format: 'text', content: template.text }
     : { type: 'notebook', format: 'json', content: notebookOf(template) };
 
-/* Write a file of the template into a directory and open it; a contract file as a notebook, if the server can do that. */
+/* Write a template into a directory and open it; a contract file as a notebook, if the server supports that. */
 const begin = async (app, template, directory) => {
   const { contents } = app.serviceManager;
   const listed = await contents.get(directory || '');

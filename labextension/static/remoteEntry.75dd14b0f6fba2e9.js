@@ -1,13 +1,12 @@
 /* OpenProse and VVM in JupyterLab: the loader.
  *
- * This file is a module federation container written by hand, so that no bundler is needed: JupyterLab calls `init` with
- * the modules that it shares, then `get('./extension')` for the plugins. Those are in `plugins/`, one file for each thing
- * that people see; a file's default export is given `{ NAME, shared, load }` and returns JupyterLab plugins. One that
- * fails is left out, and the others work.
+ * This file is a hand-written module federation container, so that no bundler is needed: JupyterLab calls `init` with the
+ * modules that it shares, then `get('./extension')` for the plugins. Each file in `plugins/` has one visible feature; its
+ * default export takes `{ NAME, shared, load }` and returns JupyterLab plugins. If a file fails, the others still work.
  *
- * The server lets browsers keep all files for a year. So the name of this one holds a hash of its content, and
- * `modules.json`, which is read anew each time, holds those of the others. After an edit run
- * `python scripts/labextension.py`, which writes both.
+ * Browsers cache all files for a year. So the name of this file contains a hash of its content, and `modules.json`, which
+ * is never cached, contains the hashes of the others. After an edit, run `python scripts/labextension.py`, which writes
+ * both.
  */
 (() => {
   'use strict';
@@ -23,7 +22,7 @@
     return a[0] - b[0] || a[1] - b[1] || a[2] - b[2];
   };
 
-  /* JupyterLab's own copy of a module: one that is loaded already, else the newest. CodeMirror rejects extensions made
+  /* Return JupyterLab's copy of a module: the loaded one, else the newest. CodeMirror rejects extensions that were made
    * with another copy. */
   const shared = async (module) => {
     const versions = scope && scope[module];
@@ -34,8 +33,8 @@
     return factory();
   };
 
-  /* The default export of a file beside this one. Files get what they need of each other through this, not by `import`
-   * statements: those would find what the browser has kept. */
+  /* Return the default export of a file next to this one. Files use this instead of `import` statements, which would get
+   * outdated files from the browser's cache. */
   const load = async (path) => (await import(`${new URL(path, here)}?v=${hashes[path]}`)).default;
 
   const plugins = async () => {
