@@ -414,8 +414,7 @@ class TaskRefused(ProseError):
 
 
 def reason_of(error: Exception, otherwise: str = "unknown") -> str:
-    """Return the reason of a failed system call in lower case, for the end of a message; `otherwise` if there is
-    none."""
+    """Return the reason of a failed system call in lower case, for use in a message; `otherwise` if it has none."""
     reason: str | None = getattr(error, "strerror", None)
     return reason.lower() if reason else otherwise
 

@@ -124,8 +124,7 @@ class ProgramRun:
         return self.plugged(settings, replace(request, elsewhere=is_bundled(request.program_file)))
 
     def plugged(self, settings: Settings, start: Start) -> Workspace:
-        """Return the workspace of this run, with the narrator as listener. It continues the run that the request
-        resumes, if any."""
+        """Return the workspace of this run, or of the run that it resumes, with the narrator as listener."""
         how, narrator = self.request.resumption, self.narrator
         if self.language.markers and self.screen.shares_terminal("stderr"):
             from prose_kernel.storage.transcript import MarkedTrace

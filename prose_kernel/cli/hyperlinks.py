@@ -15,8 +15,7 @@ _VTE = 5000
 
 
 def understood(environment: Mapping[str, str]) -> bool:
-    """Return whether the terminal described by this environment is known to show links. `FORCE_HYPERLINK` takes
-    precedence: 0 for never."""
+    """Return whether the terminal of this environment is known to show links, or what `FORCE_HYPERLINK` says."""
     if (forced := environment.get("FORCE_HYPERLINK", "")) != "":
         return forced not in ("0", "false", "no")
     if environment.get("CI") or environment.get("TERM", "dumb") == "dumb" or environment.get("TMUX"):

@@ -211,8 +211,7 @@ def _no_such_option(error: click.NoSuchOption, args: list[str]) -> UsageError:
 
 
 def _before_the_start(error: click.ClickException | UsageError | CompileError, args: list[str]) -> int:
-    """Print an error from before the start; with `run --format json`, also the result object. Returns the exit
-    status."""
+    """Print an error from before the start (and the result object for `run --format json`); return the exit status."""
     from prose_kernel.cli import result_text
 
     if isinstance(error, click.UsageError) and error.ctx is not None and not isinstance(error, NoArgsIsHelpError):

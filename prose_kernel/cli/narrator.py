@@ -203,8 +203,7 @@ class Narrator:
             self._note(event, f"{clip(event.command, 60)}: {how}", "yellow")
 
     def _data(self, event: e.CommandFinished, form: str) -> None:
-        """Show the output of a bare command that is declared to be data as a table that fits the terminal, if
-        possible."""
+        """Show the output of a bare command that is declared to be data, if possible as a table of the right width."""
         text, result = event.result.stdout, event.result
         table = table_of(ExecText(text, result, format=form)) if result.kind is None else None
         if table is not None:

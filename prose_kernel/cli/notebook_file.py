@@ -66,8 +66,7 @@ def read_book(name: str) -> tuple[Any, Language | None]:
 
 
 def _without_cells(name: str, whole: Language | None) -> UsageError:
-    """Return the error for a notebook without cells to run. `whole` is the language of its kernel, None for a kernel of
-    another language."""
+    """Return the error for a notebook without cells to run. `whole` is None for a kernel of another language."""
     if whole is not None:
         return UsageError(f"{name} has no code cells: there is nothing to run")
     magics = ", ".join(f"%%{language.magic}" for language in languages.LANGUAGES.values())

@@ -77,8 +77,7 @@ def _whole(name: str, text: str, language: Language, chosen: Settings) -> Iterat
 
 
 def _kept(name: str, text: str, language: Language, chosen: Settings, keep: str) -> Iterator[str]:
-    """Yield the requests of a program after an earlier run: those that keep their answers, and the others with the
-    reason."""
+    """Yield the requests of a program after an earlier run, with the reason of each that is asked again."""
     from prose_kernel.cli.run_keep import run_to_keep
     from prose_kernel.runs.planned_run import PlannedRun
 

@@ -54,8 +54,7 @@ def _require_name(name: str) -> None:
 
 
 def read_source(name: str, typed: str = "") -> Source:
-    """Return a program's source. Raises `UsageError` if it cannot be read (see `read_bytes`), `CompileError` (E109) if
-    it isn't UTF-8."""
+    """Return a program's source. Raises the errors of `read_bytes`, and `CompileError` (E109) if it isn't UTF-8."""
     return languages.of_file(name).decode(read_bytes(name, typed), name)
 
 

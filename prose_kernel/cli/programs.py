@@ -1,5 +1,4 @@
-"""`prose programs`, `prose install TARGET`: fetched programs, and their pins in `prose.lock`
-(docs/how-to/programs.md)."""
+"""`prose programs`, `prose install TARGET`: fetched programs, and pins in `prose.lock` (docs/how-to/programs.md)."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ _SHORT = 12
 
 
 def install_programs(targets: Sequence[str], trust: Sequence[str], *, upgrade: bool) -> int:
-    """Fetch programs with their imports, ask for the person's consent, and pin them. Raises `UsageError` and
-    `ImportProgramError`."""
+    """Fetch programs and imports, ask for consent, and pin them. Raises `UsageError` and `ImportProgramError`."""
     resolver = _resolver(asks=True, upgrade=upgrade, trust=trust)
     if upgrade and not targets:
         targets = list(_pins(resolver))

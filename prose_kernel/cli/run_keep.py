@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 
 def keeping_request(request: Request, given: RunOptions) -> Request:
-    """Return the request for a run that keeps answers of `--keep RUN`. Raises `UsageError`, also if the person
-    declines."""
+    """Return the request for a run with `--keep RUN`. Raises `UsageError`, also if the person declines."""
     if request.program_file.endswith(".ipynb") or request.origin:
         raise UsageError("--keep is for program files", hint="cells of a notebook keep their answers in the notebook")
     refuse_dry_run(request.settings)
@@ -85,8 +84,7 @@ def kept_in_postgres(cwd: Path, state_dir: str) -> list[PostgresRuns]:
 
 
 def with_journal(found: KeptRun, cwd: Path) -> KeptRun:
-    """Return the run with its journal, which is fetched from the database for a run in PostgreSQL. Raises
-    `UsageError`."""
+    """Return the run with its journal, which is fetched for a run in PostgreSQL. Raises `UsageError`."""
     head = found.head
     if head is not None and (not is_in_postgres(head) or head.interactive):
         return found

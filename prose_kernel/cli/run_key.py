@@ -63,8 +63,7 @@ class RunKey:
 
 @contextlib.contextmanager
 def claimed(key: str, settings: Settings, cwd: Path) -> Iterator[RunKey]:
-    """Hold the lock of a key inside the block. Raises `UsageError` if another process holds it, and for an unusable
-    key."""
+    """Lock a key inside the block. Raises `UsageError` if another process holds the lock, and for an unusable key."""
     from prose_kernel.storage import runs
 
     if not key.strip() or not key.isprintable() or len(key) > _LONGEST:

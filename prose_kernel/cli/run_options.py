@@ -57,8 +57,7 @@ SETTINGS: Final = (*ANSWERING, "state_dir", "gates")
 
 
 def settings_file(cwd: Path, name: str) -> Path | None:
-    """Return the `prose.toml` next to a notebook, which applies as in Jupyter; None for that of the working
-    directory."""
+    """Return the `prose.toml` next to a notebook, which applies as in Jupyter; None to use the working directory's."""
     sibling = (cwd / expanded(name)).parent / "prose.toml"
     return sibling if name.endswith(".ipynb") and sibling.is_file() else None
 

@@ -199,8 +199,7 @@ def _check_place(kept: KeptRun, head: Head, target: str | None, cwd: Path) -> No
 def _original_options(
     kept: KeptRun, head: Head, language: Language, given: RunOptions
 ) -> tuple[dict[str, Any], dict[str, str], dict[str, bool]]:
-    """Return the settings, inputs and decisions with which the run began. Raises `UsageError` for an option that
-    contradicts them."""
+    """Return settings, inputs and decisions of the original run. Raises `UsageError` if an option contradicts them."""
 
     def against(option: str, began: str) -> UsageError:
         return UsageError(f"{option}: run {kept.id} began {began}", hint="leave it out, or run the program again")
@@ -334,8 +333,7 @@ def _continuation(kept: KeptRun, given: RunOptions, chosen: settings.Settings) -
 
 
 def _run_with_kept_answers(kept: KeptRun, given: RunOptions, text: str, chosen: settings.Settings) -> EarlierRun:
-    """Return the run whose answers a run of the changed text keeps. Raises `UsageError`, also if the person
-    declines."""
+    """Return the run whose answers the changed text keeps. Raises `UsageError`, also if the person declines."""
     journal = kept.kept_journal()
     before = record_at(journal, given.at) if given.at is not None else None
     language, directory = languages.LANGUAGES[journal.head.language], Path(journal.head.directory)

@@ -1,5 +1,4 @@
-"""`prose runs resume|fork|repair|rebuild`: continue, branch off or repair runs that have ended
-(docs/how-to/durability.md)."""
+"""`prose runs resume|fork|repair|rebuild`: continue, branch off or repair ended runs (docs/how-to/durability.md)."""
 
 from __future__ import annotations
 
@@ -71,8 +70,7 @@ def resume(
 
 
 def _chosen(where: Sequence[RunPlace], targets: Sequence[str], *, moved: bool) -> Iterator[KeptRun]:
-    """Yield the named runs, or all that were killed; `moved`: also runs lost on other machines. Raises `UsageError` for
-    an unknown name."""
+    """Yield the named runs, or all killed ones (`moved`: also those lost elsewhere). Raises `UsageError`."""
     from prose_kernel.storage.database.kept_runs import PostgresRuns
     from prose_kernel.storage.runs import all_runs, find
 

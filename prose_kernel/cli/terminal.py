@@ -273,8 +273,7 @@ class TerminalAsker:
             self._screen.line("stderr", visible(text))
 
     async def ask(self, prompt: str) -> str:
-        """Ask a question and return the typed line. Raises `NoPerson` without a terminal, `EOFError` at the end of
-        input (Ctrl-D)."""
+        """Return the typed answer. Raises `NoPerson` without a terminal, `EOFError` at the end of input (Ctrl-D)."""
         if not self.available:
             raise NoPerson
         question = visible(prompt)

@@ -1,5 +1,4 @@
-"""`prose trust`: agree to files with protected names that programs of sessions have created
-(docs/how-to/permissions.md)."""
+"""`prose trust`: agree to protected files that programs of sessions have created (docs/how-to/permissions.md)."""
 
 from __future__ import annotations
 

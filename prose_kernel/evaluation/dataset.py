@@ -110,8 +110,7 @@ def _csv(file: Any) -> Iterator[Case]:
 
 
 def _numbered(cases: Iterator[Case], id_column: str, shown: str) -> Iterator[Case]:
-    """Yield the cases with ids: the value of the id column, or a digest of the case, which does not change when other
-    lines do."""
+    """Yield the cases with ids: the value of the id column, or a digest, which does not depend on other lines."""
     seen: dict[str, int] = {}
     for case in cases:
         if case.broken:

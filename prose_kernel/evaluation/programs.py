@@ -118,8 +118,7 @@ class Prepared:
                     workspace.machine_of(language).adopt(name, value)
 
     def expression_error(self, workspace: Workspace, expression: str, names: Sequence[str]) -> Diagnostic | None:
-        """Return the error of an expression below the program, with whose names and `names` it is checked; None if it
-        is correct."""
+        """Return the error of an expression that uses names of the program and `names`; None if it is correct."""
         language, text = self.language, "\n".join(one.text for one in self.source)
         if any(one.language is not language for one in self.source):
             return None  # errors are found when it is evaluated

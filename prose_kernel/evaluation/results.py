@@ -78,8 +78,7 @@ class ResultsFile:
         self.path = path
 
     def read(self) -> dict[str, Result]:
-        """Return the results of an incomplete evaluation by key; empty for a complete one. Incomplete lines are
-        ignored."""
+        """Return the results of an incomplete evaluation by key, none for a complete one; ignore incomplete lines."""
         try:
             data = plain_files.read(self.path)
         except OSError:

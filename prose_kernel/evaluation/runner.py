@@ -101,8 +101,7 @@ class Evaluation:
     # ------------------------------------------------------------ checks before the first run
 
     def _check_columns(self) -> None:
-        """Raise `UsageError` if an input without a default and without a given value isn't a column of the data
-        set."""
+        """Raise `UsageError` if an input has no default and no given value, and isn't a column of the data set."""
         whole = [case for case in self.cases if not case.broken]
         for prepared in self.variants:
             needed = [name for name in prepared.needed if name not in prepared.given]
@@ -162,8 +161,7 @@ class Evaluation:
     # ------------------------------------------------------------ run
 
     def items(self) -> list[Item]:
-        """Return all runs in the order of the data set, grouped by case, so that the results of a stopped evaluation
-        can be compared."""
+        """Return all runs, grouped by case, so that variants can be compared even if the evaluation is stopped."""
         own = [[one.variant.name, *_identity(one)] for one in self.variants]
         common = [structs.asdict(one) for one in self.spec.assertions], self._assertions_digest(), self.spec.threshold
         heads = [key_of([identity, *common]) for identity in own]
@@ -299,8 +297,7 @@ def _with_mode(chosen: Settings, overrides: Mapping[str, Any]) -> Settings:
 
 
 def _with_limit(chosen: Settings, runs: int) -> Settings:
-    """Limit the sessions of each run, so that all parallel runs together have no more than a single run could have, but
-    at least one each."""
+    """Share the limit of parallel sessions among all parallel runs; each run may have at least one session."""
     most = chosen.max_parallel or (4 if (chosen.provider or "").startswith("acp:") else 8)
     return chosen.changed(max_parallel=max(1, most // runs))
 

@@ -59,8 +59,7 @@ async def calibrate(
 
 
 def _judge_of(services: SessionServices) -> tuple[str, Judge, Cassettes]:
-    """Return name, port and recording of the model or agent that judges, without rules, script and person. Raises
-    `UsageError` if there is none."""
+    """Return name, port and recording of the model or agent that judges. Raises `UsageError` if there is none."""
     options, where = services.means.options, services.means.where
     choice = judge_choice(options)
     if not choice.live:

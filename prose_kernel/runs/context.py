@@ -33,14 +33,12 @@ if TYPE_CHECKING:
 class Start:
     """The start options of a workspace.
 
-    - `cwd`: the working directory of commands.
     - `program_file`: the name of the program in the trace. If it is a file, local imports are relative to its
       directory, otherwise to `cwd`.
     - `notebook`: cells arrive one by one, and gates never wait for a decision from outside.
-    - `supplied`: input values given beforehand. `decisions`: decisions of gates given beforehand.
+    - `supplied`, `decisions`: input values, and decisions of gates, that were given beforehand.
     - `gate_files`: gates are decided by files that another program writes.
     - `elsewhere`: the program is an example of the package, not a file of the user; its sessions work in `cwd`.
-    - `notebook_path`: the path of the notebook, if it is known.
     - `origin`: the registry name or URL of a fetched program. `trust`: the fetched programs agreed to beforehand.
     - `language`: the language of a text that does not name one, None for the language of the program file.
     - `at`: the prefix of all paths of the run.

@@ -35,8 +35,7 @@ How = Place | Literal["option", "journal"]
 
 
 def approved_in_process(run: str, *, branch_of: str | None = None) -> set[Approved]:
-    """Return the approvals of a run that people have given or confirmed in this process. A branch begins with the
-    approvals of its original run."""
+    """Return the approvals of a run that people have given in this process; a branch begins with its origin's."""
     if run not in _APPROVED:
         _APPROVED[run] = set(_APPROVED.get(branch_of, ())) if branch_of is not None else set()
     return _APPROVED[run]
@@ -44,11 +43,8 @@ def approved_in_process(run: str, *, branch_of: str | None = None) -> set[Approv
 
 @dataclass(slots=True)
 class EarlierApprovals:
-    """The approvals that earlier processes of one run were given.
-
-    `found` are the approvals in the journal, `given` the ones from before the run began. `confirmed` says how a person
-    has confirmed them, None before.
-    """
+    """The approvals of a run's earlier processes: `found` in the journal, and `given` before the run began.
+    `confirmed` says how they were confirmed, None before."""
 
     run: str
     found: list[tuple[Approval, Approved]] = field(default_factory=list)

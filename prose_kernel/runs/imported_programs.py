@@ -127,8 +127,7 @@ def remote_programs(
 
 
 def contract_of(notebook: Path | None) -> Path | None:
-    """Return the contract file that a notebook shows: the file itself, or the file with its name that it was made
-    from."""
+    """Return the contract file that a notebook shows: itself, or the file of the same name that it was made from."""
     if notebook is None or not notebook.name.endswith((SUFFIX, ".ipynb")):
         return None
     file = notebook.with_name(notebook.name.removesuffix(".ipynb").removesuffix(SUFFIX) + SUFFIX)

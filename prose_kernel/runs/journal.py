@@ -45,8 +45,7 @@ class _CellRecords:
 
     @property
     def runs(self) -> list[list[Range]]:
-        """The records whose answers the next run may keep: an incomplete run hasn't made all requests, so earlier ones
-        count, too."""
+        """The records whose answers the next run may keep; after an incomplete run, those of earlier runs, too."""
         return [self.records] if self.complete else [*self.former, self.records]
 
 
@@ -126,8 +125,7 @@ class RunJournal(Journal):
 
     @contextlib.contextmanager
     def cell(self, on_use: OnUse | None, *, keeps: bool) -> Iterator[None]:
-        """Enclose the running of a text of a notebook's cell. With `keeps`, it may use the answers of the cell's last
-        run in this process."""
+        """Enclose the running of a cell's text. `keeps`: it may use answers of the cell's last run in this process."""
         id_, run, begin = open_request.cell.get(), open_request.run.get(None), self.position
         cell = self._cells.get(id_)
         if cell is None or cell.run is not run:
@@ -209,10 +207,8 @@ class RunJournal(Journal):
                 self.ended(Ended(self._texts, status, cause, message, self.now()))  # type: ignore[arg-type]
 
     def _supplied_before(self, text: Text, declared: Callable[[], Collection[str]]) -> dict[str, str] | None:
-        """Return the newly supplied values of the recorded text, if `text` continues it; None otherwise.
-
-        It does not continue the recorded text if one of its declared inputs has another value.
-        """
+        """Return the newly supplied values of the recorded text, if `text` continues it; None otherwise, for example
+        because one of its declared inputs has another value."""
         then = self._replay.coming
         if not isinstance(then, Text) or self._replay.how.keeps_texts:
             return None

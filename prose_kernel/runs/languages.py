@@ -92,10 +92,8 @@ class OpenPrograms(Protocol):
         texts: Mapping[str, str] | None = None,
     ) -> Programs:
         """Return the programs that can be imported from a directory, a program file or the program at `origin`.
-
         `resolver` makes the source of fetched programs; a language without such programs never calls it. `texts` are
-        read instead of files, by the name that `file_of` gives the file.
-        """
+        read instead of files, by the name that `file_of` gives the file."""
         ...
 
 

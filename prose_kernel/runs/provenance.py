@@ -58,8 +58,7 @@ class Opening:
     def of(
         cls, code: str, cell_id: str | None, number: int | None, metadata: Mapping[str, object] | None = None
     ) -> Opening:
-        """Return the opening of a cell. Without an id, its text is the key. `metadata` comes from the execute
-        request."""
+        """Return the opening of a cell. Without an id, its text is the key. `metadata` is from the execute request."""
         return cls(
             cell_id or f"text:{identifying_text(code)}", number, code, run=open_request.CellRun.of(metadata or {})
         )
@@ -69,17 +68,15 @@ class Opening:
 class Cell:
     """A cell that has run a program.
 
-    - `number`: the execution number of its last run, shown in brackets. `code`: its whole text.
+    - `number`: the execution number of its last run, shown in brackets.
     - `first`: its place in the order of the cells' first runs. `ran`: the number of its last run in `Provenance`.
     - `unfinished`: another cell ran this cell again, which failed or was interrupted; its own output does not show it.
     - `made`: the names that it has bound or defined, with the number of their content (`Provenance.content`).
-    - `inputs`: the names that it used before making them itself, with the content that it found and the cell that had
-      made this content.
+    - `inputs`: the names that it used before making them, with the content that it found and the cell that made it.
     - `files`: digests of the programs that it imported, by address.
     - `texts`: the paths of the texts of its last run (`c1`).
     - `moved`: a changed file on which an answer of these texts depends, "" if the files cannot be compared, None if no
       file has changed (`freshness.check_answer_files`). `looked`: the number of the check that found it.
-    - `gone`: the notebook no longer has the cell.
     """
 
     key: str
@@ -480,8 +477,7 @@ def _read(texts: Sequence[tuple[Source, Language]]) -> NameReader:
 
 
 def _sequence(steps: Sequence[Step], bound: set[str], used: dict[str, None]) -> None:
-    """Add the names that the steps use before they are bound to `used`, and the names that they certainly bind to
-    `bound`."""
+    """Add names that the steps use before binding them to `used`, and names that they certainly bind to `bound`."""
     for step in steps:
         used.update((name, None) for name in (*step.reads, *step.uses) if name not in bound)
         ends = []

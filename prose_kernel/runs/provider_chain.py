@@ -347,11 +347,8 @@ class SessionServices:
             restore_noted(self.memories, self.means.where.cwd, request, notes["memory"])
 
     def refuse_unpriced(self, models: Sequence[str | None], *, judges: bool) -> None:
-        """Raise `UsageError` if the price of a model is unknown, which a budget of money needs.
-
-        `models` are the names in sessions (None: the default); `judges`: the judge's model counts, too. A replay asks
-        no model, so it needs no prices.
-        """
+        """Raise `UsageError` if a budget of money lacks the price of a model: of `models`, the names in sessions (None:
+        the default), or with `judges` of the judge's. A replay asks no model, so it needs no prices."""
         mode = self.cassettes.mode(self.asker) if self.choice.recorded else "off"
         if mode == "replay" and any(self.cassettes.store.entries()):
             return

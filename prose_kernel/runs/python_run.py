@@ -136,8 +136,7 @@ class PythonRun:
         return self._result(None)
 
     async def _run(self, compiled: Compiled, language: Language) -> None:
-        """Run a text. Raises `Interrupted` if `interrupt` ended it, and `CancelledError` if the caller was
-        cancelled."""
+        """Run a text. Raises `Interrupted` after `interrupt`, and `CancelledError` if the caller was cancelled."""
         self._value = None
         try:
             self._value = await self._run_shielded(self.workspace.run(compiled, language=language))
@@ -303,8 +302,7 @@ def _loaded(directory: Path, changes: Mapping[str, Any]) -> Settings:
 
 
 def _converted(name: str, value: object, kind: Any) -> Any:
-    """Convert a value to the type of its setting. `load` converts texts, in the same way as environment variables.
-    Raises `UsageError`."""
+    """Convert a value to the type of its setting, except texts, which `load` converts. Raises `UsageError`."""
     from prose_kernel.runs.toml_file import accepted, convert
 
     if value is None or isinstance(value, (str, Path)):

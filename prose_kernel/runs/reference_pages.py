@@ -158,11 +158,8 @@ def link(code: str, base: str | None) -> str:
 
 @cache
 def about(word: str, page: str) -> Heading | None:
-    """Return the section that explains a word of the language; None if there is none, or no pages.
-
-    This is the first section with the word in its title (`try, raise`), or the section that has the word most often in
-    code or defines it in a table. The last resort is the grammar.
-    """
+    """Return the section that explains a word of the language: it has the word in its title (`try, raise`), or most
+    often in code, or defines it in a table, or is the grammar. None if there is none, or no pages."""
     if page not in pages():
         return None
     own = headings(page)

@@ -40,8 +40,7 @@ class FileRestoration:
 
     @classmethod
     def before(cls, journal: JournalRead, record: int) -> FileRestoration:
-        """Return how to restore the files at a record of a journal; nothing is changed. Raises `UsageError` if they
-        were not kept."""
+        """Return how to restore the files at a record of a journal. Raises `UsageError` if they were not kept."""
         run, head = journal.path.parent, journal.head
         history = file_history.read(run)
         if history is None:

@@ -57,8 +57,7 @@ class Resumption:
     - `under_way`: what happens to requests that had no answer when the run ended.
     - `rewind`: the number of the first record that is dropped: the answer that made the run fail, or its interrupt.
     - `cause`: the request of that answer.
-    - `failed`: further failed requests, whose branches were waiting for their turn: the program did not receive these
-      failures.
+    - `failed`: further failed requests, whose failures the program had not received.
     - `keeps_texts`: a text that differs from the recorded one is an error; otherwise it replaces the recorded one.
     - `cwd`: the directory in which the run continues, None if it is the original one.
     """

@@ -167,10 +167,7 @@ class Run:
         return [listener for listener in found if listener is not None]
 
     def _owns_process(self, number: int) -> bool:
-        """Return whether `number` is a process group or POSIX session of commands, or a worker process on this machine.
-
-        Only those that belong to this run count.
-        """
+        """Return whether this process group, POSIX session or worker process on this machine belongs to this run."""
         engine, remote = self.context.engine.made, self.context.remote
         return (engine is not None and engine.guards(number)) or (remote is not None and remote.works_in(number))
 
@@ -294,8 +291,7 @@ class Run:
 
     @property
     def journal_file(self) -> Path | None:
-        """The journal from which the run can be resumed; None if it has none (yet), or an empty one, as on a full
-        disk."""
+        """The journal from which the run can be resumed; None if there is none yet, or it is empty (a full disk)."""
         path = self.journal.path if self.journal is not None else None
         found = plain_files.stamp_of(path) if path is not None else None
         return path if found is not None and found.size else None
@@ -350,8 +346,7 @@ class Run:
             yield
 
     def interrupt(self) -> None:
-        """End open gates, commands and a wait for the store, from any thread. A second call kills the commands that
-        are left."""
+        """End open gates, commands and a wait for the store, from any thread. A second call kills the commands."""
         self.gates.interrupt()
         self.commands.interrupt()
         if self.kept is not None:

@@ -192,8 +192,7 @@ def journal_directory(context: RunContext, owner: RunDirectory | AnswerFiles | N
 
 
 def answer_files(context: RunContext, home: RunDirectory | None) -> AnswerFiles:
-    """Return the files for the answers of a run's agents. They share the id of `home`, the directory of its other
-    files."""
+    """Return the files for the answers of a run's agents. They share the id of `home`, which has its other files."""
     from prose_kernel.storage.answer_files import AnswerFiles
 
     run_id = home.run_id if home is not None else _run_id(context)
@@ -230,8 +229,8 @@ def _gate_records(kept: StoredRun | None, clock: Clock) -> Records:
 
 
 def watch(context: RunContext, run: Path | None) -> Spans:
-    """Return the listener that reports a run to OpenTelemetry and the log; `run` is its directory. Slow. Raises
-    `UsageError`."""
+    """Return the listener that reports a run with the directory `run` to OpenTelemetry and the log. This is slow.
+    Raises `UsageError`."""
     from prose_kernel.telemetry.spans import Recorder
     from prose_kernel.telemetry.spans_from_events import Spans
 
@@ -283,8 +282,7 @@ async def remote_commands(context: RunContext, run: str | None) -> RemoteCommand
 
 
 def remote_owner(context: RunContext, run: str) -> Owner:
-    """Return this process as the owner of a run on workers. Later processes have larger numbers, as far as the clocks
-    of two machines agree."""
+    """Return this process as a run's owner on workers. Later processes have larger numbers if their clocks agree."""
     epoch = milliseconds(context.clock.now())
     return Owner(run, epoch, context.resumption is not None)
 

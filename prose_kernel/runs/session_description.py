@@ -56,8 +56,7 @@ class Description:
 
     - `who`: the provider, in words. `model`: the alias and its meaning, for a model or an agent.
     - `system`: the agent's prompt and the rules. `message`: the other sections. `sizes`: characters of each section.
-    - `schemas`: the tools as a model gets them, one JSON object a line. Tools that a program names are included once
-      their servers have started.
+    - `schemas`: the tools as a model gets them, one JSON object a line; a program's own tools once their servers run.
     - `permissions`: the rules in force, one line for each kind.
     - `mode`, `found`: the mode of the recordings, and the recorded answer or miss; None if nothing is recorded.
     - `problem`: the error that prevents the session from running.

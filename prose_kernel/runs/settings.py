@@ -265,8 +265,7 @@ class Settings(Struct, frozen=True):
         return (self.telemetry.otel or bool(self.telemetry.log)) and self.provider != "dry-run"
 
     def knows_model(self, name: str) -> bool:
-        """Whether a model's name in a program is an alias of these settings, a built-in alias, or names a server
-        (`openai:gpt-5-mini`)."""
+        """Return whether a model's name is an alias (of the settings or built in), or has a server (`openai:NAME`)."""
         from prose_kernel.models.providers import vendors
 
         head, colon, rest = name.partition(":")

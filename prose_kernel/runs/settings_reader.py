@@ -34,8 +34,7 @@ def read_settings(path: Path, kind: type[Struct], problems: list[UsageError]) ->
 
 
 def written(file: TomlFile, kind: type[Struct]) -> dict[str, Any]:
-    """Return the valid settings of a file by field of `kind`, which is `Settings`; tables are dicts. Errors are added
-    to the file's problems."""
+    """Return the valid settings by field of `kind`, which is `Settings`; tables are dicts. Errors become problems."""
     found = file.values(kind, without=(*_NAMED, "misspelt"), also=(*_NAMED, "models"))
     for pattern in found.get("cassette", {}).get("redact", ()):
         with file.noting():

@@ -174,8 +174,7 @@ def as_written(value: object) -> str:
 
 
 def read(path: Path, example: str, shown: str = "", **options: Any) -> TomlFile:
-    """Read a file. Errors name it `shown`, by default its file name. Raises `UsageError`, with `example` as the hint if
-    it is not TOML."""
+    """Read a file, called `shown` in errors. Raises `UsageError`, with `example` as the hint if it is not TOML."""
     import tomllib  # only if the file exists: kernel start-up must be fast
 
     name, text = escaped(shown or path.name or str(path)), ""

@@ -252,13 +252,11 @@ class Workspace:
     # ------------------------------------------------------------ changes from the next text on
 
     def supply(self, name: str, value: str, *, by_journal: bool = False) -> None:
-        """Give the value of an input before the program asks for it. `by_journal`: it was given to an earlier process
-        of the run."""
+        """Give the value of an input in advance. `by_journal`: it was given to an earlier process of the run."""
         self.context.given.supply(name, value, by_journal=by_journal)
 
     def declare(self, text: str, language: Language | None = None) -> Any:
-        """Declare the inputs of a text that is about to run: from now on their values decide no gate of the run.
-        Returns the text's program."""
+        """Declare the inputs of a text before it runs, so that their values decide no gates. Return its program."""
         language = language or self.language
         compiled = language.compile(Source.of(text), cell=self.start.notebook)
         self.context.given.declare(language.inputs(compiled.program))
@@ -409,8 +407,7 @@ class Workspace:
             run.services.refuse_unpriced([name for name, _ in spending.models], judges=judges)
 
     async def _watched(self, run: Run) -> contextlib.AbstractContextManager[object]:
-        """Return a context manager that reports a text to OpenTelemetry or the log, if a setting says so. Raises
-        `UsageError`."""
+        """Return the context manager that reports a text according to the settings. Raises `UsageError`."""
         if not self.settings.watched:
             return contextlib.nullcontext()
         spans = self.context.spans
@@ -443,8 +440,7 @@ class Workspace:
         return await self.run(languages.without_errors(self.compile(text, name, language)), inputs, language)
 
     async def fetch_program(self) -> str:
-        """Return the text of the program at the start's `origin`. Raises the errors of `Imports.root`, and
-        `CancelledError` after an interrupt."""
+        """Return the text of the program at `origin`. Raises the errors of `Imports.root`, and `CancelledError`."""
         with self._interruptible():
             return await self.imports.root()
 
@@ -599,10 +595,8 @@ class Workspace:
     # ------------------------------------------------------------ opening a run
 
     async def _prepare(self) -> None:
-        """Prepare the run that begins next, without blocking the loop.
-
-        Has the approvals of earlier processes confirmed, ends the processes that they started, and opens the database.
-        """
+        """Prepare the next run, without blocking the loop: have the approvals of its earlier processes confirmed, end
+        what these have started, and open the database."""
         if self._resuming is not None:
             await self._resuming.confirm_approvals(self.context)
             if self.current is None:

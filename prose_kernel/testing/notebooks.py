@@ -153,8 +153,7 @@ class _Test:
         return not any(o.status == "failed" for o in self.outcomes if o.name == f"cell {number}")
 
     def _check_recordings(self, cassettes: Cassettes) -> None:
-        """Report unused records of the notebook's own recording. Recordings that notebooks share are checked after all
-        tests."""
+        """Report unused records of the notebook's own recording; shared recordings are checked after all tests."""
         self.used = cassettes.used()
         complete = len(self.runs) == sum(not cell.empty and not cell.skip for cell in self.book.cells)
         if not complete or self.options.live:

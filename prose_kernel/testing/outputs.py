@@ -48,8 +48,7 @@ class Comparable:
 
 
 class Rules:
-    """Replacements that are made on both sides before the comparison. Raises `UsageError` for an unreadable file, and
-    for an invalid expression."""
+    """Replacements that are made on both sides before the comparison. Raises `UsageError` for an invalid file."""
 
     def __init__(self, files: Iterable[str] = ()) -> None:
         found: dict[str, str] = {}

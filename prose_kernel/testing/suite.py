@@ -136,8 +136,7 @@ def found_test(path: Path) -> Path | None:
 
 
 def is_test(path: Path) -> bool:
-    """Return whether a found file is a test: a notebook of a Prose or VVM kernel, a program with a snapshot, or a
-    contract test."""
+    """Return whether a found file is a test: a Prose or VVM notebook, a program with a snapshot, a contract test."""
     if path.suffix == ".ipynb":
         return _is_prose_notebook(path)
     return _is_program(path) and (path.with_name(path.name + SUFFIX).is_file() or is_contract_test(path))
@@ -276,8 +275,7 @@ def _parallel(found: Sequence[Target], options: Options, workers: int, each: Cal
 
 
 class _Processes:
-    """Processes that test one file at a time. Each is in a separate pool: if one is killed, only its file has no
-    result."""
+    """Processes that test one file at a time, in separate pools: if one is killed, only its file has no result."""
 
     def __init__(self, count: int) -> None:
         from queue import SimpleQueue
@@ -313,8 +311,7 @@ def _new_process() -> ProcessPoolExecutor:
 
 
 def _shared_recordings(results: Sequence[Tested]) -> list[Tested]:
-    """Return notes about records of shared recordings that no tested program has used. They are only notes because
-    other programs may use them."""
+    """Return notes about shared records that no tested program has used (other programs may use them)."""
     used = frozenset().union(*(one.used for one in results)) if results else frozenset()
     unused = {(file, raw): text for one in results for file, raw, text in one.unused if (file, raw) not in used}
     if not unused or any(one.interrupted for one in results):
