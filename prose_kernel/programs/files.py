@@ -1,16 +1,18 @@
-"""Files of imported programs, the same for every language: detect changes, read bytes, check in the right order."""
+"""Files of imported programs and JSON Schemas, the same for every language: detects changes, reads, checks in order."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import ImportProgramError, reason_of
+from prose_kernel.language import typed_answers
 from prose_kernel.language.diagnostics import Diagnostic
+from prose_kernel.runtime.typed_answers import require_schema
 
 
 class Unreadable(Exception):
@@ -135,3 +137,31 @@ def errors_in(name: str, errors: Sequence[Diagnostic]) -> str:
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     place = f"line {first.line}, column {first.column}"
     return f'"{name}" cannot be loaded, it has errors: {place}: {first.message} [{first.code}]{more}'
+
+
+# ---------------------------------------------------------------- schemas of typed answers
+
+
+def read_schema(file: Location, given: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the schema in a file, its references resolved, and the text of the file by its address.
+
+    `given` are texts of a resumed run, by address. Raises `ImportProgramError` (E224).
+    """
+    try:
+        text = given[file.address] if file.address in given else _schema_text(file.address)
+        schema = typed_answers.read(text)
+        require_schema(schema)
+    except (ValueError, Unreadable) as problem:
+        raise unusable_schema(file.shown, str(problem).removesuffix(", not a program")) from None
+    return schema, {file.address: text}
+
+
+def _schema_text(address: str) -> str:
+    if stamp(address).size > typed_answers.LARGEST * 4:
+        raise ValueError(f"the schema is too large; at most {typed_answers.LARGEST:,} characters are sent")
+    return read(address).decode("utf-8-sig", "replace")
+
+
+def unusable_schema(shown: str, problem: str) -> ImportProgramError:
+    """Return the error for an unusable schema."""
+    return ImportProgramError(f"{shown}: {problem}", code="E224", hint="or write the fields: `output: { ok: boolean }`")

@@ -28,7 +28,7 @@ from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.tree import Call, Program, Use
 from prose_kernel.language.source import Source
 from prose_kernel.programs import files as program_files
-from prose_kernel.programs import missing_files, schema_files, urls
+from prose_kernel.programs import missing_files, urls
 from prose_kernel.programs.consent import Candidate, Fetched
 from prose_kernel.programs.contract_files import ContractFiles
 from prose_kernel.programs.files import Location
@@ -380,10 +380,10 @@ class LocalPrograms:
         `ImportProgramError`."""
         path = path.removeprefix(typed_answers.FILE)
         if importer.remote:
-            raise schema_files.unusable(path, "a program from elsewhere reads no files")
+            raise program_files.unusable_schema(path, "a program from elsewhere reads no files")
         if "://" in path:
-            raise schema_files.unusable(path, "a schema is a file; nothing is fetched for it")
-        return schema_files.read(self._file(path, importer), self._given)
+            raise program_files.unusable_schema(path, "a schema is a file; nothing is fetched for it")
+        return program_files.read_schema(self._file(path, importer), self._given)
 
     def _read(self, where: Location) -> _Parsed | None:
         """Return the parsed program at `where`, cached if unchanged; None if a remote program is unavailable."""

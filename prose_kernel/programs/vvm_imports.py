@@ -19,7 +19,7 @@ from prose_kernel.language.vvm.contract import contract
 from prose_kernel.language.vvm.modules import Module, execution_order, names_file
 from prose_kernel.language.vvm.tree import Program
 from prose_kernel.programs import files as program_files
-from prose_kernel.programs import missing_files, schema_files
+from prose_kernel.programs import missing_files
 from prose_kernel.programs.files import Location
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 from prose_kernel.runtime.text import as_argument
@@ -108,8 +108,8 @@ class LocalModules:
         """Return a JSON Schema, and the texts that were read for it. Raises `ImportProgramError`."""
         path = path.removeprefix(typed_answers.FILE)
         if "://" in path or not path.isprintable():
-            raise schema_files.unusable(path, "a schema is a file; nothing is fetched for it")
-        return schema_files.read(self._place(path, importer), self._given)
+            raise program_files.unusable_schema(path, "a schema is a file; nothing is fetched for it")
+        return program_files.read_schema(self._place(path, importer), self._given)
 
     def _resolve(self, path: str, importer: Location) -> Location:
         if not names_file(path) or not path.isprintable():

@@ -25,7 +25,7 @@ from waiting import eventually
 from prose_kernel.access.approvals import Approvals
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.models.request import answered, assemble, with_row_texts
-from prose_kernel.models.tools import arguments, files, search
+from prose_kernel.models.tools import files, search
 from prose_kernel.models.tools import tool as tools
 from prose_kernel.models.tools.session_output_files import SessionOutputFiles
 from prose_kernel.models.tools.session_tools import SessionTools, tool_names
@@ -659,10 +659,10 @@ async def test_a46_a_call_without_a_path_is_shown_as_it_was_made(
 
 def test_arrays_and_choices_are_checked_too() -> None:
     schema = {"properties": {"argv": {"type": "array", "items": {"type": "string"}}, "how": {"enum": ["a", "b"]}}}
-    arguments.check(schema, {"argv": ["x"], "how": "a", "more": 1})
+    tools.check_arguments(schema, {"argv": ["x"], "how": "a", "more": 1})
     for wrong in ({"argv": "x"}, {"argv": [1]}, {"how": "c"}):
         with pytest.raises(ToolFailed):
-            arguments.check(schema, wrong)
+            tools.check_arguments(schema, wrong)
 
 
 class OddTool:

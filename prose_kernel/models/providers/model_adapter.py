@@ -24,8 +24,7 @@ from prose_kernel.models.providers.model_calls import LONGEST_REPLY, Conversatio
 from prose_kernel.models.providers.model_chat import Handlers, begun, correction, is_prose, talk, text_of, worded
 from prose_kernel.models.providers.model_errors import ErrorPlace, provider_error
 from prose_kernel.models.providers.model_http import client, too_long
-from prose_kernel.models.providers.model_output import OutputModes, is_refused
-from prose_kernel.models.providers.model_settings import Prefixes, settings_of
+from prose_kernel.models.providers.model_settings import OutputModes, Prefixes, is_refused, settings_of
 from prose_kernel.models.tools.tool import ToolAnswer
 from prose_kernel.models.usage import consumed
 from prose_kernel.runtime.session_options import ModelServer, Surroundings

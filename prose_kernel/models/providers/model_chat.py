@@ -23,7 +23,7 @@ from pydantic_ai.usage import RunUsage
 
 from prose_kernel.models.providers.model_bounds import BudgetedModel
 from prose_kernel.models.providers.model_calls import Conversation
-from prose_kernel.models.providers.model_output import ANSWER, OutputMode
+from prose_kernel.models.providers.model_settings import ANSWER, OutputMode
 from prose_kernel.models.tools.tool import ToolAnswer
 from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.typed_answers import corrected

@@ -19,10 +19,9 @@ from prose_kernel.access.checked_http import Credentials, HttpFailed, PrivateAdd
 from prose_kernel.access.hosts import IPAddress, is_public
 from prose_kernel.access.session_permissions import Ruling
 from prose_kernel.models.tools import page_worker
-from prose_kernel.models.tools.arguments import text
 from prose_kernel.models.tools.files import TEXT, schema_of
 from prose_kernel.models.tools.permission_check import Access
-from prose_kernel.models.tools.tool import ToolFailed, ToolRefused, ToolSpec
+from prose_kernel.models.tools.tool import ToolFailed, ToolRefused, ToolSpec, text
 
 SECONDS: Final = 30.0
 SIZE_LIMIT: Final = 4 * 1024 * 1024

@@ -15,9 +15,8 @@ from prose_kernel.access import safe_files as places
 from prose_kernel.access.globs import Glob
 from prose_kernel.access.grants import Reach
 from prose_kernel.access.safe_files import Place
-from prose_kernel.models.tools.arguments import counted, flag, text
 from prose_kernel.models.tools.permission_check import Access
-from prose_kernel.models.tools.tool import Stop, ToolFailed, ToolRefused, ToolSpec, in_thread
+from prose_kernel.models.tools.tool import Stop, ToolFailed, ToolRefused, ToolSpec, counted, flag, in_thread, text
 from prose_kernel.runtime.ports import FileWrite
 
 READ_LIMIT: Final = 256 * 1024

@@ -13,10 +13,9 @@ from prose_kernel.access.globs import Glob
 from prose_kernel.access.grants import Reach
 from prose_kernel.access.safe_files import Place
 from prose_kernel.language.shortening import clipped
-from prose_kernel.models.tools.arguments import flag, text
 from prose_kernel.models.tools.files import TEXT, Entry, Visible, schema_of, walk
 from prose_kernel.models.tools.permission_check import Access
-from prose_kernel.models.tools.tool import Stop, ToolFailed, ToolRefused, ToolSpec, in_thread
+from prose_kernel.models.tools.tool import Stop, ToolFailed, ToolRefused, ToolSpec, flag, in_thread, text
 
 MATCH_LIMIT: Final = 200
 LINE_LIMIT: Final = 300

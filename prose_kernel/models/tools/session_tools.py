@@ -17,12 +17,11 @@ from prose_kernel.errors import ProviderError
 from prose_kernel.language.shortening import clipped
 from prose_kernel.models.attachments import Attachment, attachments
 from prose_kernel.models.request import too_long
-from prose_kernel.models.tools import arguments as argument_rules
 from prose_kernel.models.tools.fetch import FetchTool
 from prose_kernel.models.tools.files import EditTool, ListTool, ReadTool, Writes, WriteTool, read_text
 from prose_kernel.models.tools.permission_check import Access
 from prose_kernel.models.tools.search import SearchTool
-from prose_kernel.models.tools.tool import Tool, ToolAnswer, ToolFailed, ToolRefused, ToolSpec
+from prose_kernel.models.tools.tool import Tool, ToolAnswer, ToolFailed, ToolRefused, ToolSpec, check_arguments
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime import open_request, tracing
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionProgress, SessionRequest, ToolUse
@@ -224,7 +223,7 @@ class SessionTools:
             return ToolAnswer(self._unknown(name, arguments), "failed")
         try:
             if not getattr(tool, "checks_arguments", False):
-                argument_rules.check(tool.spec.parameters, arguments, closed=name in _BUILT_IN)
+                check_arguments(tool.spec.parameters, arguments, closed=name in _BUILT_IN)
             return ToolAnswer(await tool.call(arguments))
         except ToolRefused as refused:
             if not refused.audited:

@@ -23,8 +23,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from prose_kernel.models.tools import arguments as argument_rules
-from prose_kernel.models.tools.tool import ToolFailed
+from prose_kernel.models.tools.tool import ToolFailed, check_arguments
 from prose_kernel.models.tools.user_tools.json_rpc import LONGEST, ServerProcess
 from prose_kernel.models.tools.user_tools.offer import MOST_TOOLS, Offer
 from prose_kernel.runtime import tracing
@@ -92,7 +91,7 @@ class Mcp:
             raise ToolFailed(text or "the tool failed without a word")
         if name in self._answers:
             try:
-                argument_rules.check(self._answers[name], result.structured_content or {}, "answer")
+                check_arguments(self._answers[name], result.structured_content or {}, "answer")
             except ToolFailed as problem:
                 raise ToolFailed(f"the tool server {self.name} does not keep to its own schema: {problem}") from None
         return text

@@ -14,8 +14,8 @@ from typing import Final, Protocol
 from msgspec import structs
 
 from prose_kernel.access.approvals import Approvals, Ask, Note, no_audit, session_name
+from prose_kernel.access.code_files import pinned
 from prose_kernel.access.created_code import require_agreed
-from prose_kernel.access.function_files import pinned
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.errors import PermissionDenied, ProviderError, UsageError
 from prose_kernel.language.nearest import nearest_hint
