@@ -10,7 +10,7 @@ import re
 import pytest
 from language.messages import cases, found
 
-from prose_kernel.language.openprose import compile_source, word_hints
+from prose_kernel.language.openprose import compile_source, hints
 from prose_kernel.language.source import Source
 
 TYPED = [case.program.removesuffix("\n") for case in cases("openprose", "typed")]
@@ -55,10 +55,10 @@ def test_what_the_hint_says_to_type_can_be_typed(typed: str) -> None:
 
 def test_patterns_are_tried_on_the_beginning_of_a_long_statement_only(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
-    monkeypatch.setattr(word_hints, "line", tried.append)
+    monkeypatch.setattr(hints, "line", tried.append)
     listed = "a = [i for i in range(3)]\n" * 800
     assert [d.code for d in compile_source(Source(f'let x = 1\n"""{listed}""" + x\n')).diagnostics] == ["E005"]
-    assert [len(text) for text in tried] == [word_hints.MAX_QUOTED + len("...")]
+    assert [len(text) for text in tried] == [hints.MAX_QUOTED + len("...")]
 
 
 def test_most_hints_write_a_whole_line() -> None:

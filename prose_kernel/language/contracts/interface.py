@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from prose_kernel.language.contracts.items import NAME, OPTIONAL, nested
+from prose_kernel.language.contracts.items import OPTIONAL, nested
 from prose_kernel.language.contracts.tree import MISSING, Item, Node
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.call_targets import CallInput, CallOutput
+from prose_kernel.language.openprose.keywords import NAME
 
 if TYPE_CHECKING:
     from prose_kernel.language.contracts.units import Unit

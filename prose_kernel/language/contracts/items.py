@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from prose_kernel.language.contracts.layout import Block
 from prose_kernel.language.contracts.tree import MISSING, Item
+from prose_kernel.language.openprose.keywords import NAME
 from prose_kernel.language.source import Span
 
-NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*+(?>(?:-[A-Za-z0-9_]++)*)"
 PATH: Final = rf"{NAME}(?:\[\])?+(?>(?:\.{NAME}(?:\[\])?+)*)"
 
 _BULLET: Final = re.compile(r" ?[-*+](?:[ \t]+|$)")

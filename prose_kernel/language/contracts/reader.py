@@ -12,11 +12,12 @@ from itertools import pairwise
 from typing import Any, Final, cast
 
 from prose_kernel.language.contracts import SUFFIX
-from prose_kernel.language.contracts.items import NAME, OPTIONAL, declared, read_items
+from prose_kernel.language.contracts.items import OPTIONAL, declared, read_items
 from prose_kernel.language.contracts.layout import Block, blocks, front_matter
 from prose_kernel.language.contracts.tree import ContractFile, Item, Kind, Node, Section
 from prose_kernel.language.diagnostics import STRICT, Diagnostic, Profile, diagnostic
 from prose_kernel.language.nearest import Nearest, did_you_mean
+from prose_kernel.language.openprose.keywords import NAME
 from prose_kernel.language.source import Source, Span
 
 _NODE_NAME: Final = re.compile(rf"{NAME}(?>(?:\.{NAME})*)")

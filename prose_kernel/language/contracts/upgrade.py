@@ -14,12 +14,13 @@ from typing import Final
 from prose_kernel.errors import UsageError
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.compile import ContractProgram, compile_source
-from prose_kernel.language.contracts.items import NAME, read_items
+from prose_kernel.language.contracts.items import read_items
 from prose_kernel.language.diagnostics import first_error
 from prose_kernel.language.fixes import Edit, replaced
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import is_executable
+from prose_kernel.language.openprose.keywords import NAME
 from prose_kernel.language.source import Source, Span
 
 _TITLE: Final = re.compile(r"[^A-Za-z0-9]+")

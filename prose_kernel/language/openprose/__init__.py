@@ -122,11 +122,11 @@ def _without_redundant(read: Sequence[Diagnostic], checked: Sequence[Diagnostic]
 
 def _as_command(d: Diagnostic, shows: str) -> Diagnostic:
     """Improve the finding for a statement without effect that is a shell command, or a value that can be shown."""
-    from prose_kernel.language.openprose import word_hints
+    from prose_kernel.language.openprose import hints
 
     text = d.source_line.strip()
-    if d.hint and (command := word_hints.command(text)) and d.hint == word_hints.run(text):
-        return replace(d, message=word_hints.no_statement(command))
+    if d.hint and (command := hints.command(text)) and d.hint == hints.run(text):
+        return replace(d, message=hints.no_statement(command))
     if d.hint is None and d.span.end - d.span.start == len(text) <= 80 and not d.message.startswith("there is"):
         return replace(d, hint=f"to show the value, write `{shows} {text}`")
     return d
@@ -144,12 +144,12 @@ def _with_piped_commands(
     read: Sequence[Diagnostic], checked: Sequence[Diagnostic]
 ) -> tuple[Sequence[Diagnostic], Sequence[Diagnostic]]:
     """Merge the findings of `ls | wc -l` into one for the command; it isn't a pipeline with unknown names."""
-    from prose_kernel.language.openprose import word_hints
+    from prose_kernel.language.openprose import hints
 
     lines = {
-        d.line: (d, word_hints.no_statement(command), word_hints.run(d.source_line.strip()))
+        d.line: (d, hints.no_statement(command), hints.run(d.source_line.strip()))
         for d in checked
-        if d.code == "E170" and (command := word_hints.command(d.source_line.strip()))
+        if d.code == "E170" and (command := hints.command(d.source_line.strip()))
     }
     lines = {line: item for line, item in lines.items() if any(d.line == line and d.code == "E171" for d in read)}
     if not lines:
@@ -167,7 +167,7 @@ def _is_inside(found: Sequence[Diagnostic], idle: Sequence[tuple[int, int]], d: 
 
 def _name_undefined(found: list[Diagnostic], idle: Sequence[tuple[int, int]], undefined: Diagnostic) -> None:
     """Improve the finding for a statement that is only an undefined name: report the name, not the missing effect."""
-    from prose_kernel.language.openprose import word_hints
+    from prose_kernel.language.openprose import hints
 
     at = bisect_right(idle, (undefined.span.start, len(found))) - 1
     if undefined.code != "E131" or at < 0 or found[idle[at][1]].span != undefined.span:
@@ -177,7 +177,7 @@ def _name_undefined(found: list[Diagnostic], idle: Sequence[tuple[int, int]], un
     if undefined.hint and undefined.hint.startswith(f"`{name}` is "):
         found[idle[at][1]] = replace(d, hint=undefined.hint)
     else:
-        hint = word_hints.bare_word(name) or undefined.hint
+        hint = hints.bare_word(name) or undefined.hint
         found[idle[at][1]] = replace(d, message=f"there is no name `{name}`", hint=hint)
 
 

@@ -13,19 +13,19 @@ from typing import Final, Literal
 
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.keywords import NAME
 
-_WORD: Final = r"[A-Za-z_][A-Za-z0-9_]*+(?>(?:-[A-Za-z0-9_]++)*)"
 _HEADER: Final = re.compile(
-    rf"""(?:(?:(?:let|const)[ \t]+(?:{_WORD}|\{{[^{{}}\n]*\}})|output[ \t]+{_WORD}|{_WORD})[ \t]*=(?!=)[ \t]*
+    rf"""(?:(?:(?:let|const)[ \t]+(?:{NAME}|\{{[^{{}}\n]*\}})|output[ \t]+{NAME}|{NAME})[ \t]*=(?!=)[ \t]*
         |(?:return|output)[ \t]+)?
         (?P<word>if|elif|choice|loop[ \t]+until|loop[ \t]+while)(?![\w.-])(?![ \t]*=(?!=))[ \t]*""",
     re.VERBOSE,
 )
 _PIECES: Final = re.compile(r'"(?:[^"\\\n]|\\[^\n])*+"|\*\*\*?|["()[\]{}:\n]')
 _REST: Final = re.compile(r"[ \t]*(?:#[^\n]*)?\n")
-_MAXIMUM: Final = re.compile(rf"(.*?)[ \t]*(\([ \t]*max\b[^()\n]*\)(?:[ \t]+as[ \t]+{_WORD})?)[ \t]*\Z")
-_VARIABLE: Final = re.compile(rf"(.*?)[ \t]+as[ \t]+{_WORD}\Z")
-_TWO_WORDS: Final = re.compile(rf"(?<![\w.-])(?!(?:and|or|not|is)\b){_WORD}[ \t]+(?!(?:and|or|is)\b)[A-Za-z_]")
+_MAXIMUM: Final = re.compile(rf"(.*?)[ \t]*(\([ \t]*max\b[^()\n]*\)(?:[ \t]+as[ \t]+{NAME})?)[ \t]*\Z")
+_VARIABLE: Final = re.compile(rf"(.*?)[ \t]+as[ \t]+{NAME}\Z")
+_TWO_WORDS: Final = re.compile(rf"(?<![\w.-])(?!(?:and|or|not|is)\b){NAME}[ \t]+(?!(?:and|or|is)\b)[A-Za-z_]")
 _STRING: Final = re.compile(r'"(?:[^"\\\n]|\\[^\n])*+"')
 _CLOSERS: Final = {")": "(", "]": "[", "}": "{"}
 _OPERATORS: Final = frozenset({"==", "!=", "<", "<=", ">", ">=", "+", "-"})

@@ -258,15 +258,12 @@ class BodyBuilder(SpawnBuilder):
         others, otherwise = rest if len(rest) == 2 else ((), rest[0])
         return tree.If((first, *others), otherwise, span=Span(start, end))
 
-    def arm(self, start: int, end: int, condition: Expression, body: Body) -> tree.Arm:
-        self._report_empty_body(start, end, "if", body)
-        condition = self._condition(condition, "E192", "if", start)
-        return tree.Arm.at(start, end, condition, body)
+    def arm(self, start: int, end: int, condition: Expression, body: Body, word: str = "if") -> tree.Arm:
+        self._report_empty_body(start, end, word, body)
+        return tree.Arm.at(start, end, self._condition(condition, "E192", word, start), body)
 
     def elif_(self, start: int, end: int, condition: Expression, body: Body) -> tree.Arm:
-        self._report_empty_body(start, end, "elif", body)
-        condition = self._condition(condition, "E192", "elif", start)
-        return tree.Arm.at(start, end, condition, body)
+        return self.arm(start, end, condition, body, "elif")
 
     def else_(self, start: int, end: int, body: Body) -> Body:
         self._report_empty_body(start, end, "else", body)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from prose_kernel.language.openprose import tree, word_hints
+from prose_kernel.language.openprose import hints, tree
 from prose_kernel.language.openprose.body_builder import BodyBuilder
 from prose_kernel.language.openprose.tree import Body, Expression, Name, Statement, Text, is_hole
 from prose_kernel.language.shortening import clipped
@@ -55,10 +55,10 @@ class Builder(BodyBuilder):
             whole = len(value.raw) <= 60 and not {'"', "\n", "`"} & set(value.raw)
             hint = f'a prompt needs `session`: `session "{value.raw if whole else "..."}"`'
         elif isinstance(value, Name):
-            hint = word_hints.bare_word(value.id) or f"to show the value, write `{self._shows} {value.id}`"
+            hint = hints.bare_word(value.id) or f"to show the value, write `{self._shows} {value.id}`"
         else:
             written = self.findings.source.slice(statement.span)
-            hint = word_hints.line(clipped(written, word_hints.MAX_QUOTED, "...", kept=word_hints.MAX_QUOTED))
+            hint = hints.line(clipped(written, hints.MAX_QUOTED, "...", kept=hints.MAX_QUOTED))
         self.add("E005", *statement.span, NO_EFFECT, hint)
 
     @property

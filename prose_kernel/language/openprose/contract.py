@@ -15,6 +15,7 @@ from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.nodes import below, fields_with, walk
 from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.keywords import NAME
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
 from prose_kernel.language.openprose.tree import Name, Node, Program, Statement, Text
 
@@ -145,7 +146,7 @@ def abilities(program: Program) -> tuple[str, ...]:
 # ---------------------------------------------------------------- import paths
 
 _REGISTRY = re.compile(r"[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)+")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*")
+_NAME = re.compile(NAME)
 
 PathPlace = Literal["local", "remote", "bad"]
 

@@ -19,7 +19,7 @@ from prose_kernel.language.fixes import (
     without_tabs,
 )
 from prose_kernel.language.nodes import walk
-from prose_kernel.language.openprose.command_hints import safe_command
+from prose_kernel.language.openprose.hints import safe_command
 from prose_kernel.language.openprose.tree import Exec, Program
 from prose_kernel.language.source import Source, Span
 

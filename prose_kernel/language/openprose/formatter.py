@@ -16,15 +16,14 @@ from prose_kernel.language.nodes import visitors
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.bare_conditions import is_words
 from prose_kernel.language.openprose.contract import is_executable
-from prose_kernel.language.openprose.keywords import KEYWORDS, SCRIPT_WORDS
+from prose_kernel.language.openprose.keywords import KEYWORDS, NAME, SCRIPT_WORDS
 from prose_kernel.language.openprose.parser import read_expression
 from prose_kernel.language.openprose.tree import Body, Expression, Statement, Text
 
 _STEP: Final = "  "
-_IDENT = r"[A-Za-z_][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*"
-_WORD: Final = re.compile(rf"{_IDENT}\Z")
-_REFERENCE: Final = re.compile(rf"(?<!\{{)\{{(?={_IDENT}(?:\.{_IDENT}|\[(?:[0-9]+|{_IDENT})\])*\}}(?!\}}))")
-_FIRST_WORD: Final = re.compile(_IDENT)
+_WORD: Final = re.compile(rf"{NAME}\Z")
+_REFERENCE: Final = re.compile(rf"(?<!\{{)\{{(?={NAME}(?:\.{NAME}|\[(?:[0-9]+|{NAME})\])*\}}(?!\}}))")
+_FIRST_WORD: Final = re.compile(NAME)
 _PLAIN_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _TRIPLE_ESCAPES: Final = str.maketrans({"\\": "\\\\"})
 _MODIFIER_WORDS: Final = frozenset({"on-fail", "on_fail", "count", "all", "first", "any"})
@@ -42,19 +41,11 @@ def format_program(program: tree.Program) -> str:
 def _ordered(items: Sequence[Statement]) -> list[Statement]:
     """Sort statements: `use`, inputs at the top, agents, blocks, others; each group stays in source order."""
     first = next((index for index, item in enumerate(items) if is_executable(item)), len(items))
-    groups: list[list[Statement]] = [[], [], [], [], []]
-    for index, item in enumerate(items):
-        if isinstance(item, tree.Use | tree.SkillImport):
-            groups[0].append(item)
-        elif isinstance(item, tree.Input) and index < first:
-            groups[1].append(item)
-        elif isinstance(item, tree.Agent):
-            groups[2].append(item)
-        elif isinstance(item, tree.Block):
-            groups[3].append(item)
-        else:
-            groups[4].append(item)
-    return [item for group in groups for item in group]
+    late_inputs = {id(item) for item in items[first:] if isinstance(item, tree.Input)}
+    return sorted(items, key=lambda item: 4 if id(item) in late_inputs else _GROUPS.get(type(item), 4))
+
+
+_GROUPS: Final[dict[type, int]] = {tree.Use: 0, tree.SkillImport: 0, tree.Input: 1, tree.Agent: 2, tree.Block: 3}
 
 
 class _Formatter:

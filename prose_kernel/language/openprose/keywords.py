@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*+(?>(?:-[A-Za-z0-9_]++)*)"
+"""The pattern of names and keywords."""
 CONSTANTS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null": None}
 
 CONTEXTUAL: Final[dict[str, str]] = {

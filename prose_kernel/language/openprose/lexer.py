@@ -17,6 +17,7 @@ from prose_kernel.language.openprose.diagnostic_collector import Findings
 from prose_kernel.language.openprose.keywords import (
     CONSTANTS,
     KEYWORDS,
+    NAME,
     NEVER_BEFORE,
     ONLY_BEFORE,
     SCRIPT_BEFORE,
@@ -42,11 +43,10 @@ MAX_CHUNK: Final = 500_000
 MAX_BAD_ESCAPES: Final = 100
 """How many unknown escapes are reported for one string."""
 
-_WORD = r"[A-Za-z_][A-Za-z0-9_]*+(?>(?:-[A-Za-z0-9_]++)*)"
 _TOKEN: Final = re.compile(
     rf"""[ \t]*+(?:
       ((?:\#[^\n]*+)?\n (?>(?:[ \t]*+(?:\#[^\n]*+)?\n)*)) [ \t]*+    # 1 a line's end, up to the next line with code
-    | ({_WORD})                                                   # 2 a word
+    | ({NAME})                                                    # 2 a word
     | "([^"\\\n]++)"                                              # 3 a string without escapes
     | (==|!=|<=|>=|->|[][:=.,(){{}}|+<>-])                        # 4 a sign
     | ([0-9]++(?:\.[0-9]++)?                                     # 5 a number or duration
@@ -66,19 +66,17 @@ SIGNS: Final = {
     ")": "RPAR", "[": "LSQB", "]": "RSQB", "{": "LBRACE", "}": "RBRACE", "|": "PIPE", "+": "PLUS", "-": "MINUS",
 }  # fmt: skip
 _OPENERS: Final = {"RPAR": "LPAR", "RSQB": "LSQB", "RBRACE": "LBRACE"}
-_LAYOUT: Final = frozenset({"_NL", "_INDENT", "_DEDENT"})
-_NO_CONTINUATION: Final = frozenset({"NAME", "STRING", "DISCRETION", "NUMBER", *KEYWORDS.values()}) - {
-    "IS",
-    "AND",
-    "OR",
-}
+LAYOUT: Final = frozenset({"_NL", "_INDENT", "_DEDENT"})
+_NO_CONTINUATION: Final = frozenset(
+    {"NAME", "STRING", "DISCRETION", "NUMBER", *KEYWORDS.values()} - {"IS", "AND", "OR"}
+)
 _CLOSED: Final = frozenset(_OPENERS.values())
 _MODIFIERS: Final = frozenset({"on-fail", "on_fail", "count", "all", "first", "any"})
 _BRACKETS: Final = frozenset({"LPAR", "RPAR", "LSQB", "RSQB", "LBRACE", "RBRACE"})
 _WORDS: Final = {**KEYWORDS, **dict.fromkeys(CONSTANTS, "CONSTANT")}
 _SCRIPT_WORDS: Final = {**_WORDS, **SCRIPT_WORDS}
 _ARM_WORD: Final = re.compile(r"(?:elif|else|catch|finally)\b")
-_PROPERTY_BELOW: Final = re.compile(rf"\n[ \t]*+{_WORD}[ \t]*:")
+_PROPERTY_BELOW: Final = re.compile(rf"\n[ \t]*+{NAME}[ \t]*:")
 _NO_NL_AFTER: Final = frozenset({"ARROW", "_NL"})  # after these tokens, a line's end produces no NL, or only later
 _BLOCKS: Final = frozenset({"permissions", "context"})  # properties that may open a block
 _LISTS: Final = frozenset({"skills", "tools", "read", "write", "execute", "bash"})  # may be lists of `- element` lines
@@ -87,7 +85,7 @@ _SCRIPT_LISTS: Final = _LISTS | {"self", "delegates", "prohibited"}
 _KINDS: Final = frozenset(KEYWORDS.values())
 _WORD_KINDS: Final = _KINDS | SCRIPT_KINDS
 _ENTRY_ENDS: Final = frozenset({"NAME", "STRING", "NUMBER", "DURATION", "CONSTANT", "DISCRETION", *_OPENERS})
-_ENTRY: Final = re.compile(rf'(?:{_WORD}|"[^"\\\n]*")[ \t]*:|{_WORD}(?:\.{_WORD}|\[[^]\n]*\])*[ \t]*(?:[,}}\n]|#)')
+_ENTRY: Final = re.compile(rf'(?:{NAME}|"[^"\\\n]*")[ \t]*:|{NAME}(?:\.{NAME}|\[[^]\n]*\])*[ \t]*(?:[,}}\n]|#)')
 """Matches the beginning of an object entry on a line of its own."""
 _KEYWORD_BEFORE: Final = {
     **ONLY_BEFORE,
@@ -624,7 +622,7 @@ class Lexer:
             if not is_keyword(kind, following, next_word) or (
                 kind == "SESSION" and following == "_NL" and index and tokens[index - 1][0] == "COLON"
             ):
-                if following in _NO_CONTINUATION and (not index or tokens[index - 1][0] in _LAYOUT):
+                if following in _NO_CONTINUATION and (not index or tokens[index - 1][0] in LAYOUT):
                     continue  # a name at the start of a line cannot be followed by this
                 tokens[index] = ("NAME", start, end, Name.at(start, end, word))
             elif (kind == "LOOP" or (kind == "PARALLEL" and following == "FOR")) and index > scanned:
@@ -657,7 +655,7 @@ class Lexer:
     def _adds_to_list(self, kind: str, index: int) -> bool:
         """Return whether the line is like `append [1] to items` or `record (x) in items`, and not like `append[1]`."""
         tokens, preposition = self.tokens, {"_APPEND": "to", "_RECORD": "in"}.get(kind)
-        if preposition is None or (index and tokens[index - 1][0] not in _LAYOUT):
+        if preposition is None or (index and tokens[index - 1][0] not in LAYOUT):
             return False
         last = index
         while tokens[last][0] != "_NL":

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from prose_kernel.language import typed_answers
 from prose_kernel.language.nearest import did_you_mean
-from prose_kernel.language.openprose import tree, word_hints
-from prose_kernel.language.openprose.command_hints import safe_form
+from prose_kernel.language.openprose import hints, tree
 from prose_kernel.language.openprose.keywords import HOST_READS
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.program_index import Survey, Undefined, UndefinedCode
@@ -195,7 +194,7 @@ class NameChecker:
                 message = f"the shell reads the value of `{first.raw[1:-1]}` as part of the command"
                 hint = f"the program's `{first.name}` is inserted after the `$`, not the shell's" if dollar else None
                 if not self.survey.strict:
-                    safe = safe_form(text, first)
+                    safe = hints.safe_form(text, first)
                     hint = f"{hint}; {safe}" if hint else safe
                 self.survey.report("W051", first.span, message, hint)
 
@@ -356,7 +355,7 @@ class NameChecker:
             return f"`{name}` is a block, not an imported program", f"write `do {name}({inside})`"
         if survey.agent(name) is not None:
             return f"`{name}` is an agent, not an imported program", f"write `session: {name}`"
-        if hint := word_hints.call(name, inside):
+        if hint := hints.call(name, inside):
             return f"{NO_FUNCTION} `{name}`", hint
         near = did_you_mean(survey.near(name, [*survey.programs, *survey.known.programs]))
         return f"no imported program is called `{name}`", near or 'a call needs an import: `use "./file.prose" as name`'

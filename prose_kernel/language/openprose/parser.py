@@ -20,12 +20,11 @@ from prose_kernel.language.openprose.call_targets import ScriptSource
 from prose_kernel.language.openprose.diagnostic_collector import Findings
 from prose_kernel.language.openprose.fenced_text import fenced_text, in_file
 from prose_kernel.language.openprose.keywords import CONTEXTUAL, KEYWORDS, SCRIPT_CONTEXTUAL, SCRIPT_KINDS
-from prose_kernel.language.openprose.lexer import Lexer, RawToken
+from prose_kernel.language.openprose.lexer import LAYOUT, Lexer, RawToken
 from prose_kernel.language.openprose.tree import Expression, Name, Program, ProgramCall
 from prose_kernel.language.source import Source
 
 END: Final = tables.END
-LAYOUT: Final = frozenset({"_NL", "_INDENT", "_DEDENT"})
 _RESERVED: Final = frozenset({"AND", "OR", "NOT", "IS", "CONSTANT"})
 _KEYWORD_KINDS: Final = frozenset(KEYWORDS.values()) | SCRIPT_KINDS | {"CONSTANT"}
 _INNER_LINES: Final = frozenset({"entry_line", "call_input"})  # productions of lines that may begin with any name

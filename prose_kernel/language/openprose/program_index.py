@@ -11,9 +11,8 @@ from typing import Literal
 
 from prose_kernel.language.diagnostics import SCRIPTS, Diagnostic, Findings, Profile, in_order
 from prose_kernel.language.nearest import Nearest, did_you_mean
-from prose_kernel.language.openprose import word_hints
+from prose_kernel.language.openprose import hints
 from prose_kernel.language.openprose.call_targets import interface_of
-from prose_kernel.language.openprose.command_hints import braces_hint
 from prose_kernel.language.openprose.contract import block_exports, block_names, persistence
 from prose_kernel.language.openprose.keywords import LEGACY_CODES
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
@@ -164,11 +163,11 @@ class Survey(Findings):
     def _hint(self, item: Undefined) -> str | None:
         name = item.name
         if item.code == "E053":
-            return braces_hint(item.raw[1:-1], item.name, item.nearest, item.after_dollar)
+            return hints.braces_hint(item.raw[1:-1], item.name, item.nearest, item.after_dollar)
         other = self.other_registry(name)
         if other:
             return other
-        if hint := word_hints.constant(name):
+        if hint := hints.constant(name):
             return hint
         if item.nearest:
             return did_you_mean(item.nearest)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.language.openprose.keywords import KEYWORDS
-from prose_kernel.language.openprose.lexer import RawToken
+from prose_kernel.language.openprose.lexer import LAYOUT, RawToken
 from prose_kernel.language.openprose.spawn_builder import PLACEHOLDER
 from prose_kernel.language.openprose.syntax_errors import Line, explain, first_word
 from prose_kernel.language.openprose.tree import Array, Constant, Discretion, Name, Text
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _OTHER_CATCHES: Final = frozenset({"except", "rescue"})
 _OTHER_LETS: Final = frozenset({"Let", "LET", "Const", "CONST", "Output", "OUTPUT", "var", "set", "val", "define"})
-_LAYOUT: Final = frozenset({"_NL", "_INDENT", "_DEDENT"})
 _FUNCTION_WORDS: Final = frozenset({"def", "function", "func", "fn", "fun"})
 _WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME"}
 _MISTAKEN_STATEMENTS: Final = _WORD_KINDS - {"NAME"}
@@ -79,7 +78,7 @@ def _may_end_here(parser: Parser, line: Line) -> bool:
 
 def _line(parser: Parser, tokens: list[RawToken], index: int) -> Line:
     first = index
-    while first and tokens[first - 1][0] not in _LAYOUT:
+    while first and tokens[first - 1][0] not in LAYOUT:
         first -= 1
         if tokens[first][0] == "PIPE":
             break  # the part before a pipe operation is valid

@@ -10,6 +10,7 @@ import re
 from functools import cached_property
 from typing import Final
 
+from prose_kernel.language.openprose.keywords import NAME
 from prose_kernel.language.openprose.tree import Interpolation, Name, Text
 
 _BODY: Final = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
@@ -146,12 +147,11 @@ class Quotes:
         return found
 
 
-_IDENT = r"[A-Za-z_][A-Za-z0-9_]*+(?>(?:-[A-Za-z0-9_]++)*)"
-_PATH = rf"{_IDENT}(?>(?:\.{_IDENT}|\[(?:[0-9]{{1,18}}|{_IDENT})\])*)"
+_PATH = rf"{NAME}(?>(?:\.{NAME}|\[(?:[0-9]{{1,18}}|{NAME})\])*)"
 _SPECIAL: Final = re.compile(rf"\\(.|\Z)|\{{({_PATH})\}}", re.DOTALL)
 _INTERPOLATION: Final = re.compile(rf"()\{{({_PATH})\}}")
-_STEP: Final = re.compile(rf"\.({_IDENT})|\[([0-9]++)\]|\[({_IDENT})\]")
-_IDENTIFIER: Final = re.compile(_IDENT)
+_STEP: Final = re.compile(rf"\.({NAME})|\[([0-9]++)\]|\[({NAME})\]")
+_IDENTIFIER: Final = re.compile(NAME)
 _ESCAPES: Final = {"\\": "\\", '"': '"', "n": "\n", "t": "\t", "{": "{", "}": "}"}
 
 

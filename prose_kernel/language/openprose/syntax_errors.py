@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from prose_kernel.language.nearest import Nearest, did_you_mean
-from prose_kernel.language.openprose import word_hints
+from prose_kernel.language.openprose import hints
 from prose_kernel.language.openprose.keywords import KEYWORDS
-from prose_kernel.language.openprose.lexer import SIGNS, RawToken
-from prose_kernel.language.openprose.word_hints import MAX_QUOTED
+from prose_kernel.language.openprose.lexer import LAYOUT, SIGNS, RawToken
 from prose_kernel.language.shortening import clipped, on_one_line
 from prose_kernel.language.words import plain_sign, unseen_hint
 
 _WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME", "CONSTANT"}
-_LAYOUT: Final = {"_NL", "_INDENT", "_DEDENT", "PIPE"}
+_LAYOUT: Final = LAYOUT | {"PIPE"}
 _ASKING: Final = {"STRING", "COLON"}
 _SIGNS: Final = {"COLON", "COMMA", "RPAR", "RSQB", "RBRACE"}
 
@@ -76,7 +75,7 @@ class Line:
         if last <= first:
             return ""
         start, end = self.tokens[first][1], self.tokens[last - 1][2]
-        return clipped(self.text[start:end], MAX_QUOTED, "...", kept=MAX_QUOTED)
+        return clipped(self.text[start:end], hints.MAX_QUOTED, "...", kept=hints.MAX_QUOTED)
 
     @property
     def head(self) -> str:
@@ -104,11 +103,11 @@ def explain(line: Line) -> Trouble:
     if line.head in _LAYOUT or line.owner:
         return found
     text = line.words(line.first, line.stop)
-    hint = word_hints.line(text)
-    if hint and line.head == "NAME" and (command := word_hints.command(text)):
-        return line.on(line.first, "E004", word_hints.no_statement(command), hint)
+    hint = hints.line(text)
+    if hint and line.head == "NAME" and (command := hints.command(text)):
+        return line.on(line.first, "E004", hints.no_statement(command), hint)
     if hint is None and found.hint is None and line.head == "NAME":
-        hint = word_hints.sentence(text)
+        hint = hints.sentence(text)
     return replace(found, hint=hint) if hint else found
 
 
@@ -400,7 +399,7 @@ def _call(line: Line) -> Trouble | None:
             first -= 1
         word, method = line.words(first, line.at), line.written(line.at - 1)
         value, inside = line.words(first, line.at - 2), line.words(line.at + 1, line.at + 2)
-        if hint := word_hints.method(method, value, inside if inside != ")" else "..."):
+        if hint := hints.method(method, value, inside if inside != ")" else "..."):
             return line.on(line.at - 1, "E004", "values have no methods", hint)
         return line.on(first, "E025", f"there is no program `{word}`", 'import it: `use "./file.prose" as name`')
     if kind == "COLON" and line.kind(-2) in ("LPAR", "COMMA"):
