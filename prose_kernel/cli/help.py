@@ -8,7 +8,7 @@ import sys
 import click
 
 from prose_kernel.errors import UsageError
-from prose_kernel.language.nearest import Nearest, did_you_mean, with_part
+from prose_kernel.language.nearest import Nearest, containing, did_you_mean
 
 TEXT = """\
 prose: workflows of commands, agents and people, in plain text
@@ -177,6 +177,6 @@ def _word(wanted: tuple[str, ...]) -> str | None:
         if (entry := entry_of(one, word)) is not None
     ]
     known = {name for one in asked for group in one.words() for name in group}
-    if not found and (near := Nearest()(word, known) or with_part(word, known)):
+    if not found and (near := Nearest()(word, known) or containing(word, known)):
         raise UsageError(f"there is nothing to explain about {word}", hint=did_you_mean(near))
     return "\n\n".join(found) + "\n" if found else None

@@ -16,8 +16,8 @@ Profile = Literal["default", "strict", "prosescript", "prosescript-strict"]
 """The rules that a text is checked by. The last two read ProseScript (prose-md.md 3); `prosescript-strict` rejects the
 forms that are kept for existing files, and is unrelated to `strict`."""
 
-SCRIPTS = ("prosescript", "prosescript-strict")
-STRICT = ("strict", "prosescript-strict")
+PROSESCRIPT_PROFILES = ("prosescript", "prosescript-strict")
+STRICT_PROFILES = ("strict", "prosescript-strict")
 """The profiles in which a contract file is read with `--strict`."""
 
 

@@ -1,7 +1,7 @@
 """Quick fixes for editors: edits that apply the hint of a diagnostic. Each language has a table of them by code.
 
 A fix is made from the words of a hint, which is about one line. So callers compile the changed text before they offer
-the fix, and check the result with `holds`.
+the fix, and check the result with `is_improvement`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def replaced(text: str, edits: Iterable[Edit]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def holds(fix: Fix, diagnostic: Diagnostic, before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> bool:
+def is_improvement(fix: Fix, diagnostic: Diagnostic, before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> bool:
     """Return whether a fix resolves a finding and breaks nothing: `after`, the findings in the changed text, has no
     new error, and one finding less of this code."""
     old, new = (Counter(d.code for d in found if not d.file) for found in (before, after))
@@ -56,12 +56,12 @@ def holds(fix: Fix, diagnostic: Diagnostic, before: Iterable[Diagnostic], after:
 # ---------------------------------------------------------------- kinds of fixes
 
 
-def change(span: Span, text: str, title: str = "") -> Fix:
+def replace_span(span: Span, text: str, title: str = "") -> Fix:
     """Return a fix that replaces one part of the text."""
     return Fix(title or f"Change to `{text.strip()}`", (Edit(span, text),))
 
 
-def as_hinted(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+def fix_spelling(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     """Replace the misspelt word, which the message names, by the word that the hint proposes."""
     meant = _SUGGESTED_NAME.search(diagnostic.hint or "")
     if meant is None:
@@ -71,28 +71,28 @@ def as_hinted(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
         at = written.find(word)
         if at >= 0:
             start = diagnostic.span.start + at
-            yield change(Span(start, start + len(word)), meant[1])
+            yield replace_span(Span(start, start + len(word)), meant[1])
             return
 
 
-def quoted(diagnostic: Diagnostic) -> list[str]:
+def hint_code(diagnostic: Diagnostic) -> list[str]:
     """Return the pieces of code in a hint, except those with a gap to fill in (`...`)."""
     found: list[str] = _QUOTED.findall(diagnostic.hint or "")
     return [piece for piece in found if "..." not in piece and "…" not in piece]
 
 
-def with_first(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+def use_first(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     """Replace the text of the finding by the first piece of code in the hint."""
-    for piece in quoted(diagnostic)[:1]:
-        yield change(diagnostic.span, piece)
+    for piece in hint_code(diagnostic)[:1]:
+        yield replace_span(diagnostic.span, piece)
 
 
-def with_last(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+def use_last(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     """Replace the text of the finding, or a longer part of its line, by the last piece of code in the hint.
 
     A piece with other words than the line and `_WORDS_OF_HINTS` is an example, not a correction of the line.
     """
-    for piece in quoted(diagnostic)[-1:]:
+    for piece in hint_code(diagnostic)[-1:]:
         words, own = set(re.findall(r"\w+", piece)), set(re.findall(r"\w+", diagnostic.source_line))
         if not words & own or not words <= _WORDS_OF_HINTS | own:
             return
@@ -101,18 +101,18 @@ def with_last(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
         code = Span(start + len(line) - len(line.lstrip()), start + len(line.rstrip()))
         word = re.match(r"\w*", piece)
         begin = line.rfind(word[0], 0, diagnostic.column) if word and word[0] else -1
-        yield change(diagnostic.span, piece)
-        yield change(Span(diagnostic.span.start, code.end), piece)
+        yield replace_span(diagnostic.span, piece)
+        yield replace_span(Span(diagnostic.span.start, code.end), piece)
         if begin > 0:
-            yield change(Span(start + begin, code.end), piece)
-        yield change(code, piece)
+            yield replace_span(Span(start + begin, code.end), piece)
+        yield replace_span(code, piece)
 
 
 _WORDS_OF_HINTS = frozenset({"output", "result", "exec", "printenv", "session", "do", "elif", "as", "err"})
 """Words that hints add to a line."""
 
 
-def without_tabs(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+def replace_tabs(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     """Replace each tab at the beginning of lines by two spaces, in the whole text."""
     edits = tuple(
         Edit(Span(*match.span()), match.group().replace("\t", "  "))
@@ -122,6 +122,6 @@ def without_tabs(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
         yield Fix("Indent with spaces", edits)
 
 
-def in_brackets(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+def wrap_in_array(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     """Replace the text of the finding by an array that contains it."""
-    yield change(diagnostic.span, f"[{source.slice(diagnostic.span)}]")
+    yield replace_span(diagnostic.span, f"[{source.slice(diagnostic.span)}]")

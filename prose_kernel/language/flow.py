@@ -54,7 +54,7 @@ class Step:
     """An action or definition of a program, in the program's words. Its events have the same span.
 
     `uses` names the agent that is asked, or the blocks and programs that are called; `always`: one of the ways is taken
-    in any case. `inside` is the number of statements left out, because they are nested too deeply. `own` are names that
+    in any case. `omitted` is the number of statements left out, because they are nested too deeply. `scoped` that
     are valid only in the ways: parameters, the variable of a loop. The reads of a definition count for its users.
     """
 
@@ -66,8 +66,8 @@ class Step:
     uses: tuple[str, ...] = ()
     ways: tuple[Way, ...] = ()
     always: bool = False
-    inside: int = 0
-    own: tuple[str, ...] = ()
+    omitted: int = 0
+    scoped: tuple[str, ...] = ()
 
 
 def label_of(source: Source, span: Span) -> str:
@@ -96,7 +96,7 @@ def kinds_of(steps: tuple[Step, ...]) -> frozenset[Kind]:
 S = TypeVar("S")
 
 
-class FlowOf(Generic[S]):
+class FlowBuilder(Generic[S]):
     """Builds steps from the statements of a program, which are nodes of `kind`; subclasses define `statement`."""
 
     kind: ClassVar[type[Node]]
@@ -110,13 +110,13 @@ class FlowOf(Generic[S]):
     def text(self, node: Node) -> str:
         return label_of(self.source, node.span)
 
-    def within(self, step: Step, node: Node, bodies: Iterable[tuple[str, tuple[S, ...]]], depth: int) -> Step:
+    def with_ways(self, step: Step, node: Node, bodies: Iterable[tuple[str, tuple[S, ...]]], depth: int) -> Step:
         """Return `step` with a way for each body; at the deepest level only with the number of their statements."""
         if depth >= DEPTH:
-            return replace(step, always=False, inside=statements(node, self.kind))
+            return replace(step, always=False, omitted=statements(node, self.kind))
         return replace(step, ways=tuple(Way(label, self.body(body, depth + 1)) for label, body in bodies))
 
-    def conditions(self, step: Step, node: Any, depth: int) -> Step:
+    def if_step(self, step: Step, node: Any, depth: int) -> Step:
         """Return the step of an `if`, with a way for each arm; its text is the condition if there is only one."""
         ways = [(self.text(arm.condition), arm.body) for arm in node.arms]
         text = "if"
@@ -124,22 +124,22 @@ class FlowOf(Generic[S]):
             text, ways = ways[0][0], [("yes", ways[0][1])]
         if node.otherwise is not None:
             ways.append(("else", node.otherwise))
-        return self.within(replace(step, text=text, always=node.otherwise is not None), node, ways, depth)
+        return self.with_ways(replace(step, text=text, always=node.otherwise is not None), node, ways, depth)
 
-    def attempt(self, node: Any, clause: str, handler: Any, name: Any, binds: tuple[str, ...], depth: int) -> Step:
+    def try_step(self, node: Any, clause: str, handler: Any, name: Any, binds: tuple[str, ...], depth: int) -> Step:
         """Return the step of a `try`; `clause` is the word of its handler, which binds `name`."""
         ways = [("try", node.body)]
         ways += [(clause, handler.body)] if handler is not None else []
         ways += [("finally", node.final)] if node.final is not None else []
         own = (name.id,) if name is not None else ()
-        return self.within(Step("try", "try", node.span, binds=binds, own=own), node, ways, depth)
+        return self.with_ways(Step("try", "try", node.span, binds=binds, scoped=own), node, ways, depth)
 
-    def function(self, node: Any, depth: int, *, bare: bool = False) -> Step:
+    def definition_step(self, node: Any, depth: int, *, bare: bool = False) -> Step:
         """Return the step of a definition; `bare`: without parameters it has no parentheses."""
         own = tuple(parameter.id for parameter in node.parameters)
         head = node.name.id if bare and not own else f"{node.name.id}({', '.join(own)})"
-        step = Step("block", head, node.span, uses=(node.name.id,), own=own)
-        return self.within(step, node, [("", node.body)], depth)
+        step = Step("block", head, node.span, uses=(node.name.id,), scoped=own)
+        return self.with_ways(step, node, [("", node.body)], depth)
 
     def statement(self, node: S, depth: int) -> list[Step]:
         """Return the steps of one statement, which is inside `depth` bodies."""

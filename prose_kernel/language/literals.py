@@ -12,10 +12,10 @@ from prose_kernel.language.numbers import decimal
 
 @dataclass(frozen=True, slots=True)
 class GivenFile:
-    """An image or PDF from Python, which has no literal. `path` is its file, `about` describes it in words."""
+    """An image or PDF from Python, which has no literal. `path` is its file, `description` describes it in words."""
 
     path: str
-    about: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Spelling:
     returns the value that represents a file, if the language has one."""
 
     language: str
-    nothing: str
+    null: str
     text: Callable[[str], str]
     key: Callable[[str], str]
     negative: str = "-{}"
@@ -34,7 +34,7 @@ class Spelling:
         """Return a Python value as an expression. Raises `UsageError`, which begins with `what`, if there is none."""
         match value:
             case None:
-                return self.nothing
+                return self.null
             case bool():
                 return "true" if value else "false"
             case int():

@@ -14,7 +14,7 @@ class Nearest:
         self._left = _BUDGET
 
     @property
-    def is_left(self) -> bool:
+    def has_budget(self) -> bool:
         """Whether any of the budget is left."""
         return self._left > 0
 
@@ -36,7 +36,7 @@ class Nearest:
         return best[1] if best else None
 
 
-def with_part(name: str, candidates: Iterable[str]) -> str | None:
+def containing(name: str, candidates: Iterable[str]) -> str | None:
     """Return the first candidate, by alphabet, that begins with `name` or has it as a part (`parallel` in
     `max_parallel`); None if there is none, or if `name` has fewer than four letters."""
     part = name.casefold()

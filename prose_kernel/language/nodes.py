@@ -98,7 +98,7 @@ def _fast_constructor(make: Any, count: int) -> Any:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Pause garbage collection: a parser creates only nodes, and none of them is garbage or part of a cycle."""
     enabled = gc.isenabled()
     gc.disable()
@@ -127,7 +127,7 @@ def fields_with(names: str, kinds: Iterable[type[Node]]) -> dict[type[Node], tup
     return {kind: tuple(name for name, of in kind.__annotations__.items() if named.search(of)) for kind in kinds}
 
 
-def below(
+def descendants(
     body: Iterable[Node], fields: Mapping[type[Node], tuple[str, ...]], closed: tuple[type[Node], ...] = ()
 ) -> Iterator[Node]:
     """Yield the nodes of a body and, at any depth, the nodes in the `fields` of each, in source order; the fields of
@@ -181,7 +181,7 @@ Node.span = property(_span)  # type: ignore[assignment]
 _LEAVES: Final = frozenset({str, int, float, bool, type(None)})
 
 
-def move(root: Node, place: Callable[[int, int], tuple[int, int]], shift: int | None, done: set[int]) -> None:
+def move_spans(root: Node, place: Callable[[int, int], tuple[int, int]], shift: int | None, done: set[int]) -> None:
     """Move the spans of a tree in place. Only for a parser, which owns its new tree: a copy would cost half a parse.
 
     `place` returns the new span; if all offsets move alike, `shift` is their distance, which is faster. `done` holds

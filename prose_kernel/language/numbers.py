@@ -16,7 +16,7 @@ _GATE = re.compile(rf"(?:{_PART}(?:ms|s|m|h|d))+")
 
 _SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)}
 
-LONG = 600.0
+LONG_TIMEOUT = 600.0
 """The timeout of an `exec`, in seconds, above which W050 is reported."""
 
 _LONGEST_TEXT = 40  # characters, enough for any real duration; keeps the arithmetic cheap
@@ -41,7 +41,7 @@ def parse_duration(text: str, gate: bool = False, *, zero: bool = False) -> floa
 def is_duration_long(text: str) -> bool:
     """Return whether a duration is longer than ten minutes (W050); False if it is malformed."""
     seconds = parse_duration(text)
-    return seconds is not None and seconds > LONG
+    return seconds is not None and seconds > LONG_TIMEOUT
 
 
 def decimal(value: float) -> str:

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 Schema = Mapping[str, Any]
 
-LARGEST: Final = 64_000
+MAX_LENGTH: Final = 64_000
 """The maximum length of a schema, in characters: it is part of every request."""
-MOST_FIELDS: Final = 500
-DEEPEST: Final = 10
+MAX_FIELDS: Final = 500
+MAX_DEPTH: Final = 10
 
-FILE: Final = "schema:"
+FILE_PREFIX: Final = "schema:"
 """The prefix that marks a path as that of a schema, for functions that otherwise load programs."""
 
 WORDS: Final[dict[str, str]] = {"text": "string", "number": "number", "integer": "integer", "boolean": "boolean"}
@@ -54,8 +54,8 @@ _PYTHON_TYPES: Final[dict[str, tuple[type, ...]]] = {
 def read(text: str) -> dict[str, Any]:
     """Return the schema in the text of a file, with references replaced by their targets. Raises `ValueError` with a
     readable message."""
-    if len(text) > LARGEST:
-        raise ValueError(f"the schema has {len(text):,} characters; at most {LARGEST:,} are sent with each request")
+    if len(text) > MAX_LENGTH:
+        raise ValueError(f"the schema has {len(text):,} characters; at most {MAX_LENGTH:,} are sent with each request")
     try:
         data = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -107,11 +107,11 @@ def require_usable(schema: Schema) -> None:
     agenda: list[tuple[Schema, int, frozenset[str]]] = [(schema, 0, frozenset())]
     while agenda:
         part, depth, within = agenda.pop()
-        if depth > DEEPEST:
-            raise ValueError(f"the schema is nested more than {DEEPEST} deep")
+        if depth > MAX_DEPTH:
+            raise ValueError(f"the schema is nested more than {MAX_DEPTH} deep")
         fields += 1
-        if fields > MOST_FIELDS:
-            raise ValueError(f"the schema has more than {MOST_FIELDS} fields")
+        if fields > MAX_FIELDS:
+            raise ValueError(f"the schema has more than {MAX_FIELDS} fields")
         reference = part.get("$ref", part.get("$dynamicRef"))
         if reference is not None:
             meant = resolved(schema, part)
@@ -268,21 +268,21 @@ def item(part: Schema) -> Schema | None:
     return without_null(found) if isinstance(found, Mapping) else None
 
 
-def words_of(part: Schema) -> str:
+def type_words(part: Schema) -> str:
     """Return the type as programs write it, on one line: `"a" or "b"`, `[text]`, `{ a: number }`."""
     options = part.get("enum")
     if isinstance(options, list):
         return " or ".join(json.dumps(one, ensure_ascii=False) for one in options)
     inner = without_null(part)
     if inner is not part:
-        return f"{words_of(inner)} or null"
+        return f"{type_words(inner)} or null"
     match part.get("type"):
         case "object":
             parts = part.get("properties", {}).items()
-            fields = [f"{name}: {words_of(one)}" for name, one in parts if isinstance(one, Mapping)]
+            fields = [f"{name}: {type_words(one)}" for name, one in parts if isinstance(one, Mapping)]
             return f"{{ {', '.join(fields)} }}" if fields else "object"
         case "array":
             held = item(part)
-            return f"[{words_of(held)}]" if held else "list"
+            return f"[{type_words(held)}]" if held else "list"
         case kind:
             return next((word for word, name in WORDS.items() if name == kind), "any")

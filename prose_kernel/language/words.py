@@ -41,7 +41,7 @@ _LOOKALIKES = {
 _DIRECTION_MARKS = "\N{ARABIC LETTER MARK}\N{LEFT-TO-RIGHT MARK}\N{RIGHT-TO-LEFT MARK}"
 
 
-def plain_sign(character: str) -> str:
+def ascii_sign(character: str) -> str:
     """Return the ASCII sign, of at most two characters, that a character is or looks like; "" for none."""
     if character.isascii():
         return character
@@ -51,7 +51,7 @@ def plain_sign(character: str) -> str:
     return plain if plain.isascii() and len(plain) <= 2 and not plain.isalnum() else ""
 
 
-def unseen_hint(character: str) -> str | None:
+def invisible_hint(character: str) -> str | None:
     """Return a hint for a character that looks like a space or is invisible; None for any other."""
     if character.isascii():
         return None

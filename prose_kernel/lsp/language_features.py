@@ -9,7 +9,7 @@ from typing import Final
 from lsprotocol import types
 
 from prose_kernel.language.diagnostics import Diagnostic
-from prose_kernel.language.fixes import Edit, Fix, holds, replaced
+from prose_kernel.language.fixes import Edit, Fix, is_improvement, replaced
 from prose_kernel.language.incomplete_text import inside, literals
 from prose_kernel.language.nodes import Node, walk
 from prose_kernel.language.source import Source, Span
@@ -390,6 +390,6 @@ def _working_fix(document: Document, one: Diagnostic) -> Fix | None:
     compiled = document.compiled
     for fix in document.language.fixes(compiled, one):
         changed = Source.of(replaced(document.source.text, fix.edits), document.source.name)
-        if holds(fix, one, compiled.diagnostics, document.compile(changed).diagnostics):
+        if is_improvement(fix, one, compiled.diagnostics, document.compile(changed).diagnostics):
             return fix
     return None

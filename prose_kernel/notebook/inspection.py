@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.incomplete_text import inside
-from prose_kernel.language.typed_answers import words_of
+from prose_kernel.language.typed_answers import type_words
 from prose_kernel.notebook.cell_scan import draft_language
 from prose_kernel.notebook.magics import tables
 from prose_kernel.notebook.magics.registry import all_magics, cell_magics
@@ -90,7 +90,7 @@ def _brief(name: str, named: BoundName) -> doc.Group:
     text, rest = preview(cards.readable(named.info.value, named.language), lines=30, characters=4000)
     value, kind = named.info.value, named.kind
     if isinstance(value, Reference) and value.schema is not None:
-        kind += f": {words_of(value.schema)}"
+        kind += f": {type_words(value.schema)}"
     return doc.group(doc.paragraph(f"`{name}` {kind}", f"{name}: {kind}"), doc.Listing(text, rest=rest), gap="\n\n")
 
 

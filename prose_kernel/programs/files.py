@@ -157,8 +157,8 @@ def read_schema(file: Location, given: Mapping[str, str]) -> tuple[dict[str, Any
 
 
 def _schema_text(address: str) -> str:
-    if stamp(address).size > typed_answers.LARGEST * 4:
-        raise ValueError(f"the schema is too large; at most {typed_answers.LARGEST:,} characters are sent")
+    if stamp(address).size > typed_answers.MAX_LENGTH * 4:
+        raise ValueError(f"the schema is too large; at most {typed_answers.MAX_LENGTH:,} characters are sent")
     return read(address).decode("utf-8-sig", "replace")
 
 

@@ -20,7 +20,7 @@ from prose_kernel.errors import CompileError, ImportProgramError
 from prose_kernel.language import typed_answers
 from prose_kernel.language.contracts import SUFFIX, file_and_node, is_contract
 from prose_kernel.language.contracts.library import LIBRARY
-from prose_kernel.language.diagnostics import SCRIPTS, Diagnostic, Profile
+from prose_kernel.language.diagnostics import PROSESCRIPT_PROFILES, Diagnostic, Profile
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose.call_targets import interface_of
 from prose_kernel.language.openprose.contract import abilities, all_gates, contract, place_of
@@ -143,7 +143,7 @@ class LocalPrograms:
         Raises `ImportProgramError`: E215 if it is missing or has errors, E112 for a cycle; E224 for an unusable JSON
         Schema.
         """
-        if path.startswith(typed_answers.FILE):
+        if path.startswith(typed_answers.FILE_PREFIX):
             return Contract(schema=self._schema(path, self._root)[0])
         if path == LIBRARY:
             root = self._root
@@ -163,7 +163,7 @@ class LocalPrograms:
         held, self._given = self._given, request.texts or {}
         _, chain = self._loaded.get(id(source), (source, (self._root,)))
         try:
-            if path.startswith(typed_answers.FILE):
+            if path.startswith(typed_answers.FILE_PREFIX):
                 schema, texts = await asyncio.to_thread(self._schema, path, chain[-1])
                 return LoadedProgram(schema, source, "", "", texts=texts)
             where = self.resolve(path, chain[-1])
@@ -378,7 +378,7 @@ class LocalPrograms:
     def _schema(self, path: str, importer: Location) -> tuple[dict[str, Any], dict[str, str]]:
         """Return a JSON Schema that a program names, and the texts that were read for it. Raises
         `ImportProgramError`."""
-        path = path.removeprefix(typed_answers.FILE)
+        path = path.removeprefix(typed_answers.FILE_PREFIX)
         if importer.remote:
             raise program_files.unusable_schema(path, "a program from elsewhere reads no files")
         if "://" in path:
@@ -451,7 +451,7 @@ class LocalPrograms:
             return found
 
         def load(path: str) -> Contract | None:
-            if path.startswith(typed_answers.FILE):
+            if path.startswith(typed_answers.FILE_PREFIX):
                 return Contract(schema=self._schema(path, text.where)[0])
             found = find(path)
             return None if found is None else found.contract
@@ -466,7 +466,7 @@ class LocalPrograms:
             return known
         from prose_kernel.language.openprose import compile_source
 
-        calls = self._profile in SCRIPTS and any(isinstance(node, Call) for node in walk(text.program))
+        calls = self._profile in PROSESCRIPT_PROFILES and any(isinstance(node, Call) for node in walk(text.program))
         if calls:
             text = self._with_targets(text)
             self._contracts.append(text.where)  # it may be called by a file that it calls

@@ -63,7 +63,7 @@ class LocalModules:
         Raises `ImportProgramError`: V090 if there is no such file, V201 if it is the root itself, E224 for an unusable
         schema.
         """
-        if path.startswith(typed_answers.FILE):
+        if path.startswith(typed_answers.FILE_PREFIX):
             return self._schema(path, self._root)[0]
         return self._load(path)
 
@@ -83,7 +83,7 @@ class LocalModules:
         """
         held, self._given = self._given, request.texts or {}
         try:
-            if request.path.startswith(typed_answers.FILE):
+            if request.path.startswith(typed_answers.FILE_PREFIX):
                 schema, found = await asyncio.to_thread(self._schema, request.path, self._root)
                 return LoadedProgram(schema, request.importer, "", "", texts=found)
             module = await asyncio.to_thread(self._load, request.path)
@@ -106,7 +106,7 @@ class LocalModules:
 
     def _schema(self, path: str, importer: Location) -> tuple[dict[str, Any], dict[str, str]]:
         """Return a JSON Schema, and the texts that were read for it. Raises `ImportProgramError`."""
-        path = path.removeprefix(typed_answers.FILE)
+        path = path.removeprefix(typed_answers.FILE_PREFIX)
         if "://" in path or not path.isprintable():
             raise program_files.unusable_schema(path, "a schema is a file; nothing is fetched for it")
         return program_files.read_schema(self._place(path, importer), self._given)
@@ -163,7 +163,7 @@ class LocalModules:
             return known[1]
 
         def find(path: str) -> Module | Schema:
-            return self._schema(path, text.where)[0] if path.startswith(typed_answers.FILE) else load(path)
+            return self._schema(path, text.where)[0] if path.startswith(typed_answers.FILE_PREFIX) else load(path)
 
         findings, imports = check_module(text.program, text.source, find, text.findings)
         module = Module(

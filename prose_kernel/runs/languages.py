@@ -137,7 +137,7 @@ class Language:
     Editors: `complete` lists the completions at the end of a text. Its arguments are the text, the kind of its end
     (`code`, a `string`, a `triple` quoted one or a `marker`), the start of that literal, the machine's names and their
     values; the front end filters by the typed prefix. `index` returns the names of a compiled program and their places,
-    `fixes` the changes that apply the hint of a finding; callers check each one first (`language.fixes.holds`).
+    `fixes` the changes that apply the hint of a finding; callers check each with `language.fixes.is_improvement`.
     `script_at` returns the program text before an offset and the names that it may use; None outside the program.
     `targets` returns the possible targets of `call`, given the loader of imports and the machine's names, None in a
     language without calls; `with_call_targets` adds them to the names for `complete`, `describe_call` describes the

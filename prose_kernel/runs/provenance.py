@@ -451,9 +451,9 @@ class NameReader:
             if step.kind in DEFINITIONS and step.uses:
                 used: dict[str, None] = dict.fromkeys(step.reads)
                 for way in step.ways:
-                    _sequence(way.steps, set(step.own), used)
+                    _sequence(way.steps, set(step.scoped), used)
                 # a statement that uses a definition uses the names in its body
-                self.defined[step.uses[0]] = _Definition(step, source, language, frozenset(used) - {*step.own})
+                self.defined[step.uses[0]] = _Definition(step, source, language, frozenset(used) - {*step.scoped})
         _sequence(ordered, self._bound, self.used)
 
     def made_from(self, source: Source, span: Span) -> tuple[str, ...]:
@@ -482,9 +482,9 @@ def _sequence(steps: Sequence[Step], bound: set[str], used: dict[str, None]) -> 
         used.update((name, None) for name in (*step.reads, *step.uses) if name not in bound)
         ends = []
         for way in step.ways:
-            inner = {*bound, *step.own}
+            inner = {*bound, *step.scoped}
             _sequence(way.steps, inner, used)
-            ends.append(inner - set(step.own))
+            ends.append(inner - set(step.scoped))
         if step.kind == "parallel":
             bound |= set().union(*ends)
         elif step.always and ends:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 from prose_kernel.access import plain_files
 from prose_kernel.errors import Interrupted, ProseError, UsageError, usage_errors
 from prose_kernel.judging.python_function import FunctionJudge, JudgeFunction, shown
-from prose_kernel.language.nearest import Nearest, did_you_mean, with_part
+from prose_kernel.language.nearest import Nearest, containing, did_you_mean
 from prose_kernel.models.providers.python_function import FunctionSessions, Provider
 from prose_kernel.runs import languages
 from prose_kernel.runs.context import Start
@@ -296,7 +296,7 @@ def _read(program: str | Path | Program, language: str | None, directory: Path) 
 def _loaded(directory: Path, changes: Mapping[str, Any]) -> Settings:
     known = all_settings()
     if (unknown := next((name for name in changes if name not in known), None)) is not None:
-        near = Nearest()(unknown, known) or with_part(unknown, known)
+        near = Nearest()(unknown, known) or containing(unknown, known)
         raise UsageError(f"there is no setting `{unknown}`", hint=did_you_mean(near))
     return load(directory, **{name: _converted(name, value, known[name].type) for name, value in changes.items()})
 

@@ -18,7 +18,7 @@ from prose_kernel.errors import UsageError
 DEFAULT = "openprose"
 """The page for codes and section numbers without a language, unless a caller prefers the page of another language."""
 
-SCRIPTS = "prose-md"
+PROSESCRIPT_PROFILES = "prose-md"
 """The page of the codes that only contract files and ProseScript have."""
 
 _TABLES = {DEFAULT: ("exec-and-tasks", "2.1"), "vvm": ("vvm", "5")}
@@ -143,7 +143,7 @@ def page_of(code: str) -> str:
     """Return the page with the entry of a code. Codes of VVM begin with V or R."""
     if code[:1] in ("V", "R"):
         return "vvm"
-    return SCRIPTS if _OF_SCRIPTS.fullmatch(code) else DEFAULT
+    return PROSESCRIPT_PROFILES if _OF_SCRIPTS.fullmatch(code) else DEFAULT
 
 
 def link(code: str, base: str | None) -> str:
@@ -218,7 +218,7 @@ def section(wanted: str, prefer: str = DEFAULT) -> str:
 
 def corrections(page: str) -> str:
     """Return the Markdown with examples of the codes of a page; "" for a page without codes."""
-    language = DEFAULT if page == SCRIPTS else page
+    language = DEFAULT if page == PROSESCRIPT_PROFILES else page
     file = _PACKAGE / "language" / language / "corrections.md"
     return file.read_text(encoding="utf-8") if file.is_file() else ""
 

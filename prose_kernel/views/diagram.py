@@ -138,8 +138,8 @@ def _folded(steps: tuple[Step, ...], depth: int, breadth: int) -> tuple[Step, ..
     folded = []
     for step in steps:
         if step.ways and depth <= 0:
-            inside = step.inside + sum(_size(way.steps) for way in step.ways)
-            step = replace(step, ways=(), inside=inside)
+            inside = step.omitted + sum(_size(way.steps) for way in step.ways)
+            step = replace(step, ways=(), omitted=inside)
         elif step.ways:
             ways = [Way(w.label, _cut(_folded(w.steps, depth - 1, breadth), breadth)) for w in step.ways[:breadth]]
             if (more := len(step.ways) - breadth) > 0:
@@ -246,7 +246,7 @@ class _Drawing:
         return node
 
     def _step_node(self, step: Step, tails: Tails, names: Names) -> str:
-        node = self._node(step.kind, words(step), mark_of(step, self._marks), step.inside)
+        node = self._node(step.kind, words(step), mark_of(step, self._marks), step.omitted)
         for source, label in tails:
             self._control.setdefault((source, node), []).append(label)
         for name in step.reads:
@@ -272,7 +272,7 @@ class _Drawing:
             node = self._node(step.kind, words(step))
         else:
             self._open(words(step))
-            node = self._node("block", step.uses[0] if step.uses else step.text, inside=step.inside)
+            node = self._node("block", step.uses[0] if step.uses else step.text, inside=step.omitted)
             loops, self._loops = self._loops, []
             for way in step.ways:
                 self._sequence(way.steps, [(node, "")], {})
@@ -412,8 +412,8 @@ def _outlined(steps: Sequence[Step], marks: Mapping[Span, Mark] | None, indent: 
         line = clip(words(step), 100)
         if step.binds and step.kind not in ("input", "value", "output"):
             line += f" → {', '.join(step.binds)}"
-        if step.inside:
-            line += f" ({statements_inside(step.inside)})"
+        if step.omitted:
+            line += f" ({statements_inside(step.omitted)})"
         if (mark := mark_of(step, marks)) is not None:
             line += f"  [{', '.join(filter(None, (mark.words, mark.figures)))}]"
         lines.append("  " * indent + line)

@@ -72,8 +72,8 @@ class _Explainer:
             line = self._source.location(step.span.start).line
             end = ":" if any(way.steps for way in step.ways) else "."
             yield depth, f"line {line}: {self._phrase(step)}{end}"
-            if step.inside:
-                yield depth + 1, f"… {counted(step.inside, 'statement')} that nest too deep to be explained"
+            if step.omitted:
+                yield depth + 1, f"… {counted(step.omitted, 'statement')} that nest too deep to be explained"
             for way in step.ways:
                 yield from self._way(step, way, depth + 1)
 

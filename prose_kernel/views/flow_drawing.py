@@ -240,8 +240,8 @@ class _Drawing:
         """Return the box of one step: its words, its outcome, and the names that it reads and binds."""
         mark = mark_of(step, self._marks)
         lines = [("", line) for line in _wrapped(words(step))]
-        if step.inside:
-            lines.append(("q", statements_inside(step.inside)))
+        if step.omitted:
+            lines.append(("q", statements_inside(step.omitted)))
         if mark is not None:
             lines.append(("q", clip(", ".join(filter(None, (mark.words, mark.figures))), 44)))
         binds = step.binds if step.kind not in ("input", "value", "output") else ()

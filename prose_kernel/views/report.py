@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.language.flow import Step, Way
-from prose_kernel.language.nodes import uncollected
+from prose_kernel.language.nodes import gc_paused
 from prose_kernel.language.source import Source, Span
 from prose_kernel.models.usage import UsageTotals
 from prose_kernel.runs import languages
@@ -93,7 +93,7 @@ async def run_report(found: JournalRead, state: str, settings: Settings, redact:
         usage.add_noted(codec.notes(one.aside).get("usage", ()))
     for steps in found.steps_under_way().values() if state not in ("done", "failed") else ():
         usage.add_noted([note for one in folded(steps) for note in one.notes()])
-    with uncollected():  # a page is built of texts, so garbage collection would only cost time
+    with gc_paused():  # a page is built of texts, so garbage collection would only cost time
         return _Report(found, state, story, replayed, usage, shown).page()
 
 

@@ -33,7 +33,7 @@ from prose_kernel.runtime.events import Warned
 
 CODE = re.compile(r"[EVWR]\d{3}")
 LANGUAGES = ("openprose", "vvm")
-PAGES = {"openprose": ("openprose", reference_pages.SCRIPTS), "vvm": ("vvm",)}
+PAGES = {"openprose": ("openprose", reference_pages.PROSESCRIPT_PROFILES), "vvm": ("vvm",)}
 """The pages that have the entries and examples of a language."""
 
 

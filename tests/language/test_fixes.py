@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prose_kernel.language.fixes import holds, replaced
+from prose_kernel.language.fixes import is_improvement, replaced
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
@@ -63,7 +63,7 @@ def first(language: Language, text: str, code: str) -> str | None:
     found = next(one for one in compiled.diagnostics if one.code == code)
     for fix in language.fixes(compiled, found):
         changed = replaced(text, fix.edits)
-        if holds(fix, found, compiled.diagnostics, language.compile(Source.of(changed)).diagnostics):
+        if is_improvement(fix, found, compiled.diagnostics, language.compile(Source.of(changed)).diagnostics):
             return changed
     return None
 

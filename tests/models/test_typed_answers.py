@@ -18,7 +18,7 @@ from prose_kernel.cassettes.keys import Identity
 from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cli.main import main
 from prose_kernel.errors import ImportProgramError, ProviderError, SessionError
-from prose_kernel.language.typed_answers import item, object_of, optional, read, words_of
+from prose_kernel.language.typed_answers import item, object_of, optional, read, type_words
 from prose_kernel.models.providers.human import HumanSessions
 from prose_kernel.models.providers.provider_name import Choice
 from prose_kernel.models.providers.scripted import ScriptedSessions
@@ -267,7 +267,7 @@ def test_types_in_words() -> None:
             "any": {},
         }
     )
-    assert words_of(schema) == ('{ verdict: "a" or "b", note: text or null, places: [{ line: integer }], any: any }')
+    assert type_words(schema) == ('{ verdict: "a" or "b", note: text or null, places: [{ line: integer }], any: any }')
 
 
 def test_a_recording_with_retries_answers_again(
@@ -407,7 +407,7 @@ def test_odd_parts_of_schemas_do_no_harm(
     )
     program = 'let r = session "Ask"\n  output: "schema.json"\nfor x in r:\n  output y = x.a\noutput z = r.a.b\n'
     assert check(tmp_path, monkeypatch, program) == 0, capsys.readouterr()
-    assert words_of(read((tmp_path / "schema.json").read_text()))
+    assert type_words(read((tmp_path / "schema.json").read_text()))
     (tmp_path / "schema.json").write_text('{"type": "object", "properties": {}, "required": [{}, 3]}')
     with pytest.raises(ImportProgramError):
         LocalPrograms(tmp_path).load_contract("schema:schema.json")

@@ -19,7 +19,7 @@ from prose_kernel.language.contracts.targets import BoundInstance, Targets
 from prose_kernel.language.contracts.tests import subject_of
 from prose_kernel.language.contracts.units import Files, FileUnit, Unit
 from prose_kernel.language.diagnostics import (
-    STRICT,
+    STRICT_PROFILES,
     Compiled,
     Diagnostic,
     Profile,
@@ -98,7 +98,7 @@ def compile_source(
         hint = f"it has {', '.join(one.name for one in file.units[1:]) or 'no inline nodes'}"
         found = [*found, diagnostic(file.source, "E313", Span(0, 0), f"the file has no node `{chosen}`", hint)]
     items = _items(unit) if unit is not None else ()
-    program = ContractProgram(items, profile in STRICT, file=file, unit=unit, others=tuple(reached[1:]))
+    program = ContractProgram(items, profile in STRICT_PROFILES, file=file, unit=unit, others=tuple(reached[1:]))
     return Compiled(source, program, in_order(found))
 
 

@@ -15,7 +15,7 @@ from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.items import OPTIONAL, declared, read_items
 from prose_kernel.language.contracts.layout import Block, blocks, front_matter
 from prose_kernel.language.contracts.tree import ContractFile, Item, Kind, Node, Section
-from prose_kernel.language.diagnostics import STRICT, Diagnostic, Profile, diagnostic
+from prose_kernel.language.diagnostics import STRICT_PROFILES, Diagnostic, Profile, diagnostic
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose.keywords import NAME
 from prose_kernel.language.source import Source, Span
@@ -77,7 +77,7 @@ class Reader:
     def __init__(self, source: Source, profile: Profile = "default") -> None:
         self.source = source
         self.text = source.text
-        self.strict = profile in STRICT
+        self.strict = profile in STRICT_PROFILES
         self.found: list[Diagnostic] = []
         self.blocks = blocks(self.text)
         self.fields: dict[str, Any] = {}

@@ -15,7 +15,7 @@ from prose_kernel.language.contracts.reader import field_span
 from prose_kernel.language.contracts.targets import Program, it_has
 from prose_kernel.language.contracts.tree import Item
 from prose_kernel.language.contracts.units import Unit
-from prose_kernel.language.diagnostics import STRICT, Diagnostic, diagnostic
+from prose_kernel.language.diagnostics import STRICT_PROFILES, Diagnostic, diagnostic
 
 ERROR: Final = "__error.md"
 _EXPECTED: Final = "expected_result"
@@ -191,7 +191,7 @@ def _cases(
 def _findings(
     unit: Unit, subject: Unit, common: _Fixtures, cases: tuple[Case, ...], assertions: tuple[Assertion, ...]
 ) -> Iterator[Diagnostic]:
-    source, strict = unit.file.source, unit.file.files.profile in STRICT
+    source, strict = unit.file.source, unit.file.files.profile in STRICT_PROFILES
     inputs = dict.fromkeys(sorted(one.name for one in subject.contract.inputs))
     for name, (_, item) in common.items():
         if name not in inputs and not subject.contract.takes_more:

@@ -20,7 +20,7 @@ from prose_kernel.language.contracts.library import Library
 from prose_kernel.language.contracts.reader import read
 from prose_kernel.language.contracts.targets import Targets
 from prose_kernel.language.contracts.tree import ContractFile, Node
-from prose_kernel.language.diagnostics import STRICT, Compiled, Diagnostic, Profile
+from prose_kernel.language.diagnostics import STRICT_PROFILES, Compiled, Diagnostic, Profile
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.call_targets import CallTarget, Interface, ScriptSource, TargetKind
 from prose_kernel.language.source import Source, Span
@@ -182,7 +182,7 @@ class Files:
 
     @property
     def script_profile(self) -> Profile:
-        return "prosescript-strict" if self.profile in STRICT else "prosescript"
+        return "prosescript-strict" if self.profile in STRICT_PROFILES else "prosescript"
 
     def add(self, source: Source, address: str) -> FileUnit:
         contract, found = read(source, self.profile)

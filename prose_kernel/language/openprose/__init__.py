@@ -43,7 +43,7 @@ def compile_source(
     notebook rule of 3.1, `pipefail` is the setting `exec_pipefail` (W052).
     """
     from prose_kernel.language.diagnostics import Compiled, in_order
-    from prose_kernel.language.nodes import uncollected
+    from prose_kernel.language.nodes import gc_paused
     from prose_kernel.language.openprose.call_targets import interface_of
     from prose_kernel.language.openprose.checker import Checker, resolve_conditions
     from prose_kernel.language.openprose.names import Known
@@ -51,7 +51,7 @@ def compile_source(
 
     if known is None:
         known = Known(variables=interface_of(source).known())
-    with uncollected():
+    with gc_paused():
         parsed = parse(source, profile)
         checker = Checker(parsed.program, source, profile, known, cell, load, pipefail)
         checked = checker.run()

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from prose_kernel.language import typed_answers
-from prose_kernel.language.diagnostics import SCRIPTS, Profile
+from prose_kernel.language.diagnostics import PROSESCRIPT_PROFILES, Profile
 from prose_kernel.language.incomplete_text import Completeness, code_only, literals, missing
 from prose_kernel.language.openprose import keywords
 from prose_kernel.language.openprose.call_targets import MODIFIERS, CallTarget, CallTargets
@@ -60,10 +60,10 @@ def complete(
     line = text[text.rfind("\n") + 1 :]
     word = _WORD.search(line)
     begin = len(text) - len(word[1]) if word else len(text)
-    if profile in SCRIPTS and (called := _call_offers(known, text[:begin])) is not None:
+    if profile in PROSESCRIPT_PROFILES and (called := _call_offers(known, text[:begin])) is not None:
         return Completion(begin, called)
     offers = _code(known, text[:begin], line[: len(line) - (len(text) - begin)])
-    if profile in SCRIPTS:
+    if profile in PROSESCRIPT_PROFILES:
         terminals = expected(text[:begin], profile)
         words = [word for word, kind in keywords.SCRIPT_WORDS.items() if kind in terminals]
         offers += [Offer(word, "keyword", _words().script_keywords[word].summary) for word in words]
@@ -175,7 +175,7 @@ def _fields(known: Known, text: str, inside: str, values: Mapping[str, Any]) -> 
         schema = schema_without_field(parse(source).program, source, known, _PROBE_FIELD)
         if schema is not None:
             names = typed_answers.fields_of(schema) or ()
-            types = [typed_answers.words_of(typed_answers.field(schema, name) or {}) for name in names]
+            types = [typed_answers.type_words(typed_answers.field(schema, name) or {}) for name in names]
             return Completion(begin, [Offer(name, "property", kind) for name, kind in zip(names, types, strict=True)])
     outputs = _outputs(known, text[:begin], values)
     return Completion(begin, [Offer(name, "property") for name in outputs]) if outputs else None

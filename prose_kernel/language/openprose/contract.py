@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Profile
-from prose_kernel.language.nodes import below, fields_with, walk
+from prose_kernel.language.nodes import descendants, fields_with, walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.keywords import NAME
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
@@ -22,7 +22,7 @@ from prose_kernel.language.openprose.tree import Name, Node, Program, Statement,
 LoadContract = Callable[[str], Contract | None]
 """Returns the contract of the program at a `use` path; None for a remote program, which stays unchecked. Raises
 `ImportProgramError` if the program cannot be loaded (E215) or imports itself (E112). The path of a JSON Schema has the
-prefix `typed_answers.FILE`; an unusable schema is E224."""
+prefix `typed_answers.FILE_PREFIX`; an unusable schema is E224."""
 
 _DECLARATIONS = (tree.Use, tree.SkillImport, tree.Input, tree.Agent, tree.Block)
 
@@ -222,7 +222,7 @@ def _statements(body: Iterable[Statement], *, blocks: bool = False) -> Iterator[
 
 def _walk(body: Iterable[Statement], *, blocks: bool = False) -> Iterator[Node]:
     """Yield the statements, clauses and compounds below `body` in source order, inside blocks only with `blocks`."""
-    return below(body, _INSIDE, () if blocks else (tree.Block,))
+    return descendants(body, _INSIDE, () if blocks else (tree.Block,))
 
 
 def names_bound(node: Node) -> Iterator[str]:

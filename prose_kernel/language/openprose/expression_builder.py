@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
-from prose_kernel.language.diagnostics import SCRIPTS, Profile
+from prose_kernel.language.diagnostics import PROSESCRIPT_PROFILES, Profile
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.bare_conditions import BareCondition
 from prose_kernel.language.openprose.diagnostic_collector import Findings
@@ -22,7 +22,7 @@ class ExpressionBuilder:
 
     def __init__(self, profile: Profile, findings: Findings, conditions: Mapping[int, BareCondition]) -> None:
         self.is_strict = profile == "strict"
-        self.is_script = profile in SCRIPTS
+        self.is_script = profile in PROSESCRIPT_PROFILES
         self.profile = profile
         self.conditions = conditions
         self.findings = findings

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from prose_kernel.language.nodes import move
+from prose_kernel.language.nodes import move_spans
 from prose_kernel.language.source import Source, Span
 
 if TYPE_CHECKING:
@@ -76,6 +76,6 @@ def in_file(parsed: Parsed, script: FencedText) -> Parsed:
     """Move the result of parsing a script to positions in the file."""
     done: set[int] = set()
     for node in (parsed.program, *parsed.positional_calls):
-        move(node, script.in_file, script.shift, done)
+        move_spans(node, script.in_file, script.shift, done)
     found = tuple(replace(one, span=script.in_file(*one.span)) for one in parsed.diagnostics)
     return replace(parsed, diagnostics=found)

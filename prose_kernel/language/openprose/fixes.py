@@ -10,13 +10,13 @@ from prose_kernel.language.diagnostics import Compiled, Diagnostic
 from prose_kernel.language.fixes import (
     Edit,
     Fix,
-    as_hinted,
-    change,
-    in_brackets,
-    quoted,
-    with_first,
-    with_last,
-    without_tabs,
+    fix_spelling,
+    hint_code,
+    replace_span,
+    replace_tabs,
+    use_first,
+    use_last,
+    wrap_in_array,
 )
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose.hints import safe_command
@@ -32,7 +32,7 @@ def fixes(compiled: Compiled[Program], diagnostic: Diagnostic) -> Iterator[Fix]:
     source = compiled.source
     if not diagnostic.hint or diagnostic.file:
         return
-    yield from as_hinted(source, diagnostic)
+    yield from fix_spelling(source, diagnostic)
     make = _BY_CODE.get(diagnostic.code)
     if make is not None:
         yield from make(source, diagnostic)
@@ -64,7 +64,7 @@ def merged(compiled: Compiled[Program]) -> Iterator[Edit]:
 
 def _declare(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     start = diagnostic.span.start
-    yield change(Span(start, start), "let ", f"Declare it: `let {source.slice(diagnostic.span)}`")
+    yield replace_span(Span(start, start), "let ", f"Declare it: `let {source.slice(diagnostic.span)}`")
 
 
 def _assign(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
@@ -72,56 +72,56 @@ def _assign(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     start = diagnostic.span.start
     match = _DECLARES.search(source.text, max(0, start - 20), start)
     if match is not None:
-        yield change(Span(match.start(), start), "", f"Assign: `{source.slice(diagnostic.span)} = ...`")
+        yield replace_span(Span(match.start(), start), "", f"Assign: `{source.slice(diagnostic.span)} = ...`")
 
 
 def _braces(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     """Escape braces that are meant as text, or remove those around a shell variable."""
     start, end = diagnostic.span
-    for piece in quoted(diagnostic):
+    for piece in hint_code(diagnostic):
         if piece.startswith("$"):
-            yield change(Span(start - 1, end), piece)
+            yield replace_span(Span(start - 1, end), piece)
         elif piece.startswith("\\{"):
-            yield change(diagnostic.span, piece, "Keep the braces as text")
+            yield replace_span(diagnostic.span, piece, "Keep the braces as text")
 
 
 def _in_quotes(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
-    yield change(diagnostic.span, f'"{source.slice(diagnostic.span)}"')
+    yield replace_span(diagnostic.span, f'"{source.slice(diagnostic.span)}"')
 
 
 def _in_parentheses(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     start = source.text.rfind("(", 0, diagnostic.span.start)
     end = source.text.find(")", diagnostic.span.end)
-    for piece in quoted(diagnostic)[:1]:
+    for piece in hint_code(diagnostic)[:1]:
         if 0 <= start < end:
-            yield change(Span(start, end + 1), piece)
+            yield replace_span(Span(start, end + 1), piece)
 
 
 def _illegal(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     """Turn single quotes into double quotes; rewrite other lines as the hint suggests."""
-    for piece in quoted(diagnostic)[-1:]:
+    for piece in hint_code(diagnostic)[-1:]:
         single = f"'{piece[1:-1]}'"
         if piece.startswith('"') and source.text.startswith(single, diagnostic.span.start):
             start = diagnostic.span.start
-            yield change(Span(start, start + len(single)), piece)
-    yield from with_last(source, diagnostic)
+            yield replace_span(Span(start, start + len(single)), piece)
+    yield from use_last(source, diagnostic)
 
 
 def _syntax(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     start = diagnostic.span.start
     before = re.search(r"\belse[ \t]+\Z", source.text[max(0, start - 20) : start])
     if diagnostic.message == "unexpected `if`" and before is not None:
-        yield change(Span(start - len(before[0]), start + 2), "elif")
+        yield replace_span(Span(start - len(before[0]), start + 2), "elif")
     elif "in brackets" in (diagnostic.hint or ""):
-        yield from in_brackets(source, diagnostic)
+        yield from wrap_in_array(source, diagnostic)
     else:
-        yield from with_last(source, diagnostic)
+        yield from use_last(source, diagnostic)
 
 
 def _alias(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
-    for piece in quoted(diagnostic):
+    for piece in hint_code(diagnostic):
         if piece.startswith("as "):
-            yield change(Span(diagnostic.span.end, diagnostic.span.end), f" {piece}")
+            yield replace_span(Span(diagnostic.span.end, diagnostic.span.end), f" {piece}")
 
 
 def _indent(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
@@ -185,16 +185,16 @@ def _literal(written: str, command: str) -> str | None:
 
 
 _BY_CODE: Final[dict[str, Callable[[Source, Diagnostic], Iterator[Fix]]]] = {
-    "E002": with_first,
-    "E003": with_last,
+    "E002": use_first,
+    "E003": use_last,
     "E004": _syntax,
-    "E005": with_last,
-    "E013": in_brackets,
+    "E005": use_last,
+    "E013": wrap_in_array,
     "E019": _assign,
     "E024": _assign,
-    "E025": with_last,
+    "E025": use_last,
     "E053": _braces,
-    "E101": without_tabs,
+    "E101": replace_tabs,
     "E106": _illegal,
     "E108": _braces,
     "E110": _alias,
@@ -202,8 +202,8 @@ _BY_CODE: Final[dict[str, Callable[[Source, Diagnostic], Iterator[Fix]]]] = {
     "E147": _indent,
     "E150": _in_quotes,
     "E152": _in_parentheses,
-    "E198": in_brackets,
-    "W009": with_first,
+    "E198": wrap_in_array,
+    "W009": use_first,
     "W108": _braces,
     "W135": _declare,
     "W136": _assign,

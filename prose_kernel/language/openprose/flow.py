@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
-from prose_kernel.language.flow import DEPTH, FlowOf, Step, Way, shortened, statements
+from prose_kernel.language.flow import DEPTH, FlowBuilder, Step, Way, shortened, statements
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
@@ -31,7 +31,7 @@ def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
     return _Flow(source).body(program.items, 0)
 
 
-class _Flow(FlowOf[tree.Statement]):
+class _Flow(FlowBuilder[tree.Statement]):
     kind = tree.Statement
 
     # ------------------------------------------------------------ statements
@@ -81,7 +81,7 @@ class _Flow(FlowOf[tree.Statement]):
             case tree.SkillImport(skill=skill):
                 return Step("import", shortened(skill.raw), node.span, uses=(skill.raw,))
             case tree.Block():
-                return self.function(node, depth, bare=True)
+                return self.definition_step(node, depth, bare=True)
             case _:
                 return Step("value", self.text(node), node.span)
 
@@ -141,23 +141,23 @@ class _Flow(FlowOf[tree.Statement]):
                 return self._loop(node, binds, depth)
             case tree.If(arms=arms):
                 reads = _reads(tuple(arm.condition for arm in arms))
-                return self.conditions(Step("if", "", arms[0].condition.span, reads, binds), node, depth)
+                return self.if_step(Step("if", "", arms[0].condition.span, reads, binds), node, depth)
             case tree.Choice(criteria=criteria, options=options):
                 named = [(shortened(option.label.raw), option.body) for option in options]
                 text = f"choice {self.text(criteria)}"
                 step = Step("if", text, criteria.span, _reads(criteria), binds, always=True)
-                return self.within(step, node, named, depth)
+                return self.with_ways(step, node, named, depth)
             case tree.Try(catch=catch):
-                return self.attempt(node, "catch", catch, catch.name if catch is not None else None, binds, depth)
+                return self.try_step(node, "catch", catch, catch.name if catch is not None else None, binds, depth)
             case _:
-                return self.within(Step("body", "do", node.span, binds=binds), node, [("", node.body)], depth)
+                return self.with_ways(Step("body", "do", node.span, binds=binds), node, [("", node.body)], depth)
 
     def _parallel(self, node: tree.Parallel, binds: tuple[str, ...], depth: int) -> Step:
         names = tuple(branch.name.id for branch in node.branches if branch.name is not None)
         text = " ".join(["parallel", *_modifiers(node.modifiers)])
         if depth >= DEPTH:
             return Step(
-                "parallel", text, node.span, _reads(node), binds + names, inside=statements(node, tree.Statement)
+                "parallel", text, node.span, _reads(node), binds + names, omitted=statements(node, tree.Statement)
             )
         ways = []
         for branch in node.branches:
@@ -185,7 +185,7 @@ class _Flow(FlowOf[tree.Statement]):
         span = head.span if isinstance(node, tree.Loop) and head is not None else node.span
         names = (node.item, node.index) if isinstance(node, tree.For) else (node.variable,)
         own = tuple(name.id for name in names if name is not None)
-        return self.within(Step("loop", text, span, _reads(head), binds, own=own), node, [("", node.body)], depth)
+        return self.with_ways(Step("loop", text, span, _reads(head), binds, scoped=own), node, [("", node.body)], depth)
 
     def _pipe(self, node: tree.Pipe, binds: tuple[str, ...], depth: int) -> list[Step]:
         steps, reads = self.inner(node.source, depth), _reads(node.source)
@@ -195,8 +195,8 @@ class _Flow(FlowOf[tree.Statement]):
             body = [("", operation.body)]
             own = ("item", *(name.id for name in operation.names))
             bound = binds if last else ()
-            step = Step("loop", operation.kind + names, operation.span, reads, bound, own=own)
-            steps.append(self.within(step, operation, body, depth))
+            step = Step("loop", operation.kind + names, operation.span, reads, bound, scoped=own)
+            steps.append(self.with_ways(step, operation, body, depth))
             reads = ()
         return steps
 

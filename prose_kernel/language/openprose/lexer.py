@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from prose_kernel.language.diagnostics import SCRIPTS, Profile
+from prose_kernel.language.diagnostics import PROSESCRIPT_PROFILES, Profile
 from prose_kernel.language.openprose.bare_conditions import BareCondition, ReadExpression, read, variable_in
 from prose_kernel.language.openprose.diagnostic_collector import Findings
 from prose_kernel.language.openprose.keywords import (
@@ -122,7 +122,7 @@ class Lexer:
     ) -> None:
         self.text = text if text.endswith("\n") else text + "\n"
         self.strict = profile == "strict"
-        self.is_script = profile in SCRIPTS
+        self.is_script = profile in PROSESCRIPT_PROFILES
         self.words_of = _SCRIPT_WORDS if self.is_script else _WORDS
         self.profile = profile
         self.expression = expression

@@ -38,8 +38,8 @@ def schema_of(value: tree.Node) -> dict[str, Any]:
 
 def _object(value: tree.ContextBlock | tree.Object, depth: int) -> dict[str, Any]:
     fields: dict[str, dict[str, Any]] = {}
-    if depth > typed_answers.DEEPEST:
-        raise NotAType(value, f"The types are nested more than {typed_answers.DEEPEST} deep")
+    if depth > typed_answers.MAX_DEPTH:
+        raise NotAType(value, f"The types are nested more than {typed_answers.MAX_DEPTH} deep")
     for entry in value.entries:
         name = entry.name.id if isinstance(entry, tree.Argument) else entry.key
         if isinstance(entry, tree.Entry) and entry.shorthand:

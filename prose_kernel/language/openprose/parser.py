@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any, Final, cast
 
 from prose_kernel.language.diagnostics import ParsedText, Profile, in_order
-from prose_kernel.language.nodes import uncollected
+from prose_kernel.language.nodes import gc_paused
 from prose_kernel.language.openprose import tables, tree
 from prose_kernel.language.openprose.builder import Builder
 from prose_kernel.language.openprose.call_targets import ScriptSource
@@ -47,7 +47,7 @@ class Parsed(ParsedText[Program]):
 
 def parse(source: Source, profile: Profile = "default") -> Parsed:
     """Parse a program. Never raises: any text results in a tree and a list of diagnostics (9.1)."""
-    with uncollected():
+    with gc_paused():
         if isinstance(source, ScriptSource) and source.fences is not None:
             script = fenced_text(source, source.fences)
             return in_file(Parser(script, profile).parse(), script)

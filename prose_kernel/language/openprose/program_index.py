@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from prose_kernel.language.diagnostics import SCRIPTS, Diagnostic, Findings, Profile, in_order
+from prose_kernel.language.diagnostics import PROSESCRIPT_PROFILES, Diagnostic, Findings, Profile, in_order
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose import hints
 from prose_kernel.language.openprose.call_targets import interface_of
@@ -54,7 +54,7 @@ class Survey(Findings):
         super().__init__(source)
         self.profile: Profile = profile
         self.strict = profile == "strict"
-        self.script = profile in SCRIPTS
+        self.script = profile in PROSESCRIPT_PROFILES
         self.strict_script = profile == "prosescript-strict"
         self.interface = interface_of(source)
         self.free: dict[str, bool] = {}
@@ -118,7 +118,7 @@ class Survey(Findings):
         if not frame.is_root or self.interface.kind == "delegation":
             self._waiting.append(item)
             return
-        names = [*frame.visible, *frame.temporaries, *self.known.variables] if self.near.is_left else []
+        names = [*frame.visible, *frame.temporaries, *self.known.variables] if self.near.has_budget else []
         near = self.near(item.name, names)
         self._undefined.append(replace(item, nearest=near))
 

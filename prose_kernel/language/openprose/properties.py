@@ -279,7 +279,7 @@ class PropertyChecker:
             return
         schemas[path.raw] = None
         try:
-            found = self.load(f"{typed_answers.FILE}{path.raw}")
+            found = self.load(f"{typed_answers.FILE_PREFIX}{path.raw}")
         except ImportProgramError as problem:
             self._report(problem.code, path, problem.message, problem.hint)
         else:

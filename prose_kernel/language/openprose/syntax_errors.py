@@ -16,7 +16,7 @@ from prose_kernel.language.openprose import hints
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import LAYOUT, SIGNS, RawToken
 from prose_kernel.language.shortening import clipped, on_one_line
-from prose_kernel.language.words import plain_sign, unseen_hint
+from prose_kernel.language.words import ascii_sign, invisible_hint
 
 _WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME", "CONSTANT"}
 _LAYOUT: Final = LAYOUT | {"PIPE"}
@@ -135,7 +135,7 @@ def _character(line: Line) -> Trouble | None:
         return None
     start = line.tokens[line.at][1]
     char = line.text[start]
-    plain, pair = plain_sign(char), "".join(map(plain_sign, line.text[start : start + 2]))
+    plain, pair = ascii_sign(char), "".join(map(ascii_sign, line.text[start : start + 2]))
     hint = _CHARACTERS.get(char) or _CHARACTERS.get(plain)
     if plain == "?":
         ternary = any(token[0] == "COLON" for token in line.tokens[line.at : line.stop])
@@ -147,7 +147,7 @@ def _character(line: Line) -> Trouble | None:
     elif plain in _CALCULATING and pair not in ("//", "/*"):
         return line.here("E106", f"illegal character `{char}`", "only `+` and `-` calculate")
     elif hint is None:
-        hint = f"write `{plain}`" if plain in _PLAIN else unseen_hint(char) or _name_hint(char)
+        hint = f"write `{plain}`" if plain in _PLAIN else invisible_hint(char) or _name_hint(char)
     if plain == "!" and pair not in _PAIRS and line.at > line.first and line.tokens[line.at - 1][0] == "NAME":
         hint = None
     if quoted := _OTHER_QUOTES.match(line.text, start):

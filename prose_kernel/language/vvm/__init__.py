@@ -31,11 +31,11 @@ def compile_source(
     rules of 9.6. `profile` and `pipefail` have no effect: VVM has one profile, and no shell commands.
     """
     from prose_kernel.language.diagnostics import Compiled
-    from prose_kernel.language.nodes import uncollected
+    from prose_kernel.language.nodes import gc_paused
     from prose_kernel.language.vvm.checker import check
     from prose_kernel.language.vvm.parser import parse
 
-    with uncollected():
+    with gc_paused():
         parsed = parse(source)
         found = check(parsed.program, source, known=known, load=load, cell=cell, syntax_findings=parsed.diagnostics)
     return Compiled(source, parsed.program, found)

@@ -110,7 +110,7 @@ class AgentChecker:
     def _schema_file(self, path: str, span: Span) -> None:
         assert self._load is not None
         try:
-            self._load(f"{typed_answers.FILE}{path}")
+            self._load(f"{typed_answers.FILE_PREFIX}{path}")
         except ImportProgramError as problem:
             self._report("V209", span, f"`output` cannot be used: {problem.message}")
 

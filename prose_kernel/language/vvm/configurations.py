@@ -293,8 +293,8 @@ def schema_of(value: Any) -> dict[str, Any] | None:
 
 
 def _object_type(value: Mapping[str, Any], path: _Path, depth: int) -> dict[str, Any]:
-    if depth > typed_answers.DEEPEST:
-        raise NotAType(path, f"is nested more than {typed_answers.DEEPEST} deep")
+    if depth > typed_answers.MAX_DEPTH:
+        raise NotAType(path, f"is nested more than {typed_answers.MAX_DEPTH} deep")
     return typed_answers.object_of({name: _type(part, (*path, name), depth) for name, part in value.items()})
 
 

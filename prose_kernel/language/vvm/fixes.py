@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from prose_kernel.language.diagnostics import Compiled, Diagnostic
-from prose_kernel.language.fixes import Fix, as_hinted, change, quoted, with_first, with_last, without_tabs
+from prose_kernel.language.fixes import Fix, fix_spelling, hint_code, replace_span, replace_tabs, use_first, use_last
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm.tree import Program
 
@@ -15,48 +15,48 @@ def fixes(compiled: Compiled[Program], diagnostic: Diagnostic) -> Iterator[Fix]:
     """Yield the fixes that a finding's hint suggests, the likeliest first."""
     if not diagnostic.hint or diagnostic.file:
         return
-    yield from as_hinted(compiled.source, diagnostic)
+    yield from fix_spelling(compiled.source, diagnostic)
     make = _BY_CODE.get(diagnostic.code)
     if make is not None:
         yield from make(compiled.source, diagnostic)
 
 
 def _backslash(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
-    yield change(diagnostic.span, f"\\{source.slice(diagnostic.span)}")
+    yield replace_span(diagnostic.span, f"\\{source.slice(diagnostic.span)}")
 
 
 def _braces(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
-    for piece in quoted(diagnostic):
+    for piece in hint_code(diagnostic):
         if piece.startswith("{{") and piece.endswith("}}"):
-            yield change(diagnostic.span, piece, "Keep the braces as text")
+            yield replace_span(diagnostic.span, piece, "Keep the braces as text")
 
 
 def _export_agent(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     start = diagnostic.span.start
-    if any(piece.startswith("export @") for piece in quoted(diagnostic)):
-        yield change(Span(start, start), "@", f"Export the agent: `@{source.slice(diagnostic.span)}`")
+    if any(piece.startswith("export @") for piece in hint_code(diagnostic)):
+        yield replace_span(Span(start, start), "@", f"Export the agent: `@{source.slice(diagnostic.span)}`")
 
 
 def _other_name(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     """Replace a reserved word by another name."""
-    for piece in quoted(diagnostic):
+    for piece in hint_code(diagnostic):
         if piece.startswith(source.slice(diagnostic.span)):
-            yield change(diagnostic.span, piece)
+            yield replace_span(diagnostic.span, piece)
 
 
 def _value(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     """Replace a name of another language by its VVM equivalent."""
     if (diagnostic.hint or "").startswith("write `"):
-        yield from with_first(source, diagnostic)
+        yield from use_first(source, diagnostic)
 
 
 def _unread(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
-    yield change(diagnostic.span, f"_{source.slice(diagnostic.span)}")
+    yield replace_span(diagnostic.span, f"_{source.slice(diagnostic.span)}")
 
 
 _BY_CODE: Final[dict[str, Callable[[Source, Diagnostic], Iterator[Fix]]]] = {
-    "V001": with_last,
-    "V002": without_tabs,
+    "V001": use_last,
+    "V002": replace_tabs,
     "V005": _backslash,
     "V010": _other_name,
     "V051": _braces,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from prose_kernel.language.flow import FlowOf, Kind, Step, shortened
+from prose_kernel.language.flow import FlowBuilder, Kind, Step, shortened
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import tree
@@ -20,7 +20,7 @@ def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
     return _Flow(source).body(program.items, 0)
 
 
-class _Flow(FlowOf[tree.Statement]):
+class _Flow(FlowBuilder[tree.Statement]):
     kind = tree.Statement
 
     # ------------------------------------------------------------ statements
@@ -59,7 +59,7 @@ class _Flow(FlowOf[tree.Statement]):
                 text = f"{node.name.id} from {path.value}"
                 return Step("import", shortened(text), node.span, uses=(node.local.id,))
             case _:
-                return self.function(node, depth)
+                return self.definition_step(node, depth)
 
     def _compound(self, node: Any, depth: int) -> Step:
         head = _head(node)
@@ -68,25 +68,26 @@ class _Flow(FlowOf[tree.Statement]):
         span = head.span if decided else node.span
         match node:
             case tree.If():
-                return self.conditions(Step("if", "", span, reads), node, depth)
+                return self.if_step(Step("if", "", span, reads), node, depth)
             case tree.Match(value=value, cases=cases):
                 bodies = [(self.text(case.pattern), case.body) for case in cases]
-                return self.within(Step("if", f"match {self.text(value)}", span, reads), node, bodies, depth)
+                return self.with_ways(Step("if", f"match {self.text(value)}", span, reads), node, bodies, depth)
             case tree.Choose(criterion=criterion, target=target, options=options):
                 bodies = [(shortened(option.label.value), option.body) for option in options]
                 text = f"choose by ?{self.text(criterion)}"
-                return self.within(Step("if", text, span, reads, (target.id,), always=True), node, bodies, depth)
+                return self.with_ways(Step("if", text, span, reads, (target.id,), always=True), node, bodies, depth)
             case tree.While(condition=condition, body=body):
-                return self.within(
+                return self.with_ways(
                     Step("loop", f"while {self.text(condition)}", span, reads), node, [("", body)], depth
                 )
             case tree.For(target=target, items=items, body=body):
                 text = f"for {target.id} in {self.text(items)}"
-                return self.within(Step("loop", text, span, reads, own=(target.id,)), node, [("", body)], depth)
+                return self.with_ways(Step("loop", text, span, reads, scoped=(target.id,)), node, [("", body)], depth)
             case tree.Try(handler=handler):
-                return self.attempt(node, "except", handler, handler.target if handler is not None else None, (), depth)
+                error = handler.target if handler is not None else None
+                return self.try_step(node, "except", handler, error, (), depth)
             case tree.WithInput(value=value, body=body):
-                return self.within(
+                return self.with_ways(
                     Step("body", f"with input {self.text(value)}", span, reads), node, [("", body)], depth
                 )
             case tree.Constrain(target=target):

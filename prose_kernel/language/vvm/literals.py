@@ -12,7 +12,7 @@ from prose_kernel.language.source import Span
 from prose_kernel.language.vvm.tree import AgentDeclaration, Assign, Program
 
 expression = Spelling(
-    "VVM", "()", json.dumps, json.dumps, "(0 - {})", lambda file: {"ref": file.path, "summary": file.about}
+    "VVM", "()", json.dumps, json.dumps, "(0 - {})", lambda file: {"ref": file.path, "summary": file.description}
 ).expression
 
 

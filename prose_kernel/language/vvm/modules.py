@@ -43,7 +43,7 @@ class Module:
 
 LoadModule = Callable[[str], Module | Schema | None]
 """Returns the module at the path of an import; None if the import cannot be checked. With the prefix
-`typed_answers.FILE` it returns the JSON Schema at a path (E224 for an unusable one).
+`typed_answers.FILE_PREFIX` it returns the JSON Schema at a path (E224 for an unusable one).
 
 Raises `ImportProgramError`: V090 if there is no such module, V201 if it is already being loaded.
 """

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from prose_kernel.language.diagnostics import Diagnostic, ParsedText, in_order
-from prose_kernel.language.nodes import uncollected
+from prose_kernel.language.nodes import gc_paused
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree, word_hints
 from prose_kernel.language.vvm.compound_statements import HANDLERS, PART_HANDLERS, StatementParser
@@ -38,7 +38,7 @@ class Parsed(ParsedText[Program]):
 
 def parse(source: Source) -> Parsed:
     """Parse a program. Never raises: any text results in a tree and diagnostics."""
-    with uncollected():
+    with gc_paused():
         return Parser(source).parse()
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from prose_kernel.language.nodes import below, fields_with
+from prose_kernel.language.nodes import descendants, fields_with
 from prose_kernel.language.source import Span
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.tree import Name
@@ -140,7 +140,7 @@ def bound_names(body: tree.Body) -> Iterator[str]:
 
 def nested_statements(body: tree.Body, *, functions: bool = True) -> Iterator[tree.Node]:
     """Yield the statements of a body, their clauses and patterns, at any depth; in a `def` only with `functions`."""
-    return below(body, _NESTED_FIELDS, () if functions else (tree.Def,))
+    return descendants(body, _NESTED_FIELDS, () if functions else (tree.Def,))
 
 
 _CLAUSES: Final = (tree.Arm, tree.Case, tree.Option, tree.Handler)

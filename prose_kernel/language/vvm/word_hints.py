@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from prose_kernel.language.shortening import clipped
-from prose_kernel.language.words import hints, plain_sign, unseen_hint
+from prose_kernel.language.words import ascii_sign, hints, invisible_hint
 
 _hints: Final = partial(hints, "vvm")
 STATEMENTS: Final = (
@@ -49,7 +49,7 @@ def sign(text: str, following: str = "") -> tuple[str, str | None]:
     if first in QUOTES:
         return f"`{first}` does not begin a string", 'write straight quotes: `"text"`'
     if first in BLANKS:
-        return f"{code_point(first)} is not a blank here", unseen_hint(first)
+        return f"{code_point(first)} is not a blank here", invisible_hint(first)
     if first.isalpha() and ord(first) > 127:
         message = f"`{printable(text)}` cannot be part of a name"
         return message, "names are made of `A` to `Z`, `a` to `z`, digits and `_`"
@@ -58,13 +58,13 @@ def sign(text: str, following: str = "") -> tuple[str, str | None]:
 
 def _plain_hint(text: str) -> str | None:
     """Return the hint of the sign that a character looks like, or to write this sign if the language has it."""
-    own = plain_sign(text[0])
-    for plain in (own + "".join(map(plain_sign, text[1:2])), own) if own else ():
+    own = ascii_sign(text[0])
+    for plain in (own + "".join(map(ascii_sign, text[1:2])), own) if own else ():
         if hint := _hints()["signs"].get(plain):
             return hint
         if plain in PLAIN:
             return f"write `{plain}`"
-    return unseen_hint(text[0])
+    return invisible_hint(text[0])
 
 
 def printable(text: str) -> str:

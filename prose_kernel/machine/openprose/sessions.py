@@ -312,7 +312,7 @@ async def _schema(s: ProgramContext, node: Node, value: object, source: Source) 
         return schema_of(value)  # the checker has made sure that it is one
     if not isinstance(value, tree.Text) or s.host.load is None:
         return None
-    request = LoadRequest(f"{typed_answers.FILE}{value.raw}", source, s.at("load"))
+    request = LoadRequest(f"{typed_answers.FILE_PREFIX}{value.raw}", source, s.at("load"))
     try:
         loaded = await (s.host.load(request) if s.host.preview is not None else load(s, request))
     except ImportProgramError as problem:

@@ -29,7 +29,7 @@ from prose_kernel.errors import (
     VvmRaise,
 )
 from prose_kernel.language.shortening import clipped
-from prose_kernel.language.typed_answers import FILE, Schema
+from prose_kernel.language.typed_answers import FILE_PREFIX, Schema
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.configurations import (
     CONFIGURATION_KEYS,
@@ -168,7 +168,7 @@ async def _output(s: Context, node: Node, agent: ConfiguredAgent) -> Schema | No
     elif s.host.load is None:
         return None
     else:
-        request = LoadRequest(f"{FILE}{stated}", s.source, s.at("load"))
+        request = LoadRequest(f"{FILE_PREFIX}{stated}", s.source, s.at("load"))
         try:
             loaded = await (s.host.load(request) if s.host.preview is not None else load(s, request))
         except ImportProgramError as problem:

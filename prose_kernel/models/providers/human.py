@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from prose_kernel.errors import NoPerson, ProviderError, SessionCancelled
 from prose_kernel.language.shortening import clipped
-from prose_kernel.language.typed_answers import Schema, may_be_null, without_null, words_of
+from prose_kernel.language.typed_answers import Schema, may_be_null, type_words, without_null
 from prose_kernel.models.providers import no_provider
 from prose_kernel.models.request import answered, asked, assemble, permission_lines, with_texts
 from prose_kernel.runtime import budgets, question_forms
@@ -172,7 +172,7 @@ def _parts(schema: Schema) -> tuple[Part, ...]:
 
 
 def _part(name: str, schema: Schema, needed: bool) -> Part:
-    inner, about = without_null(schema), words_of(schema)
+    inner, about = without_null(schema), type_words(schema)
     required = needed and not may_be_null(schema)
     options = inner.get("enum", ())
     kind = inner.get("type")
@@ -225,7 +225,7 @@ def to_answer(request: SessionRequest, *, whole: bool = False) -> str:
     texts: dict[str, str] = {part.section: cut(part.text) for part in parts}
     if request.output is not None:
         fields = request.output.get("properties", {}).items()
-        types = [f"  {name}: {words_of(part) if isinstance(part, dict) else 'any'}" for name, part in fields]
+        types = [f"  {name}: {type_words(part) if isinstance(part, dict) else 'any'}" for name, part in fields]
         texts["answer"] = "\n".join(("The answer has these fields:", *types, FIELDS))
     question = texts.pop("task", "")
     return "\n\n".join(("\n".join(lines), *texts.values(), f"({HELP})", question)).rstrip()
