@@ -35,7 +35,7 @@ from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest
 from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
-from prose_kernel.runtime.typed_answers import taken
+from prose_kernel.runtime.typed_answers import checked_answer
 
 MODEL = "json-0-reject"
 SCHEMA = object_of(
@@ -86,7 +86,7 @@ async def main(rounds: int) -> None:
 
         async def ours() -> object:
             result = await live.run(SessionRequest("session", MESSAGE, "c1/s0", output=SCHEMA), lambda _: None)
-            return taken(result.text, SCHEMA)
+            return checked_answer(result.text, SCHEMA)
 
         works = {"pydantic-ai": floor, "pydantic-ai, streamed": streamed, "Prose": ours}
         for work in works.values():

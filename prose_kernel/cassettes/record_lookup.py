@@ -12,7 +12,7 @@ from msgspec import structs
 
 from prose_kernel.cassettes import records
 from prose_kernel.cassettes.cassette_files import CassetteFile, Entry, Take
-from prose_kernel.runtime.keys import Equal
+from prose_kernel.runtime.keys import EqualAnswers
 from prose_kernel.runtime.ports import SessionResult, Usage
 from prose_kernel.runtime.session_options import Repeats
 
@@ -91,9 +91,9 @@ class Index:
         self._repeats = repeats
         self.exact: dict[tuple[str, str], Take] = {}
         """The takes by key and path."""
-        self._by_tail: dict[tuple[str, str], Equal[Take]] = defaultdict(Equal)
+        self._by_tail: dict[tuple[str, str], EqualAnswers[Take]] = defaultdict(EqualAnswers)
         self._by_key: dict[str, list[Take]] = defaultdict(list)
-        self._by_scope: dict[tuple[str, str], Equal[Take]] = defaultdict(Equal)
+        self._by_scope: dict[tuple[str, str], EqualAnswers[Take]] = defaultdict(EqualAnswers)
         self._by_cell: dict[tuple[str, str, str], Take] = {}
         self._requested_by_cells: set[tuple[str, str, str]] = set()  # requests that cells have made in this process
         self._borrowed: Counter[tuple[str, str]] = Counter()

@@ -52,7 +52,7 @@ class _Recorded(Generic[P]):
                 if decides:
                     judgement.note(found)
                 if mode == "replay":
-                    budgets.recorded(found.usage)
+                    budgets.count_replayed(found.usage)
                 return cast("T", structs.replace(recorded, details={"replayed": True, **found.details()}))
             if mode == "replay":
                 miss = store.miss(judgement)

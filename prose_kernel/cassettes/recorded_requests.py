@@ -11,7 +11,7 @@ from prose_kernel.cassettes.record_lookup import Found, Miss
 from prose_kernel.cassettes.records import Meta, key_of
 from prose_kernel.errors import BudgetSpent, CassetteMiss, NoProvider, PermissionDenied, ProviderAuth, ProviderError
 from prose_kernel.runtime import open_request
-from prose_kernel.runtime.budgets import Spent
+from prose_kernel.runtime.budgets import Consumption
 from prose_kernel.runtime.ports import SessionRequest, SessionResult, Usage
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class RecordedSession(RecordedRequest):
         self.note()
         self.store.add_nowait("error", self.at, failure, self._meta(usage), self)
 
-    def record_budget(self, spent: BudgetSpent, counted: Spent) -> None:
+    def record_budget(self, spent: BudgetSpent, counted: Consumption) -> None:
         """Record that a budget has ended the attempt, or refused it."""
         self.record_failure(BudgetSpent(spent.message, budget=spent.budget), Usage(1, counted.tokens, 0, counted.usd))
 

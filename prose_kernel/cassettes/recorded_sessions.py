@@ -58,7 +58,7 @@ class RecordedSessions:
                         _require_accepted(session, found, changed)
                     await _end_as_recorded(session, found)
                     result = await self._replay(session, found, on_progress)
-                    budgets.recorded(found.usage)
+                    budgets.count_replayed(found.usage)
                     return result
                 if changed is None:
                     return await self._replay(session, found, on_progress)
@@ -153,7 +153,7 @@ async def _end_as_recorded(session: RecordedSession, found: Found) -> None:
     if found.entry.record.t != "error" or not isinstance(spent := found.answer, BudgetSpent):
         return
     await budgets.placed()
-    error = budgets.recorded_end(spent.budget, spent.message, found.usage)
+    error = budgets.replayed_end(spent.budget, spent.message, found.usage)
     if error is None:
         raise session.missed()
     session.store.use(found, session.at)

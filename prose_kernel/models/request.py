@@ -28,7 +28,7 @@ from prose_kernel.runtime.ports import (
     Target,
 )
 from prose_kernel.runtime.text import one_line
-from prose_kernel.runtime.typed_answers import asked_for
+from prose_kernel.runtime.typed_answers import answer_request
 from prose_kernel.runtime.values import ExecText
 
 Section = Literal[
@@ -400,7 +400,7 @@ def _asked_for(request: SessionRequest) -> str | None:
     """Return the text that asks for a typed answer, with the last answer that did not fit."""
     if request.output is None:
         return None
-    return asked_for(request.output, request.correction, request.wrong[-1][0] if request.wrong else "")
+    return answer_request(request.output, request.correction, request.wrong[-1][0] if request.wrong else "")
 
 
 def _output(target: Target | None, scope: BlockScope | None, memory: AgentMemory | None) -> str:

@@ -194,7 +194,7 @@ class CountedSessions:
                 with self._usage.listening(request.at):
                     result = await self._inner.run(request, on_progress)
             except BaseException:
-                if not budgets.waits_for_its_place():
+                if not budgets.is_unplaced():
                     _note("attempt", "", "", None, False)  # it has no result, but counts as a session
                 raise
             self._usage.session(result)
@@ -256,6 +256,6 @@ class LimitedPhrases:
         live = self._live()
         if live is None or budgets.is_spent():
             raise Undecided("no model puts the question into words")
-        with budgets.not_for_the_person():
+        with budgets.not_waiting_for_person():
             async with asyncio.timeout(PATIENCE), budgets.limited(session=False):
                 return await live.phrase(request)

@@ -51,7 +51,7 @@ class Decoder:
             text, used = codecs.utf_8_decode(data, "strict", final)
         except UnicodeDecodeError as problem:
             held = b""
-            if self._pictures and (at := images.begins_inside(data, problem.start, final)) >= 0:
+            if self._pictures and (at := images.find_start(data, problem.start, final)) >= 0:
                 held, data, final = data[at:], data[:at], True
             text, used = codecs.utf_8_decode(data, "replace", final)
             self.replaced += _replaced_bytes(data[:used], text)
@@ -140,7 +140,7 @@ class Capture:
         """Examine the first bytes; return True while they may be a picture, and more bytes are needed to decide."""
         if images.media_type(data):
             self._picture = bytearray()
-        elif not final and images.may_become_one(data):
+        elif not final and images.may_become_picture(data):
             self._first_bytes = data
             return True
         self._first_bytes = None

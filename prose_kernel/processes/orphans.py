@@ -96,7 +96,7 @@ class Orphans:
             if sure is not None and not (sure and _take(pid)):
                 info = system.process_info(pid)
                 if info is not None and not any(map(self._ends, info[:2])):
-                    detached_processes.note(pid)
+                    detached_processes.record(pid)
                 self._children[pid] = ExitWatch(self._loop, pid, functools.partial(self._ended, pid, sure))
 
     def _ended(self, pid: int, sure: bool) -> None:

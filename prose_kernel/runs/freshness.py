@@ -178,7 +178,7 @@ async def check_answer_files(provenance: Provenance, cells: Collection[Cell] | N
     ran = [(cell, cell.ran) for cell in (freshness.cells if cells is None else cells)]
     provenance.looks += 1
     look = provenance.looks
-    moved = await asyncio.to_thread(answered.moved, [[*cell.texts] for cell, _ in ran], places, files)
+    moved = await asyncio.to_thread(answered.changes, [[*cell.texts] for cell, _ in ran], places, files)
     for (cell, then), file in zip(ran, moved, strict=True):
         if cell.ran == then and cell.looked < look:  # else it has run again, or a later check was faster
             cell.moved, cell.looked = file, look

@@ -210,7 +210,7 @@ class RunJournal(Journal):
         """Return the newly supplied values of the recorded text, if `text` continues it; None otherwise, for example
         because one of its declared inputs has another value."""
         then = self._replay.coming
-        if not isinstance(then, Text) or self._replay.how.keeps_texts:
+        if not isinstance(then, Text) or self._replay.options.keeps_texts:
             return None
         before, now = self._supplied | then.supplied, self._supplied | text.supplied
         changed = any(name in before and before[name] != now.get(name) for name in declared())

@@ -340,7 +340,7 @@ class SessionServices:
         `got` is true if the program received the answer, false after a failure.
         """
         self.usage.add_noted(notes.get("usage", ()))
-        budgets.again(notes)
+        budgets.count_noted(notes)
         if "record" in notes and self.choice.recorded and self.cassettes.mode(self.asker) != "off":
             self.cassettes.store.use_as_before(request.at, *notes["record"])
         if got and "memory" in notes:

@@ -35,9 +35,9 @@ from prose_kernel.runtime.journal_records import (
     Text,
     answers_of,
 )
-from prose_kernel.runtime.journal_replay import Moved, UnderWay
+from prose_kernel.runtime.journal_replay import DirectoryMove, UnderWay
 from prose_kernel.runtime.ports import CommandResult
-from prose_kernel.runtime.request_steps import begin_again
+from prose_kernel.runtime.request_steps import repeats_all_steps
 from prose_kernel.storage import file_history
 from prose_kernel.storage.journal_file import changing
 from prose_kernel.storage.journal_reading import NAME, JournalRead, read
@@ -75,9 +75,9 @@ class Resumption:
         return self.journal.head
 
     @property
-    def moved(self) -> Moved | None:
+    def moved(self) -> DirectoryMove | None:
         """The original and the new directory of the run; None if it continues in the original one."""
-        return Moved(self.head.directory, str(self.cwd)) if self.cwd is not None else None
+        return DirectoryMove(self.head.directory, str(self.cwd)) if self.cwd is not None else None
 
     @property
     def directory(self) -> Path:
@@ -223,7 +223,7 @@ def repetitions(how: Resumption, now: int) -> Iterator[Repeated]:
         if isinstance(one, (Step, StepEnded)) and one.key in steps:
             steps[one.key].append(one)
     for key, made in steps.items():
-        yield Repeated(key, now, afresh=begin_again(made), due=True)
+        yield Repeated(key, now, afresh=repeats_all_steps(made), due=True)
 
 
 def _byte_patterns(last: Ended | None) -> list[bytes]:

@@ -204,7 +204,7 @@ class Run:
         elif host.budget is None:
             host.budget = Budget(RUN, "the run", limits, self.context.clock)
         else:
-            host.budget.begin_again(limits)
+            host.budget.replace_limits(limits)
         del host.caught_budgets[RUN]
 
     def choose(self, settings: Settings) -> None:

@@ -29,7 +29,7 @@ from prose_kernel.runtime.ports import (
 )
 from prose_kernel.runtime.session_options import CassetteMode, SessionOptions, Surroundings
 from prose_kernel.runtime.text import marker, one_line, printable
-from prose_kernel.runtime.typed_answers import filled_in
+from prose_kernel.runtime.typed_answers import example_answer
 from prose_kernel.runtime.values import full_text
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ class DryRunSessions:
         }
         value = marker(request.at)
         if request.output is not None:
-            return SessionResult(filled_in(request.output, value), value, "dry-run", "dry-run", details)
+            return SessionResult(example_answer(request.output, value), value, "dry-run", "dry-run", details)
         return SessionResult(value, value, "dry-run", "dry-run", details)
 
 

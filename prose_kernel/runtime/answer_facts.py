@@ -48,7 +48,7 @@ KEPT_NOTES: Final = (NOTE, "record")
 _READ_ONLY: Final = frozenset({"read", "list", "search", "fetch"})
 """Tools of sessions that write nothing."""
 
-_FREE: Final = ("rules", "authored")
+_FREE_DECIDERS: Final = ("rules", "authored")
 """Deciders whose judgements cost nothing. Their answers are not marked as kept."""
 
 NOT_COMPARED: Final = (
@@ -58,11 +58,11 @@ NOT_COMPARED: Final = (
 Digests = Mapping[str, str]
 """SHA-256 digests of files by their paths."""
 
-Left = Callable[[str, str, str], bool]
+WasLeft = Callable[[str, str, str], bool]
 """Called with a path and the file's digests then and now ("": no such file): has a later answer left it as it is
 now?"""
 
-WRITES: Final = 20
+LAST_WRITES: Final = 20
 """For each file, how many texts that wrote it are remembered, with the digests that they left: the latest ones."""
 
 Globs = tuple[tuple[str, ...], tuple[str, ...]]
@@ -131,7 +131,7 @@ class FilesOfAnswer:
             raise LookupError
         return tuple(one for one in found if one is not None)
 
-    def changed(self, now: tuple[Digests, ...], left: Left) -> str | None:
+    def changed(self, now: tuple[Digests, ...], left: WasLeft) -> str | None:
         """Return a file that differs both from its state when the answer was given and from the state in which a later
         answer has `left` it; None if there is none."""
         for then, is_now in zip(self.then, now, strict=True):
@@ -224,7 +224,7 @@ class EarlierAnswer:
             case CommandResult():
                 then = value.kept_from.answered if value.kept_from is not None else at.get("answered", "")
                 value = structs.replace(value, kept_from=KeptFrom(run, key, then))
-            case Verdict() | Pick() | Finding() if value.by not in _FREE:
+            case Verdict() | Pick() | Finding() if value.by not in _FREE_DECIDERS:
                 value = structs.replace(value, details={**at, **value.details, "kept": run, "at": key})
         return cast("T", value)
 
@@ -253,8 +253,8 @@ class AnsweredFiles:
         text, then = _text_of(asked), None
         base = self._keys.project if asked.kind == "session" else self._keys.directory
         for path, digest in one.written():
-            writes = self._written[_whole(base, path)]
-            writes[:] = [*(write for write in writes[-WRITES:] if write.text != text), _Write(one.order, digest, text)]
+            writes = self._written[_joined(base, path)]
+            writes[:] = [*(w for w in writes[-LAST_WRITES:] if w.text != text), _Write(one.order, digest, text)]
         try:
             if (then := one.files_of_answer(None, self._keys)) is None:
                 return
@@ -265,7 +265,7 @@ class AnsweredFiles:
             pass  # the digests are not known
         self._then[text][id(then)] = one.order, then
 
-    def moved(self, cells: Sequence[Collection[str]], places: Mapping[str, int], files: Files) -> list[str | None]:
+    def changes(self, cells: Sequence[Collection[str]], places: Mapping[str, int], files: Files) -> list[str | None]:
         """Return for each cell a file that differs both from its state when a request was answered there and from the
         state in which a later answer of this cell or one below has left it; "" if files cannot be compared, None if
         none has changed. A cell is given as its texts (`c1`); `places` has the position of each text's cell in the
@@ -298,7 +298,7 @@ class AnsweredFiles:
     ) -> bool:
         """Return whether the file is `now` as answers since `order` have left it, and was `then` as the cells above
         left it: in the notebook's order, these run first."""
-        since = [write for write in self._written.get(_whole(directory, path), ()) if write.order >= order]
+        since = [write for write in self._written.get(_joined(directory, path), ()) if write.order >= order]
         above = [write for write in since if places.get(write.text, place) < place]
         return (
             bool(since) and since[-1].digest == now and since[-1] not in above and all(w.digest == then for w in above)
@@ -314,7 +314,7 @@ class _Write:
     text: str
 
 
-def _whole(directory: str, path: str) -> str:
+def _joined(directory: str, path: str) -> str:
     return os.path.join(directory, path)  # noqa: PTH118 (for each file of each answer)
 
 

@@ -31,9 +31,7 @@ from prose_kernel.runtime.ports import Clock, Usage
 Counted = Literal["usd", "tokens"]
 _COUNTED: Final[tuple[Counted, ...]] = ("usd", "tokens")
 
-_OF_THE_RUN: Final = (
-    "continue it with a higher one: `prose run --resume --budget LIMITS`, in a notebook `%budget LIMITS`"
-)
+_RUN_HINT: Final = "continue it with a higher one: `prose run --resume --budget LIMITS`, in a notebook `%budget LIMITS`"
 
 RUN: Final = "run"
 """The key of the budget of the whole run."""
@@ -60,7 +58,7 @@ class Spending(NamedTuple):
 
 
 @dataclass(slots=True)
-class Spent:
+class Consumption:
     """A consumption. `unpriced` counts answers with an unknown price, `requests` counts requests to models."""
 
     usd: float = 0.0
@@ -88,8 +86,8 @@ class Budget:
     title: str
     limits: Limits
     clock: Clock
-    spent: Spent = field(default_factory=Spent)
-    where: dict[str, Spent] = field(default_factory=dict)
+    spent: Consumption = field(default_factory=Consumption)
+    where: dict[str, Consumption] = field(default_factory=dict)
     _noticed: bool = False
     _unknown: str | None = ""
     _passed: float = 0.0
@@ -176,7 +174,7 @@ class Budget:
         """Return the average consumption of a request to a model; None before the first."""
         return getattr(self.spent, what) / self.spent.requests if self.spent.requests else None
 
-    def has_room(self, request: Request, needs: Spent | None) -> bool:
+    def has_room(self, request: Request, needs: Consumption | None) -> bool:
         """Return whether a request that is likely to consume `needs` may begin (None: not known). The only running
         request always may, so only one request can exceed the budget."""
         held = [(one.held, one.so_far) for one in self._waiting if one is not request and one.held is not None]
@@ -188,7 +186,7 @@ class Budget:
                     return False
         return True
 
-    def changed(self) -> None:
+    def wake_waiting(self) -> None:
         """Wake the requests that wait for room or for the end of others, so that they check again, in their order."""
         for turn in self._queue:
             if not turn.done():
@@ -200,18 +198,18 @@ class Budget:
 
     def ends(self, asked: Request) -> None:
         if self._placed.pop(asked, self) is None:
-            self.changed()
+            self.wake_waiting()
 
-    async def quiet(self, but: Request) -> None:
+    async def wait_for_others(self, but: Request) -> None:
         """Wait until no other session is running."""
-        await _until(lambda: not (self._placed.keys() - {but}), (self,))
+        await _wait_until(lambda: not (self._placed.keys() - {but}), (self,))
 
     def count(self, place: str, usage: Usage | None, *, session: bool = False, by: str = "") -> None:
         """Count a session that begins, or the `usage` of an answer; `by` names what has answered."""
         unpriced = usage is not None and usage.cost is None and bool(usage.requests)
         if unpriced and self.limits.usd is not None and self._unknown == "":
             self._unknown = by or "who answers"
-        for spent in (self.spent, self.where.setdefault(place, Spent())):
+        for spent in (self.spent, self.where.setdefault(place, Consumption())):
             spent.sessions += session
             if usage is not None:
                 spent.tokens += usage.tokens_in + usage.tokens_out
@@ -219,7 +217,7 @@ class Budget:
                 spent.unpriced += unpriced
                 spent.requests += max(usage.requests, 1)
 
-    def begin_again(self, limits: Limits) -> None:
+    def replace_limits(self, limits: Limits) -> None:
         """Replace the limits, and keep the consumption."""
         self.limits, self._noticed, self._unknown, self._refused = limits, False, "", False
         self.was_spent = False
@@ -248,7 +246,7 @@ class Budget:
             yield
         finally:
             del self._waiting[request]
-            self.changed()
+            self.wake_waiting()
 
     def error(self) -> BudgetSpent:
         """Return the error E221: the limits, the consumption, and its largest part."""
@@ -260,7 +258,7 @@ class Budget:
         return BudgetSpent(
             f"the budget of {self.title} is spent ({self.limits.text}){spent}",
             details={"kind": "budget", "budget": self.title},
-            hint=_OF_THE_RUN if self.key == RUN else None,
+            hint=_RUN_HINT if self.key == RUN else None,
             budget=self.key,
         )
 
@@ -280,18 +278,18 @@ class Request:
     budgets: tuple[Budget, ...]
     place: Callable[[], str]
     deadline: asyncio.Timeout | None = None
-    so_far: Spent = field(default_factory=Spent)
+    so_far: Consumption = field(default_factory=Consumption)
     ended_by: Budget | None = None
-    held: Spent | None = None
+    held: Consumption | None = None
     asked: Request | None = None
     session: bool = False
-    counted: Spent = field(default_factory=Spent)
+    counted: Consumption = field(default_factory=Consumption)
     error: BudgetSpent | None = None
 
     def report(self, usage: Usage) -> None:
         """Set the consumption that the provider reports so far, and end this request and others that exceed a
         budget."""
-        self.so_far = Spent(usage.cost or 0.0, usage.tokens_in + usage.tokens_out)
+        self.so_far = Consumption(usage.cost or 0.0, usage.tokens_in + usage.tokens_out)
         for budget in self.budgets:
             if budget.over:
                 self.expire(budget)
@@ -315,7 +313,7 @@ class Request:
         for budget in self.budgets:
             if budget.share >= 1:
                 if not budget.over and self.asked is not None:
-                    await budget.quiet(self.asked)
+                    await budget.wait_for_others(self.asked)
                 raise budget.error()
 
     def mean(self, what: Counted) -> float | None:
@@ -345,7 +343,7 @@ def consumed(usage: Usage | None, *, session: bool = False, by: str = "") -> Non
     if request is None or (usage is None and not session):
         return
     place = request.place()
-    request.so_far = Spent()
+    request.so_far = Consumption()
     if usage is not None:
         request.counted.tokens += usage.tokens_in + usage.tokens_out
         request.counted.usd += usage.cost or 0.0
@@ -354,23 +352,23 @@ def consumed(usage: Usage | None, *, session: bool = False, by: str = "") -> Non
         budget.end_others(request)
 
 
-def recorded(usage: Usage) -> None:
+def count_replayed(usage: Usage) -> None:
     """Count the recorded consumption of an answer that is replayed without live requests, so that a budget ends the
-    program at the same place. `again` does the same in a resumed run."""
+    program at the same place. `count_noted` does the same in a resumed run."""
     consumed(usage)
     current = open_request.current()
     if current is not None:
         current.notes["recorded"] = structs.asdict(usage)
 
 
-def recorded_end(key: str, message: str, used: Usage) -> BudgetSpent | None:
+def replayed_end(key: str, message: str, used: Usage) -> BudgetSpent | None:
     """Count the recorded consumption of a request that a budget had ended, and return that budget's error; None if the
     budget is not spent now."""
     request = _request.get()
     budget = next((one for one in request.budgets if one.key == key), None) if request is not None else None
     if budget is None:
         return None
-    recorded(used)
+    count_replayed(used)
     if f"({budget.limits.text})" in message:  # requests running at that time had spent the rest
         budget.was_spent = True
     if not budget.over:
@@ -380,7 +378,7 @@ def recorded_end(key: str, message: str, used: Usage) -> BudgetSpent | None:
     return error
 
 
-def again(notes: Mapping[str, Any]) -> None:
+def count_noted(notes: Mapping[str, Any]) -> None:
     """Count the consumption noted on an answer that an earlier process of the run got."""
     if "recorded" in notes:
         consumed(Usage(**notes["recorded"]))
@@ -398,7 +396,7 @@ def is_spent() -> bool:
 
 
 @contextmanager
-def not_for_the_person() -> Iterator[None]:
+def not_waiting_for_person() -> Iterator[None]:
     """Let time pass for budgets inside the block, where a question to the person waits for something else."""
     request = _request.get()
     with ExitStack() as times:
@@ -421,7 +419,7 @@ async def limited(*, session: bool) -> AsyncIterator[None]:
     with ExitStack() as waiting:
         for budget in inner.budgets:
             waiting.enter_context(budget.waits_for(inner))
-        async with _ending(inner, [(budget.time_left, budget) for budget in inner.budgets]):
+        async with _expiring(inner, [(budget.time_left, budget) for budget in inner.budgets]):
             await inner.refuse()
             yield
             _count_session(inner)
@@ -440,19 +438,19 @@ async def timed() -> AsyncIterator[None]:
             if (seconds := budget.time_to_clean_up) <= 0:
                 raise budget.error()
             times.append((seconds, budget))
-    async with _ending(Request(request.budgets, request.place, asked=request), times):
+    async with _expiring(Request(request.budgets, request.place, asked=request), times):
         yield
 
 
 @asynccontextmanager
-async def _ending(request: Request, times: Iterable[tuple[float | None, Budget]]) -> AsyncIterator[None]:
+async def _expiring(request: Request, times: Iterable[tuple[float | None, Budget]]) -> AsyncIterator[None]:
     """Make `request` the current request inside the block. It ends with `BudgetSpent` when a budget expires it, or
     after the given seconds."""
     outer = _request.get()
     try:
         async with asyncio.timeout(None) as request.deadline:
             timers = [
-                asyncio.ensure_future(_ends(request, one, seconds)) for seconds, one in times if seconds is not None
+                asyncio.ensure_future(_expire(request, one, seconds)) for seconds, one in times if seconds is not None
             ]
             _request.set(request)
             try:
@@ -469,12 +467,12 @@ async def _ending(request: Request, times: Iterable[tuple[float | None, Budget]]
         _request.set(outer)
 
 
-async def _ends(request: Request, budget: Budget, seconds: float) -> None:
+async def _expire(request: Request, budget: Budget, seconds: float) -> None:
     await budget.clock.sleep(seconds)
     request.expire(budget)
 
 
-async def _until(ready: Callable[[], bool], budgets: Sequence[Budget]) -> None:
+async def _wait_until(ready: Callable[[], bool], budgets: Sequence[Budget]) -> None:
     """Wait until `ready()`. It is called again, in the order of the waiting requests, when something in `budgets`
     ends."""
     while not ready():
@@ -499,7 +497,7 @@ async def placed(*, reserves: bool = False) -> None:
             _count_session(request)
 
 
-def waits_for_its_place() -> bool:
+def is_unplaced() -> bool:
     """Return whether the current session has not been counted yet."""
     request = _request.get()
     return request is not None and request.session
@@ -513,7 +511,7 @@ def _count_session(request: Request) -> None:
         consumed(None, session=True)
 
 
-async def reserve(needs: Spent | None = None) -> None:
+async def reserve(needs: Consumption | None = None) -> None:
     """Wait until the budgets have room for a model request in addition to the running ones, and reserve that room until
     the next call or the end. Call it before each request to a model. Without `needs`, the average of the requests so
     far is reserved.
@@ -525,15 +523,15 @@ async def reserve(needs: Spent | None = None) -> None:
         return
     _release(request)
     if needs is None and (tokens := request.mean("tokens")) is not None:
-        needs = Spent(request.mean("usd") or 0.0, int(tokens))
-    await _until(lambda: all(budget.has_room(request, needs) for budget in request.budgets), request.budgets)
+        needs = Consumption(request.mean("usd") or 0.0, int(tokens))
+    await _wait_until(lambda: all(budget.has_room(request, needs) for budget in request.budgets), request.budgets)
     for budget in request.budgets:
         if budget.over:
             raise budget.error()
     if request.session:
         await request.refuse()
         _count_session(request)
-    request.held = needs or Spent()
+    request.held = needs or Consumption()
 
 
 def release(used: Usage) -> None:
@@ -541,7 +539,7 @@ def release(used: Usage) -> None:
     far. Until the next request, for example during a call of a tool, the session holds no room. If the answer spends a
     budget, the answer is still used, and only other requests are ended."""
     if (request := _request.get()) is not None:
-        request.so_far = Spent(used.cost or 0.0, used.tokens_in + used.tokens_out)
+        request.so_far = Consumption(used.cost or 0.0, used.tokens_in + used.tokens_out)
         for budget in request.budgets:
             budget.end_others(request)
         _release(request)
@@ -551,7 +549,7 @@ def _release(request: Request) -> None:
     if request.held is not None:
         request.held = None
         for budget in request.budgets:
-            budget.changed()
+            budget.wake_waiting()
 
 
 def nearest(what: Counted) -> tuple[float, Budget] | None:

@@ -33,18 +33,18 @@ def require_whole(value: Value) -> None:
     if isinstance(value, (str, int, float)):
         return
     stack: list[Value] = [value]
-    met: set[int] = set()  # a list may occur in several places: check it once
+    seen: set[int] = set()  # a list may occur in several places: check it once
     while stack:
         part = stack.pop()
         if isinstance(part, ExecText):
             if part.result.stdout_truncated:
-                raise _half(part)
-        elif isinstance(part, (list, dict)) and id(part) not in met:
-            met.add(id(part))
+                raise _cut_error(part)
+        elif isinstance(part, (list, dict)) and id(part) not in seen:
+            seen.add(id(part))
             stack += part if isinstance(part, list) else part.values()
 
 
-def _half(value: ExecText) -> ValueTypeError:
+def _cut_error(value: ExecText) -> ValueTypeError:
     printed, kept = value.result.stdout_bytes, len(value.text)
     of = f" of {printed:,} bytes" if printed else ""
     message = f"the value is cut: it holds only the first {kept:,} characters{of} that the command printed"

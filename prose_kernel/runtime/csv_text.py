@@ -36,7 +36,7 @@ class _Lines:
         self._lines = iter(lines)
         self._longest = longest
         self._held = 0
-        self._again: list[str] = []
+        self._pushed_back: list[str] = []
         self.count = 0
         self.row: list[str] = []
 
@@ -44,7 +44,7 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
-        line = self._again.pop() if self._again else next(self._lines)
+        line = self._pushed_back.pop() if self._pushed_back else next(self._lines)
         self.count += 1
         self._held = self._held + len(line) if self.row else len(line)
         if self._longest and self._held >= self._longest:
@@ -57,7 +57,7 @@ class _Lines:
         for line in self:
             if line.strip("\r\n"):
                 self.count -= 1
-                self._again.append(line)
+                self._pushed_back.append(line)
                 self.row.clear()
                 return line
         return ""

@@ -17,7 +17,7 @@ _LONGEST: Final = 64 * 1024
 """The file size in bytes above which ended processes are removed."""
 
 
-def note(pid: int) -> None:
+def record(pid: int) -> None:
     """Record that a command has detached this process. Never raises."""
     try:
         place = _place()
@@ -27,7 +27,7 @@ def note(pid: int) -> None:
         descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             if os.fstat(descriptor).st_size > _LONGEST:
-                alive = [(number, start) for number, start in _noted(place) if _ticks(number) == start]
+                alive = [(number, start) for number, start in _recorded(place) if _ticks(number) == start]
                 os.truncate(descriptor, 0)
                 line = b"".join(b"%d %d\n" % (number, start) for number, start in alive) + line
             os.write(descriptor, line)
@@ -40,7 +40,7 @@ def note(pid: int) -> None:
 def any_of(pids: Iterable[int]) -> bool:
     """Return whether a command of a run has detached one of these processes."""
     place = _place()
-    noted = _noted(place) if place is not None else set()
+    noted = _recorded(place) if place is not None else set()
     return bool(noted) and any((pid, _ticks(pid)) in noted for pid in pids)
 
 
@@ -55,7 +55,7 @@ def _place() -> Path | None:
     return directory / "detached" if status.st_uid == os.getuid() and status.st_mode & 0o170077 == 0o040000 else None
 
 
-def _noted(place: Path) -> set[tuple[int, int]]:
+def _recorded(place: Path) -> set[tuple[int, int]]:
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -35,7 +35,7 @@ from prose_kernel.runtime.answer_facts import (
     has_written,
 )
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Record, Repeated, Text, answer_in
-from prose_kernel.runtime.keys import Equal, Keys
+from prose_kernel.runtime.keys import EqualAnswers, Keys
 from prose_kernel.runtime.ports import CommandRequest, SessionRequest
 from prose_kernel.runtime.requests import COMMON, KINDS, Request
 
@@ -125,12 +125,12 @@ class EarlierAnswers:
         """The keys of the requests that have kept their answers."""
         self._causes = causes
         self._texts: list[list[str]] = []
-        self._then: dict[str, list[str]] = {}
+        self._earlier_texts: dict[str, list[str]] = {}
         self._effects = False
         self._reasons: dict[str, tuple[str, str]] = {}
         self._refused: dict[str, tuple[Asked, str, str]] = {}
         """The requests that were asked, each with a key of `_WORDS`, and with words that replace its text."""
-        self._equal: dict[str, Equal[EarlierAnswer]] = defaultdict(Equal)
+        self._equal: dict[str, EqualAnswers[EarlierAnswer]] = defaultdict(EqualAnswers)
         self._at: dict[str, Asked] = {}
         self._answers: dict[str, EarlierAnswer] = {}
         self._orders = count()
@@ -179,13 +179,13 @@ class EarlierAnswers:
 
     def text_begins(self, number: int) -> None:
         """Begin the next text of a cell that runs again; `number` is the number of its record."""
-        at = len(self._then)
-        self._then[f"c{number}"] = [texts[at] for texts in reversed(self._texts) if at < len(texts)]
+        at = len(self._earlier_texts)
+        self._earlier_texts[f"c{number}"] = [texts[at] for texts in reversed(self._texts) if at < len(texts)]
 
     def _here(self, key: str) -> str:
         """Return the key of the earlier request at the same place."""
         text, _, place = key.partition("/")
-        there = [f"{then}/{place}" for then in self._then.get(text, ())]
+        there = [f"{then}/{place}" for then in self._earlier_texts.get(text, ())]
         return next((one for known in (self._answers, self._at) for one in there if one in known), key)
 
     @property
@@ -343,14 +343,14 @@ class EarlierAnswers:
         here, answer = self._at.get(there), self._answers.get(there)
         if here is not None and here.kind == asked.kind and not (answer is not None and answer.used):
             return here
-        near = [self._by_part.get((asked.kind, *part)) for part in _telling(asked.parts)]
+        near = [self._by_part.get((asked.kind, *part)) for part in _distinctive_parts(asked.parts)]
         return max((one for one in near if one is not None), key=near.count, default=None)
 
     @cached_property
     def _by_part(self) -> dict[tuple[str, str, str], Asked]:
         """The requests whose answers were not used, by the parts that distinguish them."""
         unused = [one.asked for one in self.unused]
-        return {(asked.kind, *part): asked for asked in unused for part in _telling(asked.parts)}
+        return {(asked.kind, *part): asked for asked in unused for part in _distinctive_parts(asked.parts)}
 
 
 def _next_attempt(key: str) -> str:
@@ -358,6 +358,6 @@ def _next_attempt(key: str) -> str:
     return f"{place}#{int(attempt or 0) + 1}"
 
 
-def _telling(parts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _distinctive_parts(parts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the parts that few requests have in common."""
     return ((name, part) for name, part in parts.items() if name not in COMMON)

@@ -74,10 +74,10 @@ class RaceGate:
         self._is_open = False
         self._waiting: list[asyncio.Task[Any]] = []
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self._is_open = True
         for task in self._waiting:
-            self._turns.wakes(task)
+            self._turns.wake(task)
 
     @property
     def over(self) -> bool:
@@ -122,17 +122,17 @@ class ControlFlow(Exception):
             self.value, self._settled = value, True
 
 
-_ENDS: Final = 10
+_SHOWN_CALLS: Final = 10
 """The number of calls shown at each end of a long stack."""
 _F = TypeVar("_F")
 
 
 def shortened_stack(frames: Sequence[_F], line: Callable[[_F], str]) -> tuple[str, ...]:
     """Return one line for each frame; a long recursion is shortened in the middle."""
-    more = len(frames) - 2 * _ENDS
+    more = len(frames) - 2 * _SHOWN_CALLS
     if more <= 0:
         return tuple(map(line, frames))
-    return (*map(line, frames[:_ENDS]), f"... {more} more ...", *map(line, frames[-_ENDS:]))
+    return (*map(line, frames[:_SHOWN_CALLS]), f"... {more} more ...", *map(line, frames[-_SHOWN_CALLS:]))
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -190,7 +190,7 @@ class ExecutionContext:
         child.called_by, child.guarded = self.called_by, self.guarded
         return child
 
-    def go_on_from(self, caller: ExecutionContext) -> Self:
+    def continue_from(self, caller: ExecutionContext) -> Self:
         """Continue the line of control of a context of another language, which waits meanwhile: with its branch, path,
         numbers and cancellation. Returns itself. Raises `UsageError` if the caller belongs to a debugger evaluation."""
         if caller.host is not self.host:
@@ -220,7 +220,7 @@ class ExecutionContext:
 
     def at(self, what: Literal["exec", "session", "judge", "input", "gate", "load", "program", "file", "store"]) -> str:
         """Return the path of the next request of this kind: `c2/3/b1/s0`."""
-        return f"{self.path}/{_SIGNS[what]}{self.count(what)}"
+        return f"{self.path}/{_PATH_LETTERS[what]}{self.count(what)}"
 
     # ------------------------------------------------------------ events
 
@@ -338,12 +338,12 @@ class ExecutionContext:
         Raises `StateError`."""
         journal, at = self.host.journal, self.at("store")
         if journal is not None:
-            journal.fails_to_keep(at)
+            journal.raise_recorded_failure(at)
         try:
             await flush()
         except StoreFailed as error:
             if journal is not None:
-                journal.failed_to_keep(at, error)
+                journal.record_store_failure(at, error)
             raise
 
     def warn_lost(self) -> None:
@@ -398,9 +398,9 @@ class ExecutionContext:
         host = self.host
         active = self.budgets if host.budget is None else (host.budget, *self.budgets)
         if active and isinstance(request, CommandRequest):
-            ask = partial(_in_time, ask)
+            ask = partial(_within_time, ask)
         if limited and host.permits is not None:
-            ask = partial(_in_place, host.permits, ask)
+            ask = partial(_with_permit, host.permits, ask)
         if not active:
             return await self._answer(request, kind, ask, also, kept, whole)
         with self._counted(active, request):
@@ -425,7 +425,7 @@ class ExecutionContext:
     def _counted(self, active: tuple[Budget, ...], request: Request) -> Iterator[None]:
         """Count the request inside the block for these budgets. Afterwards, emit the budgets' warnings."""
         try:
-            with ExitStack() as times, budgets.counting(active, self._named):
+            with ExitStack() as times, budgets.counting(active, self._statement_name):
                 for budget in active:
                     times.enter_context(budget.asks(person=isinstance(request, (Question, GateRequest))))
                 yield
@@ -434,7 +434,7 @@ class ExecutionContext:
                 for code, notice in budget.notices():
                     self.warn(code, notice, self.statement)
 
-    def _named(self) -> str:
+    def _statement_name(self) -> str:
         """Return the name of the running statement."""
         statement = self.statement
         if statement is None:
@@ -451,24 +451,24 @@ class ExecutionContext:
         """Let the event loop run after a long computation. Call it when `scheduler.due()`."""
         turns, journal = self.host.scheduler, self.host.journal
         if journal is not None and journal.interrupts_here():
-            await journal.stand_still()
-        elif turns.takes_too_long() if journal is None else journal.lets_others_go_first():
+            await journal.wait_for_interrupt()
+        elif turns.takes_too_long() if journal is None else journal.must_yield_turn():
             await self.ask(Wait("turn", f"{self.path}/y{self.count('turn')}"), type(None), partial(asyncio.sleep, 0))
         else:
             await turns.breathe()
 
 
-async def _in_place(permits: asyncio.Semaphore, ask: Callable[[], Awaitable[T]]) -> T:
+async def _with_permit(permits: asyncio.Semaphore, ask: Callable[[], Awaitable[T]]) -> T:
     async with permits:
         return await ask()
 
 
-async def _in_time(ask: Callable[[], Awaitable[T]]) -> T:
+async def _within_time(ask: Callable[[], Awaitable[T]]) -> T:
     async with budgets.timed():
         return await ask()
 
 
-_SIGNS: Final = {
+_PATH_LETTERS: Final = {
     "exec": "x",
     "session": "s",
     "judge": "j",
@@ -501,7 +501,7 @@ def agent_budget(s: ExecutionContext, name: str, limits: str) -> Budget:
     fresh, shared = budget_of(s, f"agent {name}", f"agent '{name}'", limits), s.host.agent_budgets
     found = shared.setdefault(fresh.key, fresh)
     if found.limits != fresh.limits:
-        found.begin_again(fresh.limits)
+        found.replace_limits(fresh.limits)
         del s.host.caught_budgets[found.key]
     return found
 

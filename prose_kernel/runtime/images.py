@@ -81,14 +81,14 @@ def media_type(data: bytes) -> str:
     return "application/pdf" if data.startswith(_PDF) else ""
 
 
-def may_become_one(data: bytes) -> bool:
+def may_become_picture(data: bytes) -> bool:
     """Return whether a stream with these first bytes may become a picture."""
     if data.startswith(b"RIFF"):
         return len(data) < 12 and b"WEBP".startswith(data[8:])
     return any(one.startswith(data) for one in (PNG, _JPEG, *_GIFS, _PDF, b"RIFF"))
 
 
-def begins_inside(data: bytes, at: int, final: bool) -> int:
+def find_start(data: bytes, at: int, final: bool) -> int:
     """Return where a picture begins, or may begin, after text that stops being UTF-8 at `at`; -1 if nowhere.
 
     Only unmistakable formats count there: PNG, and JPEG exactly at `at`.

@@ -62,9 +62,9 @@ class Journal:
         self._log = log
         self._turns = turns
         self._recorder = Recorder(log, turns, clock)
-        self._replay = Replay(known, self._recorder, turns, keys.run_ids, self._interrupt_again)
+        self._replay = Replay(known, self._recorder, turns, keys.run_ids, self._replay_interrupt)
         self._live = LiveRequests(self._recorder, self._replay, turns, keys.run_ids)
-        self._approvals = Approvals(approved, keys.run_ids, complete=self._replay.how.complete)
+        self._approvals = Approvals(approved, keys.run_ids, complete=self._replay.options.complete)
         self.answered_files = AnsweredFiles(keys)
         self.usable = earlier
         """The answers that the requests of the running text may use."""
@@ -108,17 +108,17 @@ class Journal:
         if self._recorder.abandoned or self._hasty:
             raise asyncio.CancelledError
         replay = self._replay
-        moved = replay.how.moved
+        moved = replay.options.moved
         described = describe(moved.request(request) if moved is not None else request, also)
         if self._turns.interrupted is not None or isinstance(replay.coming, Interrupted):
-            await self.stand_still()
+            await self.wait_for_interrupt()
         s.answered = described.key, s.statement
         asked, parked = replay.asked(described), None
         if self._recorder.abandoned:  # the records have ended, and this replay makes no requests
             raise asyncio.CancelledError
         if asked is None:
-            asked = self._new(described, request, also)
-            if (one := await self._keep(s, request, asked, kind, kept)) is not None:
+            asked = self._record_request(described, request, also)
+            if (one := await self._earlier_answer(s, request, asked, kind, kept)) is not None:
                 return one[0]
             if replay.parked or self.usable is not None:  # kept answers come first
                 parked = replay.park(asked, known=False)
@@ -129,11 +129,11 @@ class Journal:
         known = parked is not None and parked.known
         if parked is not None:
             answered = await replay.answer(described, parked) or self._live.completed(described.key)
-            if answered is None and known and replay.how.under_way == "fail" and described.key not in replay.due:
+            if answered is None and known and replay.options.under_way == "fail" and described.key not in replay.due:
                 answered = self._live.give_up(described.key, kind)
             if answered is not None:
                 return self._replayed(s, request, described, asked, answered, kind)
-            if known and (one := await self._keep(s, request, asked, kind, kept)) is not None:
+            if known and (one := await self._earlier_answer(s, request, asked, kind, kept)) is not None:
                 return one[0]
         ask, delayed = self._with_files(s, request, ask)
         repeated = known and described.kind != "wait"
@@ -141,7 +141,7 @@ class Journal:
         live = LiveRequest(asked, kind, ask, kept, whole, at_once=at_once, repeated=repeated, delayed=delayed)
         return await self._live_answer(s, described, live)
 
-    def _new(self, described: Described, request: Request, also: Sequence[str]) -> Asked:
+    def _record_request(self, described: Described, request: Request, also: Sequence[str]) -> Asked:
         """Record a new request."""
         looks = self._recorder.looks if described.kind == "wait" else 0
         if self._log.must_flush and described.kind != "wait":
@@ -154,7 +154,7 @@ class Journal:
         self._recorder.write(asked)
         return asked
 
-    async def _keep(
+    async def _earlier_answer(
         self, s: ExecutionContext, request: Request, asked: Asked, kind: type[T], kept: Callable[[T], T] | None
     ) -> tuple[T] | None:
         """Return an earlier run's answer to this request, in a tuple, and record it; None if it has to be asked."""
@@ -169,8 +169,8 @@ class Journal:
             return None
         value, answered = found
         self._recorder.write(structs.replace(answered, t=self.now()))
-        self._note(asked, answered)
-        return (self._got(s, request, value),)
+        self._register_answer(asked, answered)
+        return (self._deliver(s, request, value),)
 
     def _with_files(self, s: ExecutionContext, request: Request, ask: Callable[[], Awaitable[T]]) -> tuple[Any, bool]:
         """Return `ask` extended so that it notes the files that the answer depends on and changes, and whether it reads
@@ -192,12 +192,12 @@ class Journal:
         if self.usable is not None:
             self.usable.begins(live.asked)
         value, answered = await self._live.make(live)
-        self._note(live.asked, answered)
+        self._register_answer(live.asked, answered)
         if isinstance(value, GateDecision) and value.status == "approved":
             self._approvals.add(described, answered.value)
         return value
 
-    def _note(self, asked: Asked, answered: Answered) -> None:
+    def _register_answer(self, asked: Asked, answered: Answered) -> None:
         """Register the answer to a request: a recorded one, a new one, or one of an earlier run."""
         self.answered_files.add(asked, answered)
         if self.usable is not None:
@@ -213,12 +213,12 @@ class Journal:
         kind: type[T],
     ) -> T:
         """Return the value of a recorded answer. Raises its error."""
-        self._note(asked, answered)
-        how = self._replay.how
-        if answered.aside != NOTHING and how.on_replayed is not None:
+        self._register_answer(asked, answered)
+        options = self._replay.options
+        if answered.aside != NOTHING and options.on_replayed is not None:
             got = answered.error == NOTHING and not answered.cancelled
-            how.on_replayed(request, codec.notes(answered.aside), got)
-        self._stops_again()
+            options.on_replayed(request, codec.notes(answered.aside), got)
+        self._replay_stop()
         if answered.cancelled:
             raise asyncio.CancelledError
         if answered.error != NOTHING:
@@ -229,9 +229,9 @@ class Journal:
             raise mismatch("the journal holds an answer that is none", described.shown) from None
         if isinstance(value, GateDecision) and value.status == "approved":
             self._approvals.passes(described, answered)
-        return self._got(s, request, how.moved.answer(value) if how.moved is not None else value)
+        return self._deliver(s, request, options.moved.answer(value) if options.moved is not None else value)
 
-    def _got(self, s: ExecutionContext, request: Request, value: T) -> T:
+    def _deliver(self, s: ExecutionContext, request: Request, value: T) -> T:
         """Return a recorded answer to its request; the gates port is notified of decisions."""
         if isinstance(value, GateDecision) and isinstance(request, GateRequest):
             s.host.ports.gates.replayed(request, value)
@@ -244,7 +244,7 @@ class Journal:
         if self._replay.active:
             if (noted := self.noted(key)) is not None:
                 self._replay.advance()
-                self._stops_again()
+                self._replay_stop()
                 return codec.decode(noted.value, kind)
             self._replay.leave(f"looks something up ({key})")
         found = look()
@@ -256,13 +256,13 @@ class Journal:
         coming = self._replay.coming
         return coming if isinstance(coming, Noted) and coming.key == key else None
 
-    def fails_to_keep(self, key: str) -> None:
+    def raise_recorded_failure(self, key: str) -> None:
         """Raise the `StoreFailed` that is recorded for this point."""
         if (noted := self.noted(key)) is not None:
             self._replay.advance()
             raise codec.decode_error(noted.value)
 
-    def failed_to_keep(self, key: str, error: StoreFailed) -> None:
+    def record_store_failure(self, key: str, error: StoreFailed) -> None:
         """Record that the store has failed: a resumed run continues before this point. If records are left to replay,
         nothing is added to them and the replay ends."""
         error.answer = key
@@ -274,7 +274,7 @@ class Journal:
 
     # ------------------------------------------------------------ long computations
 
-    def lets_others_go_first(self) -> bool:
+    def must_yield_turn(self) -> bool:
         """Whether a branch that has computed for a long time has to wait for its turn; called at its yield points."""
         if not self._replay.active:
             return self._turns.takes_too_long()
@@ -333,7 +333,7 @@ class Journal:
             else:
                 self._recorder.write(Interrupted(looks, stopped=not looks and isinstance(last, (Answered, Noted))))
 
-    def _stops_again(self) -> None:
+    def _replay_stop(self) -> None:
         """Replay the exception that ended a statement after it got this answer."""
         coming = self._replay.coming
         if isinstance(coming, Interrupted) and coming.stopped:
@@ -350,7 +350,7 @@ class Journal:
         if self.task is not None:
             self._turns.cancel(self.task)
 
-    def _interrupt_again(self, then: Interrupted) -> None:
+    def _replay_interrupt(self, then: Interrupted) -> None:
         """Replay a recorded interrupt."""
         self._replay.advance()
         self._hasty = self._hasty or then.hasty
@@ -361,14 +361,14 @@ class Journal:
         if self._replay.active:
             if self._turns.looks != self._turns.stop_at or not isinstance(self._replay.coming, Interrupted):
                 return False
-            self._interrupt_again(self._replay.coming)
+            self._replay_interrupt(self._replay.coming)
             return True
         if self._turns.interrupted is None:
             return False
         self._interrupt(self._recorder.looks)
         return True
 
-    async def stand_still(self) -> None:
+    async def wait_for_interrupt(self) -> None:
         """Wait until the interrupt reaches this branch."""
         if asyncio.current_task() is self.task:
             await asyncio.sleep(0)  # if the branch is the text itself, it is cancelled already
@@ -386,7 +386,7 @@ class Journal:
                 self._replay.advance()
                 return
             if coming is not None:
-                if self._replay.how.keeps_texts and isinstance(coming, Text):
+                if self._replay.options.keeps_texts and isinstance(coming, Text):
                     raise mismatch(f"{coming.name}: {coming.text.strip()}", f"{text.name}: {text.text.strip()}")
                 self._log.rewind(self._replay.number)
                 self.rewound = True

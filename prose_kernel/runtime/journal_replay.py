@@ -30,7 +30,7 @@ from prose_kernel.runtime.journal_records import (
 )
 from prose_kernel.runtime.journal_writer import Recorder
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, ShowRequest
-from prose_kernel.runtime.request_steps import folded, unusable
+from prose_kernel.runtime.request_steps import folded, without_answers
 from prose_kernel.runtime.requests import Described, Request
 from prose_kernel.runtime.scheduler import Scheduler, Turn
 
@@ -46,7 +46,7 @@ _NO_MORE: Final = (0, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class DirectoryMove:
     """Converts paths for a run that continues in another directory, while its records contain the original one."""
 
     then: str
@@ -103,7 +103,7 @@ class KnownRecords:
     on_live: Callable[[Sequence[Asked]], None] | None = None
     on_replayed: OnReplayed | None = None
     complete: bool = False
-    moved: Moved | None = None
+    moved: DirectoryMove | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -136,7 +136,7 @@ class Replay:
         self.coming: Record | None = None
         self.number = 0
         # Without the records: their file is closed when the replay ends, possibly before the last one.
-        self.how = replace(known or KnownRecords(iter(())), records=iter(()))
+        self.options = replace(known or KnownRecords(iter(())), records=iter(()))
         self.parked: dict[str, Parked] = {}
         self.repeated: Counter[str] = Counter()
         """How often each request was made again."""
@@ -180,7 +180,7 @@ class Replay:
             self.repeated[record.key] += not record.due
             self._completed.pop(record.key, None)  # its failure
             if record.afresh:
-                self._steps[record.key] = unusable(self._steps.get(record.key, ()))
+                self._steps[record.key] = without_answers(self._steps.get(record.key, ()))
         elif isinstance(record, (Step, StepEnded)):
             self._steps.setdefault(record.key, []).append(record)
         else:
@@ -219,8 +219,8 @@ class Replay:
         waiting = [one.asked for one in self.parked.values() if one.asked.kind != "wait"]
         under_way = [asked for asked in waiting if asked.key not in self._completed and asked.key not in self.due]
         self._is_drained()
-        if self.how.on_live is not None:
-            self.how.on_live(under_way)
+        if self.options.on_live is not None:
+            self.options.on_live(under_way)
 
     def abandon(self) -> None:
         """Abandon the running text."""

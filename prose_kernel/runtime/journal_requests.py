@@ -19,7 +19,7 @@ from prose_kernel.runtime.journal_replay import Replay
 from prose_kernel.runtime.journal_writer import Recorder
 from prose_kernel.runtime.open_request import OpenRequest
 from prose_kernel.runtime.ports import CommandResult, Finding, SessionResult
-from prose_kernel.runtime.request_steps import Recorded, Steps, folded
+from prose_kernel.runtime.request_steps import RecordedStep, Steps, folded
 from prose_kernel.runtime.scheduler import Scheduler, Suspension
 
 T = TypeVar("T")
@@ -66,21 +66,21 @@ class LiveRequests:
         """Return the answer and its record. Raises the errors of `ask`."""
         turns, key = self._turns, request.asked.key
         wait = Suspension(request.ask(), turns.ends)
-        known: Sequence[Recorded] = ()
+        known: Sequence[RecordedStep] = ()
         if request.repeated:
             known = folded(self._replay.steps(key))
             self._repeated[key] += 1
             self._recorder.write_passed_over(Repeated(key, self._recorder.now()))
-        opened = self._opened(request.asked, known, delayed=request.delayed)
+        opened = self._open_request(request.asked, known, delayed=request.delayed)
         self._open += 1
         try:
             try:
                 with open_request.asking(opened):
                     value: T = await wait
                 if request.kept is None or request.whole is not None:
-                    self._complete(request.asked, opened, wait, value, request.whole)
+                    self._record_result(request.asked, opened, wait, value, request.whole)
             except Exception as error:
-                self._complete(request.asked, opened, wait, error)
+                self._record_result(request.asked, opened, wait, error)
                 raise
             finally:
                 self._open -= 1
@@ -95,9 +95,9 @@ class LiveRequests:
                 error.answer = key
             self._write_answer(self._record_of(key, error), opened, at_once=request.at_once and not wait.happened)
             raise
-        return self._given(request, value, whole, opened, request.at_once and not wait.happened)
+        return self._record_answer(request, value, whole, opened, request.at_once and not wait.happened)
 
-    def _given(
+    def _record_answer(
         self, request: LiveRequest[T], value: T, whole: T, opened: OpenRequest, at_once: bool
     ) -> tuple[T, Answered]:
         """Record an answer, and return it with its record. Raises an error if it is nested too deeply."""
@@ -113,7 +113,7 @@ class LiveRequests:
             raise unusable from None
         return value, self._write_answer(Answered(key, raw), opened, at_once=at_once)
 
-    def _opened(self, asked: Asked, known: Sequence[Recorded], *, delayed: bool) -> OpenRequest:
+    def _open_request(self, asked: Asked, known: Sequence[RecordedStep], *, delayed: bool) -> OpenRequest:
         """Return the open request of a record. The attempts of a command share one path, and are counted together."""
         recorder, key = self._recorder, asked.key
         if asked.kind != "command":
@@ -123,10 +123,10 @@ class LiveRequests:
         attempt = 1 + self._repeated[key]
         for retry in range(int(retries) if retries else 0):
             attempt += 1 + self._repeated[f"{place}#{retry}" if retry else place]
-        completes = partial(self._completes, key, delayed)
+        completes = partial(self._record_early_result, key, delayed)
         return OpenRequest(place, recorder.log.place, self._run, attempt, on_result=completes)
 
-    def _completes(self, key: str, delayed: bool, opened: OpenRequest, result: object) -> None:
+    def _record_early_result(self, key: str, delayed: bool, opened: OpenRequest, result: object) -> None:
         """Record the result of a command in the thread that sees it end, because the program may be computing. A
         cancelled command isn't recorded here, nor one whose answer nothing can delay."""
         ended = isinstance(result, CommandResult) and result.outcome not in ("interrupted", "cancelled")
@@ -144,9 +144,9 @@ class LiveRequests:
         opened.is_completed = True
         record()
         if others:
-            opened.looks_early(record)
+            opened.complete_early(record)
 
-    def _complete(
+    def _record_result(
         self, asked: Asked, opened: OpenRequest, wait: Suspension, outcome: T, whole: Callable[[T], T] | None = None
     ) -> None:
         """Record that the work for a request has ended, if its branch has to wait for its turn."""
@@ -177,7 +177,7 @@ class LiveRequests:
 
     def as_recorded(self, value: T) -> T:
         """Return an answer in its recorded form."""
-        moved = self._replay.how.moved
+        moved = self._replay.options.moved
         return moved.recorded(value) if moved is not None else value
 
     # ------------------------------------------------------------ unanswered requests

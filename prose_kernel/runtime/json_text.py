@@ -109,17 +109,17 @@ def mapped(value: object, leaf: Callable[[Any], object], same: frozenset[type] =
     return _mapped(value, leaf, same, {}) if isinstance(value, (list, dict)) else leaf(value)
 
 
-def _mapped(value: Any, leaf: Callable[[Any], object], same: frozenset[type], met: dict[int, Any]) -> Any:
+def _mapped(value: Any, leaf: Callable[[Any], object], same: frozenset[type], seen: dict[int, Any]) -> Any:
     copy: Any
     if isinstance(value, list) and same.issuperset(map(type, value)):
-        copy = met[id(value)] = value.copy()
+        copy = seen[id(value)] = value.copy()
         return copy
     copy, items = ([None] * len(value), enumerate(value)) if isinstance(value, list) else ({}, value.items())
     for key, item in items:
         if isinstance(item, (list, dict)):
-            known = met.get(id(item))
-            copy[key] = _mapped(item, leaf, same, met) if known is None else known
+            known = seen.get(id(item))
+            copy[key] = _mapped(item, leaf, same, seen) if known is None else known
         else:
             copy[key] = leaf(item)
-    met[id(value)] = copy
+    seen[id(value)] = copy
     return copy

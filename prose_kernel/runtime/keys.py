@@ -42,7 +42,7 @@ class Answer(Protocol):
 A = TypeVar("A", bound=Answer)
 
 
-class Equal(Generic[A]):
+class EqualAnswers(Generic[A]):
     """Earlier answers to requests with equal keys, in their order. Finding the next free one takes constant time on
     average."""
 
@@ -62,7 +62,7 @@ class Equal(Generic[A]):
 
 
 @lru_cache
-def _named(part: str) -> bytes:
+def _encoded_name(part: str) -> bytes:
     return b"\0%b\0" % part.encode()
 
 
@@ -78,7 +78,7 @@ def key_of(kind: str, encoded: Iterable[tuple[str, bytes]]) -> Key:
     whole, short = blake2b(kind.encode(), digest_size=_WHOLE), {}
     for name, data in encoded:
         digest = blake2b(data, digest_size=_WHOLE).digest()
-        whole.update(_named(name))
+        whole.update(_encoded_name(name))
         whole.update(digest)
         short[name] = digest[:_PART].hex()
     return Key(whole.hexdigest(), short) if short else Key()

@@ -107,7 +107,7 @@ class OpenRequest:
                 if (recorded_again := self._recorded_again) is not None:
                     recorded_again()
 
-    def looks_early(self, recorded_again: Callable[[], None]) -> None:
+    def complete_early(self, recorded_again: Callable[[], None]) -> None:
         """Add these notes in a thread of their own, because the result is recorded. `recorded_again` records them."""
         self._recorded_again = recorded_again
         if self._look is not None:

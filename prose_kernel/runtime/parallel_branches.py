@@ -78,13 +78,13 @@ class Join:
         """Count a finished branch, and set `decided` if the others have to be cancelled."""
         self._settled += 1
         fail_fast, error = self.policy.on_fail == "fail-fast", outcome.error
-        if error is not None and (error.ends_siblings or (fail_fast and self._is_hopeless())):
+        if error is not None and (error.ends_siblings or (fail_fast and self._cannot_succeed())):
             self.raised, self.decided = error, True
         elif self.policy.strategy != "all" and (error is None or self.policy.on_fail == "ignore"):
             self.winners.append(index)
             self.decided = len(self.winners) >= self._needed
 
-    def _is_hopeless(self) -> bool:
+    def _cannot_succeed(self) -> bool:
         """Return whether this failure ends the construct: too few branches of an `any` are left, or it needs all."""
         return self.policy.strategy != "any" or len(self.winners) + self.total - self._settled < self._needed
 
@@ -123,10 +123,10 @@ class Fork(Generic[X]):
     contexts: dict[int, X] = field(default_factory=dict)
     _ended_in_order: dict[int, None] = field(default_factory=dict)
     _awaited: deque[int] = field(default_factory=deque)
-    _holds: dict[int, RaceGate] = field(default_factory=dict)
-    _at_hold: set[int] = field(default_factory=set)
+    _gates: dict[int, RaceGate] = field(default_factory=dict)
+    _at_gate: set[int] = field(default_factory=set)
     _tasks: dict[int, asyncio.Task[Value]] = field(default_factory=dict)
-    _fresh: list[int] = field(default_factory=list)
+    _just_ended: list[int] = field(default_factory=list)
     _notes: dict[int, tuple[str, ...]] = field(default_factory=dict)
     _crash: BaseException | None = None
     _living: int = 0
@@ -148,8 +148,8 @@ class Fork(Generic[X]):
         finally:
             self._continue()
         races, journal = self.s.host.ports.races, self.s.host.journal
-        went_on = journal is not None and journal.has_more  # the end of the race is recorded
-        if self.race is not None and races is not None and self.left is None and not went_on:
+        is_recorded = journal is not None and journal.has_more  # the end of the race is recorded
+        if self.race is not None and races is not None and self.left is None and not is_recorded:
             await races.ended(self.race.at, self.race.text, tuple(self._ended_in_order))
 
     async def _run(self) -> None:
@@ -158,7 +158,7 @@ class Fork(Generic[X]):
                 self._start_more()
                 if not self._tasks:
                     break
-                if not self._fresh:
+                if not self._just_ended:
                     await self._next_end()
                 self._settle()
         except asyncio.CancelledError:
@@ -188,8 +188,8 @@ class Fork(Generic[X]):
                 raise asyncio.CancelledError
             context, coroutine = self.begin(index)
             self.contexts[index] = context
-            if index in self._holds:
-                context.race_gate = self._holds[index]
+            if index in self._gates:
+                context.race_gate = self._gates[index]
             return await drive(coroutine)
         finally:
             self._ended(index)
@@ -202,7 +202,7 @@ class Fork(Generic[X]):
             return
         self._awaited = deque(recorded)
         outer, turns = self.s.race_gate, self.s.host.scheduler
-        self._holds = {index: RaceGate(outer, turns, partial(self._arrived, index)) for index in range(total)}
+        self._gates = {index: RaceGate(outer, turns, partial(self._arrived, index)) for index in range(total)}
         if self.live is not None and total > self.live:  # start the recorded branches first: the race waits for them
             self._queue = deque([*recorded, *(index for index in range(total) if index not in set(recorded))])
 
@@ -226,31 +226,31 @@ class Fork(Generic[X]):
         return recorded
 
     def _arrived(self, index: int) -> None:
-        self._at_hold.add(index)
-        self._let_next_go()
+        self._at_gate.add(index)
+        self._release_next()
 
-    def _let_next_go(self) -> None:
+    def _release_next(self) -> None:
         """When all active branches wait before their first request, release the next one of the recorded order. At the
         end of the order, release all."""
-        if not self._holds or self._over():
+        if not self._gates or self._over():
             return
         while self._awaited and self._awaited[0] in self._ended_in_order:
             self._awaited.popleft()
-        if self._awaited and all(index in self._at_hold or task.done() for index, task in self._tasks.items()):
-            self._holds[self._awaited[0]].let_go()
+        if self._awaited and all(index in self._at_gate or task.done() for index, task in self._tasks.items()):
+            self._gates[self._awaited[0]].release()
         elif not self._awaited:
-            for hold in self._holds.values():
-                hold.let_go()
-            self._holds = {}
+            for hold in self._gates.values():
+                hold.release()
+            self._gates = {}
 
     # ------------------------------------------------------------ ending
 
     def _ended(self, index: int) -> None:
         """Wake the joining context, which continues when the branch's task has ended. The last action of a branch."""
-        self._fresh.append(index)
+        self._just_ended.append(index)
         self._living -= 1
         turns = self.s.host.scheduler
-        turns.wakes(self._task)
+        turns.wake(self._task)
         turns.ends()
 
     async def _next_end(self) -> None:
@@ -260,7 +260,7 @@ class Fork(Generic[X]):
 
     def _settle(self) -> None:
         """Report the ended branches to the join, in source order. Branches after its decision have lost."""
-        fresh, self._fresh = sorted(self._fresh), []
+        fresh, self._just_ended = sorted(self._just_ended), []
         for index in fresh:
             outcome = self._outcome(self._tasks.pop(index))
             if outcome is None:
@@ -276,8 +276,8 @@ class Fork(Generic[X]):
             self.outcomes[index] = outcome
             if outcome is not CANCELLED:
                 self._report(index)
-            self._take_leave(index)
-        self._let_next_go()
+            self._drop_context(index)
+        self._release_next()
 
     def _outcome(self, task: asyncio.Task[Value]) -> Outcome | None:
         if task.cancelled():
@@ -335,15 +335,15 @@ class Fork(Generic[X]):
 
     # ------------------------------------------------------------ continuing
 
-    def _take_leave(self, index: int) -> None:
+    def _drop_context(self, index: int) -> None:
         """Drop the context of an ended iteration, and keep what the join needs."""
         if self.live is None or index not in self.contexts:
             return
-        self._remember(index, self.contexts.pop(index))
+        self._keep_results(index, self.contexts.pop(index))
         if len(self._notes) > 2 * RECENT:
             self._notes = {index: self._notes[index] for index in sorted(self._notes)[-RECENT:]}
 
-    def _remember(self, index: int, context: X) -> None:
+    def _keep_results(self, index: int, context: X) -> None:
         self.s.numbers.ended(context.numbers)
         if context.recent.own:
             self._notes[index] = context.recent.own
@@ -351,7 +351,7 @@ class Fork(Generic[X]):
     def _continue(self) -> None:
         """Let the outer context continue after the numbers and steps of all branches, in source order."""
         for index, context in self.contexts.items():
-            self._remember(index, context)
+            self._keep_results(index, context)
         self.s.numbers.joined()
         for index in sorted(self._notes):
             for step in self._notes[index]:

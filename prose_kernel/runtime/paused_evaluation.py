@@ -27,7 +27,7 @@ STEPS: Final = 10_000
 _HINT: Final = "a cell can ask and bind; the debugger only looks, so that the run stays one that can be resumed"
 
 
-class _Refuses:
+class _RefusingPort:
     """A port that refuses every request; `what` begins the message."""
 
     def __init__(self, what: str) -> None:
@@ -67,19 +67,19 @@ def level(s: ExecutionContext, depth: int) -> int:
 
 def evaluation_host(host: Host) -> Host:
     """Return a host for one evaluation in a paused program."""
-    sessions, judge = _Refuses("no session is asked"), _Refuses("no condition in `**` is judged")
-    doors: Ports = structs.replace(
+    sessions, judge = _RefusingPort("no session is asked"), _RefusingPort("no condition in `**` is judged")
+    ports: Ports = structs.replace(
         host.ports,
-        commands=cast("Any", _Refuses("no command runs")),
+        commands=cast("Any", _RefusingPort("no command runs")),
         sessions=cast("Any", sessions),
         judge=cast("Any", judge),
-        user=cast("Any", _Refuses("nobody is asked for an input")),
-        gates=cast("Any", _Refuses("no gate is opened")),
+        user=cast("Any", _RefusingPort("nobody is asked for an input")),
+        gates=cast("Any", _RefusingPort("no gate is opened")),
         store=ReadOnlyStore(host.ports.store),
         races=None,
         memories=None,
     )
-    return Host(doors, (), supplied=host.supplied, hook=_Limit())
+    return Host(ports, (), supplied=host.supplied, hook=_Limit())
 
 
 async def evaluated(host: Host, computing: Coroutine[Any, Any, Value]) -> Value:

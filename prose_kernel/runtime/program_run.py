@@ -150,14 +150,14 @@ class Run:
         unsaved = self.progress.unsaved
         unsaved[variable] = None
         if len(unsaved) > _UNSAVED:
-            self.hand_over()
+            self.pass_to_store()
 
     def put(self, binding: Binding) -> None:
-        self.hold_former(binding.key)
+        self.detach_overwritten(binding.key)
         self.store.put(binding)
         self.progress.dirty = True
 
-    def hand_over(self) -> None:
+    def pass_to_store(self) -> None:
         """Pass all changed variables to the store."""
         unsaved, self.progress.unsaved = self.progress.unsaved, {}
         for variable in unsaved:
@@ -174,7 +174,7 @@ class Run:
     async def flush(self) -> None:
         """Store everything bound so far, so that other processes can see it. Raises `StateError`."""
         if self.progress.unsaved:
-            self.hand_over()
+            self.pass_to_store()
         if self.progress.dirty:
             self.progress.dirty = False
             try:
@@ -192,13 +192,13 @@ class Run:
         self.progress.held[key] = held
         return Reference(key, held.read, self.store.location(key), summary, schema)
 
-    def secure_former(self, key: Key) -> None:
+    def read_before_overwrite(self, key: Key) -> None:
         """Read the value at `key`, if something still refers to it, before a session may overwrite it."""
         held = self.progress.held.get(key)
         if held is not None:
             held.read()
 
-    def hold_former(self, key: Key) -> None:
+    def detach_overwritten(self, key: Key) -> None:
         """Let a reference to the value at `key` keep its text, before the key is overwritten."""
         referred = self.progress.held
         if referred and (held := referred.pop(key, None)) is not None:

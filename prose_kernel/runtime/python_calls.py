@@ -9,10 +9,10 @@ from typing import Final, TypeVar
 
 Given = TypeVar("Given")
 Answer = TypeVar("Answer")
-_ENDS: Final = (SystemExit, KeyboardInterrupt, StopIteration)
+_STOPPING: Final = (SystemExit, KeyboardInterrupt, StopIteration)
 
 
-class Ended(Exception):
+class FunctionStopped(Exception):
     """A function has raised an exception that must not propagate, such as `SystemExit`. It is the `__cause__`."""
 
 
@@ -21,7 +21,7 @@ async def call(function: Callable[[Given], Answer | Awaitable[Answer]], argument
 
     The thread keeps the event loop free. It cannot be stopped: after a cancellation its result is dropped.
 
-    Raises `Ended` instead of exceptions that would end the loop, or that a future cannot hold.
+    Raises `FunctionStopped` instead of exceptions that would end the loop, or that a future cannot hold.
     """
     of_class = getattr(type(function), "__call__", None)  # noqa: B004 - for an object with `async __call__`
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(of_class):
@@ -30,20 +30,20 @@ async def call(function: Callable[[Given], Answer | Awaitable[Answer]], argument
         answer = await asyncio.to_thread(_contained, function, argument)
     try:
         return await answer if inspect.isawaitable(answer) else answer
-    except _ENDS as error:
-        raise Ended from error
+    except _STOPPING as error:
+        raise FunctionStopped from error
 
 
 def _contained(function: Callable[[Given], Answer], argument: Given) -> Answer:
     try:
         return function(argument)
-    except (*_ENDS, GeneratorExit) as error:
-        raise Ended from error
+    except (*_STOPPING, GeneratorExit) as error:
+        raise FunctionStopped from error
 
 
 def failure(what: str, error: BaseException) -> str:
     """Return one line for people that describes the error of such a function."""
-    if isinstance(error, Ended) and error.__cause__ is not None:
+    if isinstance(error, FunctionStopped) and error.__cause__ is not None:
         error = error.__cause__
     text = " ".join(str(error).split())
     return f"{what} raised {type(error).__name__}" + (f": {text}" if text else "")

@@ -29,7 +29,7 @@ TOOL: Final = "tool"
 
 
 @dataclass(slots=True)
-class Recorded:
+class RecordedStep:
     """The records of one step. `begun` counts its attempts, `before` the attempts without an end except the last one;
     `failed` has the ends of earlier failed attempts."""
 
@@ -59,14 +59,14 @@ class Recorded:
             yield ["", *self.ended.usage, False]
 
 
-def folded(records: Iterable[Step | StepEnded]) -> list[Recorded]:
+def folded(records: Iterable[Step | StepEnded]) -> list[RecordedStep]:
     """Return the steps of one request, in order, from their records."""
-    found: dict[int, Recorded] = {}
+    found: dict[int, RecordedStep] = {}
     for record in records:
         known = found.get(record.number)
         if isinstance(record, Step):
             if known is None:
-                found[record.number] = Recorded(record)
+                found[record.number] = RecordedStep(record)
             else:
                 if known.ended is None:
                     known.before += 1
@@ -78,12 +78,12 @@ def folded(records: Iterable[Step | StepEnded]) -> list[Recorded]:
     return list(found.values())
 
 
-def unusable(records: Iterable[Step | StepEnded]) -> list[Step | StepEnded]:
+def without_answers(records: Iterable[Step | StepEnded]) -> list[Step | StepEnded]:
     """Return the records of steps that are all repeated: their numbers and consumption count, their answers don't."""
     return [structs.replace(one, digest="") if isinstance(one, Step) else one for one in records]
 
 
-def begin_again(records: Iterable[Step | StepEnded]) -> bool:
+def repeats_all_steps(records: Iterable[Step | StepEnded]) -> bool:
     """Return whether all steps of a failed request are repeated, with new numbers. If a request to a model made it
     fail, only that request is repeated."""
     found = folded(records)
@@ -100,7 +100,7 @@ class Steps:
         self,
         key: str,
         write: Callable[[Record], None],
-        known: Iterable[Recorded] = (),
+        known: Iterable[RecordedStep] = (),
         *,
         without: Sequence[bytes] = (),
         now: Callable[[], int] = lambda: 0,
@@ -112,7 +112,7 @@ class Steps:
         self._without = without
         self._now = now
         self._notes: list[list[object]] = []
-        self._again: Recorded | None = None
+        self._again: RecordedStep | None = None
         self._chain = ""
 
     @property
@@ -120,7 +120,7 @@ class Steps:
         """Whether no step has begun yet."""
         return not self._last
 
-    def coming(self, kind: str) -> Recorded | None:
+    def coming(self, kind: str) -> RecordedStep | None:
         """Return the next step of this kind that has a usable answer."""
         return next(
             (one for one in self._coming if one.step.kind == kind and one.step.digest and one.value != NOTHING), None

@@ -185,7 +185,7 @@ class Scheduler:
     # ------------------------------------------------------------ waiting for other branches
 
     async def park(self) -> None:
-        """Wait until another branch calls `wakes` for this task. A cancellation also wakes it, before all others if it
+        """Wait until another branch calls `wake` for this task. A cancellation also wakes it, before all others if it
         comes from outside of the program."""
         task = asyncio.current_task()
         assert task is not None
@@ -212,7 +212,7 @@ class Scheduler:
             self._first.append(turn)
             self._pass_on()
 
-    def wakes(self, task: asyncio.Task[Any] | None) -> None:
+    def wake(self, task: asyncio.Task[Any] | None) -> None:
         """Let a parked task continue after an action of a branch. Does nothing for a running task."""
         turn = self._parked.pop(task, None) if task is not None else None
         if turn is not None:

@@ -26,7 +26,7 @@ from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.events import SessionFinished, SessionProgressed, SessionStarted
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
 from prose_kernel.runtime.ports import Key, SessionProgress, SessionRequest, SessionResult, Target
-from prose_kernel.runtime.typed_answers import WrongAnswer, taken
+from prose_kernel.runtime.typed_answers import WrongAnswer, checked_answer
 from prose_kernel.runtime.values import Value
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ T = TypeVar("T")
 TIME_IS_UP: Final = "timeout"
 """The message of the cancellation of a session that has exceeded its `timeout`."""
 
-LONGEST_ASKED: Final = 300.0
+LONGEST_RETRY_AFTER: Final = 300.0
 """The longest `Retry-After` of a server, in seconds, that is honoured."""
 
 
@@ -52,7 +52,7 @@ class Failure(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class AttemptLimits:
     """The retries of a session, the wait before each, its timeout as written, and the budgets of it and its agent."""
 
     retries: int = 0
@@ -74,7 +74,7 @@ class SessionAttempts:
     request: SessionRequest
     key: Key
     bound_to: str | None = None
-    allowed: Allowed = Allowed()
+    allowed: AttemptLimits = AttemptLimits()
     consumed: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ class SessionAttempts:
         schema = self.request.output
         if schema is None or result.origin == "dry-run":
             return result.text
-        return taken(result.text, schema, typed_by_hand=result.origin == "human")
+        return checked_answer(result.text, schema, typed_by_hand=result.origin == "human")
 
     def keep(self, result: SessionResult) -> Value:
         """Store an answer and return its value. A `SessionError` raised here fails the attempt."""
@@ -149,7 +149,7 @@ class SessionAttempts:
             except ProviderError as failure:
                 error: RunError = self._failure(failure)
                 again, replayed, cause = self.retries_after(failure), failure.replayed, failure
-                asked_wait = min(getattr(failure, "retry_after", None) or 0.0, LONGEST_ASKED)
+                asked_wait = min(getattr(failure, "retry_after", None) or 0.0, LONGEST_RETRY_AFTER)
             except (SessionError, SessionTimeout) as failed:
                 error, again = failed, True
             except ResumeMismatch:  # concerns the run, and is never a value of the program
@@ -206,7 +206,7 @@ class SessionAttempts:
             for task in (session, timer):
                 if not task.cancelling():
                     task.cancel()
-            await _all_ended(session, timer)
+            await _wait_for_all(session, timer)
 
     def _timed_out(self) -> SessionTimeout:
         return SessionTimeout(f"session timed out after {self.allowed.timeout}", details={"kind": "timeout"})
@@ -237,7 +237,7 @@ class SessionAttempts:
             s.emit(SessionFinished(self.place, self.number, request, self.bound_to, self.key, *ended))
 
 
-async def _all_ended(*tasks: asyncio.Future[T] | asyncio.Future[None]) -> None:
+async def _wait_for_all(*tasks: asyncio.Future[T] | asyncio.Future[None]) -> None:
     """Wait for cancelled tasks, even if this task is cancelled meanwhile."""
     cancelled: asyncio.CancelledError | None = None
     while any(not task.done() for task in tasks):

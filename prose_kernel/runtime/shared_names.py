@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AgentRequest:
     """A request from one language to an agent of another: its task, its input (None: nothing), and the name that will
     take the answer.
 
@@ -78,7 +78,7 @@ class Agent(LanguageValue):
     def __str__(self) -> str:
         return f"agent {self.name}"
 
-    async def ask(self, caller: ExecutionContext, node: Node, asked: Asked) -> Success | Failure:
+    async def ask(self, caller: ExecutionContext, node: Node, asked: AgentRequest) -> Success | Failure:
         """Run one session of the agent. `node` is the asking expression. A wrong configuration raises `RunError`."""
         raise NotImplementedError
 

@@ -28,12 +28,12 @@ _BY_NUMBER: Final[Mapping[int | None, Shortage]] = {
     errno.ENOSPC: _DISK,
     errno.EDQUOT: Shortage("the disk quota is used up", "make room on the disk"),
 }
-_OF_A_START: Final = re.compile(r"\((E[A-Z]+)\)$")
+_ERROR_NAME: Final = re.compile(r"\((E[A-Z]+)\)$")
 
 
 def hint_for_start(reason: str) -> str | None:
     """Return what to do about a process that could not be started, from a reason that ends with the system's error."""
-    named = _OF_A_START.search(reason)
+    named = _ERROR_NAME.search(reason)
     number = getattr(errno, named[1], None) if named is not None else None
     found = _THREADS if number == errno.EAGAIN else _BY_NUMBER.get(number)
     return found.hint if found is not None else None

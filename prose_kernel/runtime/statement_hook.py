@@ -62,7 +62,7 @@ class StackFrame:
     inner: object
 
 
-class _Several:
+class _CombinedHook:
     """Combines several hooks: a statement runs when all of them have released it."""
 
     def __init__(self, hooks: Sequence[StatementHook]) -> None:
@@ -70,22 +70,22 @@ class _Several:
 
     def before(self, s: ExecutionContext, node: Node) -> Awaitable[None] | None:
         held = [one for hook in self._hooks if (one := hook.before(s, node)) is not None]
-        return _all(held) if held else None
+        return _await_all(held) if held else None
 
     def failed(self, s: ExecutionContext, node: Node, error: RunError) -> Awaitable[None] | None:
         held = [one for hook in self._hooks if (one := hook.failed(s, node, error)) is not None]
-        return _all(held) if held else None
+        return _await_all(held) if held else None
 
     def interrupted(self) -> None:
         for hook in self._hooks:
             hook.interrupted()
 
 
-async def _all(held: Sequence[Awaitable[None]]) -> None:
+async def _await_all(held: Sequence[Awaitable[None]]) -> None:
     for one in held:
         await one
 
 
 def joined(hooks: Sequence[StatementHook]) -> StatementHook | None:
     """Return several hooks as one; None if there are none."""
-    return _Several(hooks) if len(hooks) > 1 else hooks[0] if hooks else None
+    return _CombinedHook(hooks) if len(hooks) > 1 else hooks[0] if hooks else None

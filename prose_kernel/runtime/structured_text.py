@@ -123,7 +123,7 @@ def member(value: Value, name: str) -> Value:
                 raise JudgeNeeded(text)
             raise ValueTypeError(f"the text has no field '{name}'")
         case _:
-            raise ValueTypeError(f"{_a(value)} has no field '{name}'")
+            raise ValueTypeError(f"{_with_article(value)} has no field '{name}'")
 
 
 def _field(value: dict[str, Value], name: str) -> Value:
@@ -223,10 +223,10 @@ def lines(text: str) -> list[Value]:
 
 
 def not_a_collection(value: Value) -> ValueTypeError:
-    return ValueTypeError(f"{_a(value)} is not a collection", code="E210")
+    return ValueTypeError(f"{_with_article(value)} is not a collection", code="E210")
 
 
-def _a(value: Value) -> str:
+def _with_article(value: Value) -> str:
     word = kind_of(value)
     return word if word == "null" else f"an {word}" if word[0] in "aeo" else f"a {word}"
 

@@ -28,27 +28,27 @@ class WrongAnswer(Exception):
     """The answer does not fit. The text describes the problem, for people and for the model that is asked again."""
 
 
-def asked_for(schema: Schema, correction: str = "", wrong: str = "") -> str:
+def answer_request(schema: Schema, correction: str = "", wrong: str = "") -> str:
     """Return the words that ask for an answer of this schema. `correction` describes the last answer's problem."""
     text = (
         "Reply with one JSON object and nothing else. It must fit this JSON Schema:\n"
         f"{json_text(schema, separators=(',', ':'))}"
     )
-    return f"{text}\n\n{again(correction, wrong)}" if correction else text
+    return f"{text}\n\n{correction_request(correction, wrong)}" if correction else text
 
 
-def again(correction: str, wrong: str) -> str:
+def correction_request(correction: str, wrong: str) -> str:
     """Return the words that ask once more, if the last answer, `wrong`, is not in the conversation."""
     last = f"Your last answer was:\n{wrong}\n\n" if wrong else ""
-    return f"{last}{corrected(correction)}"
+    return f"{last}{correction_text(correction)}"
 
 
-def corrected(correction: str) -> str:
+def correction_text(correction: str) -> str:
     """Return the words that ask for another answer after one that did not fit."""
     return f"Your last answer did not fit: {correction}. Give a corrected one."
 
 
-def taken(text: str | None, schema: Schema, *, typed_by_hand: bool = False) -> str:
+def checked_answer(text: str | None, schema: Schema, *, typed_by_hand: bool = False) -> str:
     """Return the answer as JSON on one line, with null for absent fields that may be null. Raises `WrongAnswer`.
 
     A person may also give one line `field: value` for each field.
@@ -222,7 +222,7 @@ def _typed(value: str, part: Schema) -> object:
 # ---------------------------------------------------------------- dry runs
 
 
-def filled_in(schema: Schema, text: str) -> str:
+def example_answer(schema: Schema, text: str) -> str:
     """Return an answer of this shape as JSON, for a dry run: `text` replaces all texts."""
     return json_text(_example(schema, text))
 

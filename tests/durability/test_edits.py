@@ -328,4 +328,4 @@ def test_answers_that_waited_for_their_turn_keep_their_order() -> None:
     files = AnsweredFiles(Keys("/start"))
     for one in sorted(EarlierAnswers("before", enumerate(records)).unused, key=lambda one: one.order):
         files.add(one.asked, one.answered)
-    assert files.moved([["c1"]], {}, outside) == ["f"]  # type: ignore[arg-type]
+    assert files.changes([["c1"]], {}, outside) == ["f"]  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ from prose_kernel.models.providers.scripted import ScriptedSessions
 from prose_kernel.programs.openprose_imports import LocalPrograms
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.session_options import Surroundings
-from prose_kernel.runtime.typed_answers import WrongAnswer, filled_in, taken
+from prose_kernel.runtime.typed_answers import WrongAnswer, checked_answer, example_answer
 
 PROGRAM = """\
 agent critic:
@@ -196,10 +196,10 @@ def test_a_person_may_fill_in_the_fields() -> None:
             "why": optional({"type": "string"}),
         }
     )
-    text = taken("name: Ada: the first\nok: yes\nn: 3\n", schema, typed_by_hand=True)
+    text = checked_answer("name: Ada: the first\nok: yes\nn: 3\n", schema, typed_by_hand=True)
     assert json.loads(text) == {"name": "Ada: the first", "ok": True, "n": 3, "why": None}
     with pytest.raises(WrongAnswer, match="it is not a JSON object"):
-        taken("name: Ada", schema)
+        checked_answer("name: Ada", schema)
 
 
 def test_formatting_keeps_the_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ async def test_a_person_may_give_one_field_after_the_other() -> None:
     person = ScriptedPerson("kind: bgu", "kind: bug", "knd: bug", "ok: perhaps", "note: x", "kind: question", "ok: yes")
     asked = SessionRequest("session", "So?", "c1/s0", output=object_of(fields))
     result = await HumanSessions(person).run(asked, lambda _: None)
-    assert json.loads(taken(result.text, object_of(fields), typed_by_hand=True)) == {
+    assert json.loads(checked_answer(result.text, object_of(fields), typed_by_hand=True)) == {
         "kind": "question",
         "note": "x",
         "ok": True,
@@ -374,8 +374,8 @@ def test_a_schema_may_say_true_and_false_and_begin_with_a_mark(tmp_path: Path) -
     (tmp_path / "schema.json").write_text(text, encoding="utf-8-sig")
     schema = LocalPrograms(tmp_path).load_contract("schema:schema.json").schema
     assert schema is not None
-    assert taken('{"any": {"a": 1}}', schema) == '{"any": {"a": 1}}'
-    assert json.loads(filled_in(schema, "text")) == {"any": "text", "rows": []}
+    assert checked_answer('{"any": {"a": 1}}', schema) == '{"any": {"a": 1}}'
+    assert json.loads(example_answer(schema, "text")) == {"any": "text", "rows": []}
     assert item(schema) is None
 
 
@@ -383,17 +383,17 @@ def test_a_schema_may_say_true_and_false_and_begin_with_a_mark(tmp_path: Path) -
 def test_a_number_that_no_one_could_read_does_not_fit(number: str) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "number", "multipleOf": 0.5}, "rest": {}}}
     with pytest.raises(WrongAnswer, match="a number in it is too large"):
-        taken(f'{{"n": {number}}}', schema)
+        checked_answer(f'{{"n": {number}}}', schema)
     with pytest.raises(WrongAnswer, match="a number in it is too large"):
-        taken('{"rest": [1e999]}', schema)
+        checked_answer('{"rest": [1e999]}', schema)
 
 
 def test_a_pattern_that_would_never_end_is_a_wrong_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prose_kernel.runtime.typed_answers.PATTERN_SECONDS", 0.05)
     schema = {"type": "object", "properties": {"slug": {"pattern": "^(a|aa)+$"}}}
-    assert taken('{"slug": "aaa"}', schema) == '{"slug": "aaa"}'
+    assert checked_answer('{"slug": "aaa"}', schema) == '{"slug": "aaa"}'
     with pytest.raises(WrongAnswer, match="takes too long"):
-        taken(json.dumps({"slug": "a" * 90 + "b"}), schema)
+        checked_answer(json.dumps({"slug": "a" * 90 + "b"}), schema)
 
 
 @pytest.mark.parametrize(
@@ -416,7 +416,7 @@ def test_odd_parts_of_schemas_do_no_harm(
 def test_a_pattern_that_one_reader_takes_and_the_other_not() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "[[:foo:]]"}}}
     with pytest.raises(WrongAnswer, match="cannot be found out"):
-        taken('{"a": "x"}', schema)
+        checked_answer('{"a": "x"}', schema)
 
 
 def test_fields_that_are_called_like_keywords_of_schemas_stay() -> None:
@@ -536,9 +536,9 @@ def test_a49_the_first_typed_answer_loads_no_grammars(tmp_path: Path) -> None:
 )
 def test_a32_an_answer_nests_five_hundred_levels(answer: str) -> None:
     with pytest.raises(WrongAnswer, match="500 levels"):
-        taken(answer, object_of({"a": {}}), typed_by_hand=True)
+        checked_answer(answer, object_of({"a": {}}), typed_by_hand=True)
 
 
 def test_a32_an_answer_of_a_person_may_have_five_hundred_levels() -> None:
     answer = '{"a": ' + "[" * 499 + '"5"' + "]" * 499 + "}"
-    assert taken(answer, object_of({"a": {}}), typed_by_hand=True) == answer.replace('"5"', "5")
+    assert checked_answer(answer, object_of({"a": {}}), typed_by_hand=True) == answer.replace('"5"', "5")

@@ -563,11 +563,11 @@ def test_files_that_sessions_have_read_and_written(tmp_path: Path) -> None:
     notes = {"files": CommandFiles({"f": read.sha256}, {}, (("f",), ()))}
     command = CommandResult("exited", 0)
     answered.add(Asked("c2/1/x0", "command", ""), Answered("c2/1/x0", codec.encode(command), aside=codec.encode(notes)))
-    looked = answered.moved([["c1"], ["c2"]], {}, FileDigests())
+    looked = answered.changes([["c1"], ["c2"]], {}, FileDigests())
     assert looked == [None, "f"], "the session has written another file than the command has read"
     (tmp_path / "f").write_text("other")
     (tmp_path / "d/f").write_text("old")
-    assert answered.moved([["c1"], ["c2"]], {}, FileDigests()) == ["f", None]
+    assert answered.changes([["c1"], ["c2"]], {}, FileDigests()) == ["f", None]
 
 
 async def test_a_look_at_files_does_not_replace_what_a_later_one_has_found(
@@ -575,19 +575,19 @@ async def test_a_look_at_files_does_not_replace_what_a_later_one_has_found(
 ) -> None:
     (tmp_path / "rows.csv").write_text("1")
     await book.run("a", DECLARED.format(""))
-    seen, held, moved = asyncio.Event(), threading.Event(), AnsweredFiles.moved
+    seen, held, changes = asyncio.Event(), threading.Event(), AnsweredFiles.changes
     loop = asyncio.get_running_loop()
 
     def slow(*args: Any) -> Any:
-        found = moved(*args)
+        found = changes(*args)
         loop.call_soon_threadsafe(seen.set)
         held.wait(60)
         return found
 
-    monkeypatch.setattr(AnsweredFiles, "moved", slow)
+    monkeypatch.setattr(AnsweredFiles, "changes", slow)
     first = asyncio.create_task(check_answer_files(book.cells.provenance))
     await seen.wait()
-    monkeypatch.setattr(AnsweredFiles, "moved", moved)
+    monkeypatch.setattr(AnsweredFiles, "changes", changes)
     (tmp_path / "rows.csv").write_text("2")
     await book.magic("%stale")
     held.set()
@@ -600,16 +600,16 @@ async def test_the_panel_looks_at_files_once_at_a_time_and_answers_each_cell(
 ) -> None:
     (tmp_path / "rows.csv").write_text("1")
     await book.run("a", DECLARED.format(""))
-    looks, link, moved = 0, Heard(), AnsweredFiles.moved
+    looks, link, changes = 0, Heard(), AnsweredFiles.changes
     held = threading.Event()
 
     def slow(*args: Any) -> Any:
         nonlocal looks
         looks += 1
         held.wait(60)
-        return moved(*args)
+        return changes(*args)
 
-    monkeypatch.setattr(AnsweredFiles, "moved", slow)
+    monkeypatch.setattr(AnsweredFiles, "changes", slow)
     panel = Panel(book.cells, lambda seconds, work: None)
     panel.opened(link)
     await asyncio.sleep(0)  # the first look has begun

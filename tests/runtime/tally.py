@@ -31,7 +31,7 @@ from prose_kernel.runtime.machine import BindingInfo, Definition, Machine, Previ
 from prose_kernel.runtime.parallel_branches import iterate
 from prose_kernel.runtime.ports import Binding, Key, LoadedProgram, LoadRequest, SessionRequest, SessionResult
 from prose_kernel.runtime.program_run import Run
-from prose_kernel.runtime.session_attempts import Allowed, Failure, SessionAttempts
+from prose_kernel.runtime.session_attempts import AttemptLimits, Failure, SessionAttempts
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import LanguageValue, Value, full_text, kind_of
 
@@ -119,7 +119,7 @@ class Function(shared_names.Function):
         return f"function of {self.parameter}"
 
     async def invoke(self, caller: ExecutionContext, node: Any, arguments: Sequence[Value]) -> Value:
-        s = Context(self.run, caller.source, caller.cwd, caller.path).go_on_from(caller)
+        s = Context(self.run, caller.source, caller.cwd, caller.path).continue_from(caller)
         return await call(invoke(s, self, arguments[0]))
 
 
@@ -234,7 +234,9 @@ class DefStep(Step):
 class AskStep(Step):
     async def _run(self, s: Context) -> Value:
         request = SessionRequest("session", self.node.words[0], s.at("session"))
-        ended = await Attempts(s, self.node, request, Key(self.node.name), self.node.name, Allowed(retries=1)).run()
+        ended = await Attempts(
+            s, self.node, request, Key(self.node.name), self.node.name, AttemptLimits(retries=1)
+        ).run()
         if isinstance(ended, Failure):
             return s.bind(self.node, {"error": {"kind": ended.error.details["kind"], "message": ended.error.message}})
         return s.bind(self.node, ended.value)

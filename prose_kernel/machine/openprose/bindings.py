@@ -70,7 +70,7 @@ def bind(
         value = value.at(s.run.store.location(key))
         s.run.placed(value)
     elif isinstance(value, (list, dict)):
-        value = s.with_places(value, node)
+        value = s.with_stored_members(value, node)
     if slot is None:
         slot = Slot(name, kind, value, key, s.source, node.span, spawned, cell)
         layer.table[name] = slot

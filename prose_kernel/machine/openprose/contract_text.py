@@ -70,9 +70,9 @@ async def run_contract(s: ProgramContext, program: ContractProgram) -> Value:
     await call(keep_texts(s, program.texts()))
     if not unit.has_script:
         s.path = f"{s.path}/{s.run.next_statement()}"
-    here = _here(unit)
+    here = _heading_node(unit)
     if unit.node.kind in ("responsibility", "gateway") and not s.run.program:
-        _say_once(s, unit, here)
+        _warn_single_render(s, unit, here)
     inputs = await call(_inputs(s, unit))
     value = await call(render_node(s, unit, CallRequest(unit.target(), inputs)))
     for name, part in results(unit, value).items():
@@ -80,7 +80,7 @@ async def run_contract(s: ProgramContext, program: ContractProgram) -> Value:
     return value
 
 
-def _say_once(s: ProgramContext, unit: Unit, here: tree.Node) -> None:
+def _warn_single_render(s: ProgramContext, unit: Unit, here: tree.Node) -> None:
     """Warn that a node which is meant to be woken repeatedly is rendered only once (5)."""
     words = ["this is one render: it isn't woken again, and nothing is compared, signed or published"]
     if in_words := [item.span.start for item in unit.node.items("Requires") if not item.names]:
@@ -98,7 +98,7 @@ async def _inputs(s: ProgramContext, unit: Unit) -> dict[str, Value]:
     for one in unit.contract.inputs:
         value = supplied(s, one.name)
         if value is None:
-            value = one.default if one.optional else await call(_asked(s, unit, one.name))
+            value = one.default if one.optional else await call(_ask_for_input(s, unit, one.name))
         try:
             found[one.name] = value if s.run.program else _with_run(s, unit, one.name, value)
         except ContractError as problem:  # a usage error at the root of a run
@@ -107,19 +107,19 @@ async def _inputs(s: ProgramContext, unit: Unit) -> dict[str, Value]:
     return found
 
 
-async def _asked(s: ProgramContext, unit: Unit, name: str) -> Value:
+async def _ask_for_input(s: ProgramContext, unit: Unit, name: str) -> Value:
     """Return the answer to the question for an input that was not given."""
-    item, place = unit.node.item(name, INPUT_SECTIONS), _place(unit, name)
+    item, place = unit.node.item(name, INPUT_SECTIONS), _declaring_name(unit, name)
     words = tree.Text((item.text if item is not None and item.text else name,))
     try:
         return await call(compile_statement(tree.Input(place, words, span=place.span), True).run(s))
     except InputError as error:
-        if (maker := _maker(unit, name)) is not None:
+        if (maker := _maintainer(unit, name)) is not None:
             error.hint = f"`{maker}` maintains it: prose run {as_argument(maker)}, then --input {name}=VALUE"
         raise
 
 
-def _maker(unit: Unit, name: str) -> str | None:
+def _maintainer(unit: Unit, name: str) -> str | None:
     """Return the node of the same file that maintains a needed value (5), or None."""
     file = unit.file
     for other in file.units:
@@ -128,11 +128,11 @@ def _maker(unit: Unit, name: str) -> str | None:
     return None
 
 
-def _here(unit: Unit) -> tree.Node:
+def _heading_node(unit: Unit) -> tree.Node:
     return tree.Constant(None, span=unit.node.heading)
 
 
-def _place(unit: Unit, name: str, sections: Sequence[str] = INPUT_SECTIONS) -> tree.Name:
+def _declaring_name(unit: Unit, name: str, sections: Sequence[str] = INPUT_SECTIONS) -> tree.Name:
     """Return a name node at the bullet that declares the name."""
     item = unit.node.item(name, sections)
     return tree.Name(name, span=item.head if item is not None else unit.node.heading)
@@ -153,13 +153,13 @@ async def render_node(
     `script` and `values` belong to an instance of a pattern. Returns the value of the script, or the answer.
     """
     s.source = unit.file.source
-    s.statement = here = _here(unit)
+    s.statement = here = _heading_node(unit)
     try:
         _check_machine(s, unit, here)
         s.run.model = given.model or _runtime(unit).get("model") or None
         s.run.timeout = given.timeout
         for name, value in given.inputs.items():
-            bind(s, s.layer, name, "input", _with_run(s, unit, name, value), _place(unit, name), None)
+            bind(s, s.layer, name, "input", _with_run(s, unit, name, value), _declaring_name(unit, name), None)
         if unit.has_script:
             compiled = unit.compiled
             if not compiled.ok:
@@ -172,7 +172,7 @@ async def render_node(
         else:
             value = await call(_session(s, unit, given, here))
         if unit.node.kind != "pattern":
-            await call(_check_promises(s, unit, _given_results(s, unit, value)))
+            await call(_check_promises(s, unit, _located_results(s, unit, value)))
     except RunError as error:
         if s.host.preview is None:
             await s.failing(error, here)
@@ -184,7 +184,7 @@ def _with_run(s: ProgramContext, unit: Unit, name: str, value: Value) -> Value:
     """Return the value of an input; for an input that is a completed run, facts about that run (1.6). Raises E232."""
     if name not in unit.contract.runs or not isinstance(value, str | Reference) or s.host.preview is not None:
         return value
-    many, text, node = unit.contract.runs[name], inserted_text(value), _place(unit, name)
+    many, text, node = unit.contract.runs[name], inserted_text(value), _declaring_name(unit, name)
     found = [_found_run(s, one.strip(), node) for one in (text.split(",") if many else [text]) if one.strip()]
     return found if many else found[0] if found else None
 
@@ -347,14 +347,14 @@ def _raise_declared(unit: Unit, result: SessionResult) -> None:
 # ---------------------------------------------------------------- results
 
 
-def _given_results(s: ProgramContext, unit: Unit, value: Value) -> dict[str, Value]:
+def _located_results(s: ProgramContext, unit: Unit, value: Value) -> dict[str, Value]:
     """Return the outputs by name. The error for a missing one is located at its bullet."""
     try:
         return results(unit, value)
     except ValueTypeError as error:
         given = value if isinstance(value, dict) else dict.fromkeys(one.name for one in unit.contract.outputs)
         lacks = next((one.name for one in unit.contract.outputs if not one.optional and one.name not in given), "")
-        raise located(s, error, _place(unit, lacks, OUTPUT_SECTIONS)) from None
+        raise located(s, error, _declaring_name(unit, lacks, OUTPUT_SECTIONS)) from None
 
 
 def results(unit: Unit, value: Value) -> dict[str, Value]:
@@ -382,7 +382,7 @@ async def _check_promises(s: ProgramContext, unit: Unit, outputs: dict[str, Valu
         is_about_result = not promise.name or promise.name in outputs
         if not is_about_result or not promise.text or _NEVER_CHECKED.match(promise.text):
             continue
-        if await call(_answer(s, promise, outputs, by_rules=mode == "rules")) is not False:
+        if await call(_verdict(s, promise, outputs, by_rules=mode == "rules")) is not False:
             continue
         node = tree.Constant(None, span=promise.item.head)
         if promise.name:
@@ -391,7 +391,7 @@ async def _check_promises(s: ProgramContext, unit: Unit, outputs: dict[str, Valu
         s.warn("E231", f"`{unit.name}` breaks its invariant: {promise.text}", node)
 
 
-async def _answer(s: ProgramContext, promise: Promise, outputs: dict[str, Value], *, by_rules: bool) -> bool | None:
+async def _verdict(s: ProgramContext, promise: Promise, outputs: dict[str, Value], *, by_rules: bool) -> bool | None:
     """Return whether a promise is kept; None if that is uncertain or cannot be decided."""
     request = judging.request_about(s, promise.condition, s.at("judge"))
     bindings = {**request.bindings, **outputs}
@@ -431,16 +431,16 @@ async def render(s: ProgramContext, node: tree.Node, request: CallRequest) -> Va
 async def _instance(s: ProgramContext, node: tree.Node, request: CallRequest, bound: BoundInstance) -> Value:
     """Run the Delegation of a pattern in a separate frame, with its slots bound."""
     pattern, source = bound.pattern, bound.source
-    values: dict[str, Value] = {slot: _names(target) for slot, target in bound.slots.items()}
+    values: dict[str, Value] = {slot: _slot_value(target) for slot, target in bound.slots.items()}
     values.update(dict.fromkeys(free_inputs(pattern.compiled.program, source)))
     values |= {"config": dict(bound.config), **bound.config, **request.inputs, **request.extra}
     return await call(_in_own_run(s, node, replace(request, inputs={}, extra={}), pattern, source, values))
 
 
-def _names(target: object) -> Value:
+def _slot_value(target: object) -> Value:
     """Return a slot as a value: the name of its function, or a list of names."""
     if isinstance(target, list):
-        return [_names(one) for one in target]
+        return [_slot_value(one) for one in target]
     return target.name if isinstance(target, CallTarget) else None
 
 

@@ -17,7 +17,7 @@ from prose_kernel.language.shortening import clipped
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.frames import Spawned
-from prose_kernel.machine.openprose.interpolation import refused, render
+from prose_kernel.machine.openprose.interpolation import refuse_undefined, render
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime import shortage
 from prose_kernel.runtime.backoff import Attempted, Retries, before_retry
@@ -61,7 +61,7 @@ def _computed(node: tree.Exec) -> list[tree.Property]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _ExecOptions:
     """The parts of an `exec` that are the same each time it runs. `pipefail` is None if not set; `seconds` is None if
     `limit` isn't a duration. `short` is the beginning of the command."""
 
@@ -77,13 +77,13 @@ class _Written:
     needs: Mapping[str, float]
 
     @classmethod
-    def of(cls, node: tree.Exec, found: Mapping[str, object]) -> _Written:
+    def of(cls, node: tree.Exec, found: Mapping[str, object]) -> _ExecOptions:
         limit = word(found["timeout"]) if "timeout" in found else DEFAULT_TIMEOUT
         most, piped = found.get("max-output"), found.get("pipefail")
         return cls(
             found,
             node.command.raw,
-            _short(node.command.raw),
+            _summary(node.command.raw),
             cast("OnFail", word(found["on-fail"]) if "on-fail" in found else "throw"),
             limit,
             parse_duration(limit),
@@ -100,14 +100,14 @@ class ExecCode(SpawnCode):
     spawned: Spawned = "exec"
 
     def prepare(self, node: tree.Exec) -> None:
-        self._by_profile: dict[bool, _Written] = {}
+        self._by_profile: dict[bool, _ExecOptions] = {}
 
-    def _written(self, s: ProgramContext) -> _Written:
+    def _written(self, s: ProgramContext) -> _ExecOptions:
         strict = s.run.is_strict
         written = self._by_profile.get(strict)
         if written is None:
             found = s.run.properties("exec", self.node.properties)
-            written = self._by_profile[strict] = _Written.of(self.node, found)
+            written = self._by_profile[strict] = _ExecOptions.of(self.node, found)
         return written
 
     async def spawn(self, s: ProgramContext, destination: Destination | None) -> Value:
@@ -128,7 +128,7 @@ class ExecCode(SpawnCode):
         if listeners:
             s.emit(CommandStarted(place, spawn, request, command, bound_to, self.used, form))
         request, result = await self._attempts(s, place, spawn, request, written)
-        moved = self._move(s, request, result)
+        moved = self._change_directory(s, request, result)
         raised = result.kind is not None and on_fail == "throw"
         s.recent.note(f"exec {written.short}: exit code {result.exit_code}")
         if result.kind is not None and not raised and listeners:
@@ -144,7 +144,7 @@ class ExecCode(SpawnCode):
         return ExecText(result.stdout, result, bare, form)
 
     async def _attempts(
-        self, s: ProgramContext, place: Place, spawn: int, request: CommandRequest, written: _Written
+        self, s: ProgramContext, place: Place, spawn: int, request: CommandRequest, written: _ExecOptions
     ) -> tuple[CommandRequest, CommandResult]:
         """Run the command until it succeeds or `retry` allows no further attempt. Returns the last request and its
         result."""
@@ -171,7 +171,7 @@ class ExecCode(SpawnCode):
     async def _show(self, s: ProgramContext, spawn: int, directory: str, path: tree.Text) -> None:
         """Show the file of `display`, which the command has written."""
         files = s.host.ports.files
-        request = ShowRequest(await render(s, path, refused), directory, s.at("file"))
+        request = ShowRequest(await render(s, path, refuse_undefined), directory, s.at("file"))
         if files is None:
             return
         try:
@@ -181,10 +181,10 @@ class ExecCode(SpawnCode):
         if s.host.listeners:
             s.emit(FileShown(s.place(self.node), spawn, file))
 
-    async def _request(self, s: ProgramContext, written: _Written) -> CommandRequest:
+    async def _request(self, s: ProgramContext, written: _ExecOptions) -> CommandRequest:
         node: tree.Exec = self.node
         found = written.properties
-        command = await render(s, node.command, refused)
+        command = await render(s, node.command, refuse_undefined)
         if not command.strip():
             raise located(s, ExecError("the command is empty", code="E050"), node.command)
         if written.seconds is None:
@@ -198,7 +198,7 @@ class ExecCode(SpawnCode):
         if not isinstance(cwd, tree.Text):
             directory, track = s.cwd, True
         else:
-            directory, track = expanded(await render(s, cwd, refused)), False
+            directory, track = expanded(await render(s, cwd, refuse_undefined)), False
             directory = os.path.join(s.cwd, directory)  # noqa: PTH118
         at = s.at("exec")
         given = (command, directory, written.seconds, track, written.max_output, stdin, env, at, pipefail)
@@ -223,7 +223,7 @@ class ExecCode(SpawnCode):
                 raise located(s, error, item.value) from None
         return stdin, env
 
-    def _move(self, s: ProgramContext, request: CommandRequest, result: CommandResult) -> str | None:
+    def _change_directory(self, s: ProgramContext, request: CommandRequest, result: CommandResult) -> str | None:
         """Set the directory to the shell's final one (5.6), and return it if it is a different one."""
         after = result.cwd_after
         if not request.track or after is None or after == s.cwd:
@@ -240,7 +240,7 @@ async def _globs(s: ProgramContext, value: object) -> tuple[str, ...] | None:
     found = []
     for node in value.elements:
         if isinstance(node, tree.Text):
-            glob = await render(s, node, refused)
+            glob = await render(s, node, refuse_undefined)
             if leaves_directory(glob):
                 raise located(
                     s, ExecError(f"'{glob}' leaves the directory of the run", code="E054", hint=RELATIVE), node
@@ -310,5 +310,5 @@ def _message(request: CommandRequest, result: CommandResult, limit: str) -> str:
     return f"exec failed with exit code {result.exit_code}"
 
 
-def _short(command: str) -> str:
+def _summary(command: str) -> str:
     return f'"{clipped(" ".join(command.split()), 60, "...")}"'

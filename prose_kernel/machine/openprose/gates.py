@@ -38,7 +38,7 @@ class GateStep(Step):
         action = on_reject if isinstance(on_reject, tree.OnReject) else tree.OnReject("throw")
         if s.host.preview is not None:
             await s.host.preview.announce(s, node, None, self._request(s, found, action, None), "gate")
-            return await self._instead(s, action)
+            return await self._start_session(s, action)
         text = await render(s, action.text) if action.text is not None else None
         request = await self._request(s, found, action, text)
         s.run.gate_names[node.name.id] = None
@@ -46,9 +46,9 @@ class GateStep(Step):
             decision = await self._decide(s, request)
             if decision.status == "approved":
                 return None
-            if action.action != "retry" or _is_hopeless(decision):
+            if action.action != "retry" or _is_final(decision):
                 break
-            request = _again(request)
+            request = _next_attempt(request)
         await self._rejected(s, action, text, request, decision)
         return None
 
@@ -82,7 +82,7 @@ class GateStep(Step):
             s.emit(GateResolved(s.place(self.node), request, decision))
         return decision
 
-    async def _instead(self, s: ProgramContext, action: tree.OnReject) -> Value:
+    async def _start_session(self, s: ProgramContext, action: tree.OnReject) -> Value:
         """Run the session that a rejection starts, if there is one."""
         if action.action == "session" and action.text is not None:
             await run_session(s, tree.Session(title=action.text, span=action.span), None)
@@ -94,7 +94,7 @@ class GateStep(Step):
         if action.action == "continue":
             return
         if action.action == "session" and action.text is not None:
-            await self._instead(s, action)
+            await self._start_session(s, action)
             return
         timed_out = decision.status == "timeout"
         what = f"timed out after {request.timeout_text}" if timed_out else "rejected"
@@ -109,11 +109,11 @@ class GateStep(Step):
                 "comment": decision.comment,
             },
             no_answer=unanswered,
-            hint=_in_advance(request.name) if unanswered else None,
+            hint=_advance_hint(request.name) if unanswered else None,
         )
 
 
-def _in_advance(name: str) -> str:
+def _advance_hint(name: str) -> str:
     """Return how to approve a gate in advance. In a contract file the gate's name may contain any characters."""
     word = shlex.quote(name)
     return f"approve it in advance: --yes {word}, or %gate approve {word} in a notebook"
@@ -136,10 +136,10 @@ async def _allowed(s: ProgramContext, value: object) -> tuple[str, ...]:
     return tuple([inserted_text(await value_of(compile_expression(e), s)) for e in value.elements])
 
 
-def _is_hopeless(decision: GateDecision) -> bool:
+def _is_final(decision: GateDecision) -> bool:
     """Return whether retrying would never end: no person can answer, or the answer was given in advance (5.10)."""
     return decision.reason == "nobody" or decision.source == "option"
 
 
-def _again(request: GateRequest) -> GateRequest:
+def _next_attempt(request: GateRequest) -> GateRequest:
     return structs.replace(request, attempt=request.attempt + 1)

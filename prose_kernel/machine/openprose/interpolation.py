@@ -21,7 +21,7 @@ Part = str | tree.Interpolation
 Missing = Callable[[ProgramContext, tree.Interpolation], str]
 
 
-def kept(s: ProgramContext, part: tree.Interpolation) -> str:
+def keep_braces(s: ProgramContext, part: tree.Interpolation) -> str:
     """Return an unresolvable name outside of commands unchanged, with its braces (W108).
 
     The checker has reported names that are declared nowhere; only the others are reported here.
@@ -31,17 +31,17 @@ def kept(s: ProgramContext, part: tree.Interpolation) -> str:
     return part.raw
 
 
-def kept_in_data(s: ProgramContext, part: tree.Interpolation) -> str:
-    """Like `kept`, in a text that becomes a value: inserted values must be complete (E220)."""
-    return kept(s, part)
+def keep_data_braces(s: ProgramContext, part: tree.Interpolation) -> str:
+    """Like `keep_braces`, in a text that becomes a value: inserted values must be complete (E220)."""
+    return keep_braces(s, part)
 
 
-def kept_silently(s: ProgramContext, part: tree.Interpolation) -> str:
-    """Like `kept` without a warning, for an agent's prompt."""
+def keep_braces_silently(s: ProgramContext, part: tree.Interpolation) -> str:
+    """Like `keep_braces` without a warning, for an agent's prompt."""
     return part.raw
 
 
-def refused(s: ProgramContext, part: tree.Interpolation) -> str:
+def refuse_undefined(s: ProgramContext, part: tree.Interpolation) -> str:
     """Raise E053 for an unresolvable name in a command."""
     if part.after_dollar:
         hint = f"write `${part.name}`, or `$\\{{{part.raw[1:-1]}\\}}` to keep the braces for the shell"
@@ -51,12 +51,12 @@ def refused(s: ProgramContext, part: tree.Interpolation) -> str:
     raise located(s, error, part)
 
 
-_WHOLE = (refused, kept_in_data)
+_WHOLE = (refuse_undefined, keep_data_braces)
 """The uses that refuse cut output: the text would not show that it is cut, so a comparison or command would use it
 unnoticed."""
 
 
-async def render(s: ProgramContext, text: tree.Text, missing: Missing = kept) -> str:
+async def render(s: ProgramContext, text: tree.Text, missing: Missing = keep_braces) -> str:
     """Return the text with its interpolations inserted once, from left to right."""
     literal = text.literal
     if literal is not None:
@@ -146,9 +146,9 @@ class TextCode(Code):
             pieces = node.parts
 
             def now(s: ProgramContext) -> Value:
-                return _joined(s, node, [p if isinstance(p, str) else _plain(s, p, kept_in_data) for p in pieces])
+                return _joined(s, node, [p if isinstance(p, str) else _plain(s, p, keep_data_braces) for p in pieces])
 
             self.now = now
 
     async def _run(self, s: ProgramContext) -> Value:
-        return await render(s, self.node, kept_in_data)
+        return await render(s, self.node, keep_data_braces)

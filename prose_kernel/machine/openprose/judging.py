@@ -53,7 +53,7 @@ class Asking:
         return self.loop == "while"
 
 
-def _taken_apart(node: tree.Node, text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+def _split_question(node: tree.Node, text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Return a question with its placeholders, and the text inserted for each.
 
     The inserted texts are found in the rendered text, between the program's own words. The text of a bare value
@@ -96,7 +96,7 @@ def request_about(
 ) -> JudgeRequest:
     """Return a question that comes with the values visible here."""
     asking = asking or Asking()
-    written, inserted = _taken_apart(node, text) if node is not None else ("", ())
+    written, inserted = _split_question(node, text) if node is not None else ("", ())
     bindings = visible(s.temps, s.layer)
     if s.recent.result is not None and not any(name in bindings for name in NAME.findall(text)):
         bindings[LAST_RESULT] = s.recent.result
@@ -115,7 +115,7 @@ def _further(s: ProgramContext, request: JudgeRequest, after: Sequence[Code]) ->
             text = inserted_text(code.parts[0].now(s))
         except ProseError:
             return  # reported when the condition itself is evaluated
-        written, inserted = _taken_apart(code.node, text)
+        written, inserted = _split_question(code.node, text)
         yield structs.replace(request, text=text, written=written, inserted=inserted, conditional=True)
 
 
@@ -131,12 +131,12 @@ def _emit_judged(
         s.emit(Judged(s.place(node), request.text, answer, judged.by, judged.reason, judged.details, request.at))
 
 
-def _both_ways(s: ProgramContext, arms: Arms) -> str:
+def _described_arms(s: ProgramContext, arms: Arms) -> str:
     """Describe the statements after each answer, for a dry run, which has no answers."""
-    return "; ".join(f"{answer}: {_beginning(s, body)}" for answer, body in arms)
+    return "; ".join(f"{answer}: {_described_body(s, body)}" for answer, body in arms)
 
 
-def _beginning(s: ProgramContext, body: Sequence[tree.Node]) -> str:
+def _described_body(s: ProgramContext, body: Sequence[tree.Node]) -> str:
     lines = []
     for node in body[:_ARM_VALUES]:
         text = s.source.slice(node.span).partition("\n")[0].strip()
@@ -145,7 +145,7 @@ def _beginning(s: ProgramContext, body: Sequence[tree.Node]) -> str:
     return ", ".join(lines) + (f" and {more} more" if more else "") if lines else "nothing"
 
 
-async def _ready(s: ProgramContext) -> None:
+async def _prepare_to_ask(s: ProgramContext) -> None:
     """Prepare a question to a judge: store all bindings, and wait until this branch may ask."""
     await s.flush()
     await s.admitted()
@@ -160,13 +160,13 @@ async def decide(s: ProgramContext, node: tree.Node, text: str, asking: Asking) 
 
 
 async def _verdict(s: ProgramContext, node: tree.Node, text: str, asking: Asking) -> bool | None:
-    await _ready(s)
+    await _prepare_to_ask(s)
     request = _request(s, text, asking, node)
     verdict = await s.ask(request, Verdict, lambda: s.host.ports.judge.decide(request))
     if verdict.no_progress:
         asking.no_progress = True
     if verdict.by == DRY_RUN and asking.arms:
-        verdict = structs.replace(verdict, reason=f"{verdict.reason}: {_both_ways(s, asking.arms)}")
+        verdict = structs.replace(verdict, reason=f"{verdict.reason}: {_described_arms(s, asking.arms)}")
     _emit_judged(s, node, request, verdict.answer, verdict)
     return verdict.answer
 
@@ -174,7 +174,7 @@ async def _verdict(s: ProgramContext, node: tree.Node, text: str, asking: Asking
 async def choose(s: ProgramContext, node: tree.Node, text: str, arms: Arms) -> str:
     """Return the chosen label. After an unknown label the judge is asked once more, then E211 is raised (3.4)."""
     labels = tuple(label for label, _ in arms)
-    await _ready(s)
+    await _prepare_to_ask(s)
     pick = Pick("", "")
     for _ in range(2):
         request = _request(s, text, node=node)
@@ -184,7 +184,7 @@ async def choose(s: ProgramContext, node: tree.Node, text: str, arms: Arms) -> s
             raise _no_answer(s, error, node) from None
         if pick.label in labels:
             if pick.by == DRY_RUN:
-                pick = structs.replace(pick, reason=f"undecided: {_both_ways(s, arms)}")
+                pick = structs.replace(pick, reason=f"undecided: {_described_arms(s, arms)}")
             _emit_judged(s, node, request, pick.label, pick)
             return pick.label
     shown = ", ".join(f'"{label}"' for label in labels)
@@ -210,12 +210,12 @@ async def member(s: ProgramContext, node: tree.Node, value: Value, name: str) ->
     except readings.JudgeNeeded as needed:
         return await _extract(s, node, needed.text, name)
     except ValueTypeError as error:
-        if value is None and s.run.is_script and (prior := _named(node)) in interface_of(s.source).prior:
+        if value is None and s.run.is_script and (prior := _root_name(node)) in interface_of(s.source).prior:
             error.hint = f"`{prior}` is null in a first render: --prior {prior}=VALUE gives the truth of an earlier one"
         raise
 
 
-def _named(node: tree.Node) -> str | None:
+def _root_name(node: tree.Node) -> str | None:
     """Return the variable whose member is read; None for another value."""
     root = node.value if isinstance(node, tree.Member) else node
     return root.id if isinstance(root, tree.Name) else root.name if isinstance(root, tree.Interpolation) else None
@@ -224,12 +224,12 @@ def _named(node: tree.Node) -> str | None:
 def _is_single(s: ProgramContext, node: tree.Member | tree.Interpolation, value: Value, name: str) -> bool:
     if isinstance(value, dict) and name in value:
         return False
-    variable = s.find(_named(node) or "")
+    variable = s.find(_root_name(node) or "")
     return isinstance(variable, Slot) and variable.single == name and variable.value is value
 
 
 async def _extract(s: ProgramContext, node: tree.Node, text: str, name: str) -> Value:
-    await _ready(s)
+    await _prepare_to_ask(s)
     request = _request(s, name)
     try:
         found = await s.ask(request, Finding, lambda: s.host.ports.judge.extract(request, text, name), also=(text,))
@@ -258,7 +258,7 @@ async def items(s: ProgramContext, node: tree.Node, value: Value) -> list[Value]
         return readings.collection(value)
     except readings.JudgeNeeded as needed:
         text = needed.text
-    await _ready(s)
+    await _prepare_to_ask(s)
     request = _request(s, "items")
     try:
         found = await s.ask(request, Finding, lambda: s.host.ports.judge.items(request, text), also=(text,))

@@ -22,7 +22,7 @@ from prose_kernel.runtime.running_loops import Passes
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Value
 
-_LEAVING = (RunError, ControlFlow, asyncio.CancelledError)
+_LOOP_EXITS = (RunError, ControlFlow, asyncio.CancelledError)
 
 
 class _Passes(Passes):
@@ -50,8 +50,8 @@ class _Passes(Passes):
                     reason = "break"
                     break
                 if used:
-                    found.append(self.s.kept_element(self.value, self.node))
-        except _LEAVING:
+                    found.append(self.s.store_element(self.value, self.node))
+        except _LOOP_EXITS:
             self.left("raised", index)
             raise
         self.left(reason, index)
@@ -190,7 +190,7 @@ class LoopCode(Code):
         passes = _Passes(s, node, self.body, maximum, fixed=False)  # it ends by itself
         try:
             return await self._run_passes(s, passes, maximum)
-        except _LEAVING:
+        except _LOOP_EXITS:
             passes.left("raised")
             raise
 

@@ -98,13 +98,13 @@ def equal(left: Value, right: Value, *, fold: bool = False) -> bool:
 def _same_data(left: Value, right: Value) -> bool:
     """Compare data as JSON, without recursion. A boolean isn't a number; the order of keys does not matter."""
     stack: list[tuple[object, object]] = [(_data(left), _data(right))]
-    met: dict[tuple[int, int], object] = {}  # a list may occur in several places: compare it once
+    seen: dict[tuple[int, int], object] = {}  # a list may occur in several places: compare it once
     while stack:
         a, b = stack.pop()
         if isinstance(a, (list, dict)):
-            if (id(a), id(b)) in met:
+            if (id(a), id(b)) in seen:
                 continue
-            met[id(a), id(b)] = a, b  # kept, so that the ids are not reused
+            seen[id(a), id(b)] = a, b  # kept, so that the ids are not reused
         if isinstance(a, list) and isinstance(b, list):
             if len(a) != len(b):
                 return False

@@ -21,8 +21,8 @@ from prose_kernel.machine.openprose.program_context import AgentEntry, BlockEntr
 from prose_kernel.machine.openprose.session_context import item_of_value
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
 from prose_kernel.runtime.ports import Key
-from prose_kernel.runtime.session_attempts import Allowed, Failure, Success
-from prose_kernel.runtime.shared_names import Agent, Asked, Function
+from prose_kernel.runtime.session_attempts import AttemptLimits, Failure, Success
+from prose_kernel.runtime.shared_names import Agent, AgentRequest, Function
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Value
 
@@ -59,12 +59,12 @@ def _adopt_value(run: ProgramRun, name: str, value: Value) -> None:
 def shared(run: ProgramRun) -> dict[str, Value]:
     """Return the values of the root's names, for another language to adopt."""
     entries: list[BlockEntry | AgentEntry] = [*run.blocks.values(), *run.agents.values()]
-    found: dict[str, Value] = {entry.node.name.id: offered(run, entry.node) for entry in entries}
+    found: dict[str, Value] = {entry.node.name.id: for_other_languages(run, entry.node) for entry in entries}
     found.update((name, slot.value) for name, slot in run.root.table.items())
     return found
 
 
-def offered(run: ProgramRun, item: tree.Agent | tree.Block) -> BlockFunction | DeclaredAgent:
+def for_other_languages(run: ProgramRun, item: tree.Agent | tree.Block) -> BlockFunction | DeclaredAgent:
     """Return a registered agent or block in the form for other languages."""
     name = item.name.id
     if isinstance(item, tree.Agent):
@@ -73,7 +73,7 @@ def offered(run: ProgramRun, item: tree.Agent | tree.Block) -> BlockFunction | D
 
 
 def _context(run: ProgramRun, caller: ExecutionContext) -> ProgramContext:
-    return ProgramContext(run, run.root, caller.source, caller.cwd, caller.path).go_on_from(caller)
+    return ProgramContext(run, run.root, caller.source, caller.cwd, caller.path).continue_from(caller)
 
 
 class BlockFunction(Function):
@@ -108,10 +108,10 @@ class DeclaredAgent(Agent):
         super().__init__(entry.node.name.id)
         self.run, self.entry = run, entry
 
-    async def ask(self, caller: ExecutionContext, node: Node, asked: Asked) -> Success | Failure:
+    async def ask(self, caller: ExecutionContext, node: Node, asked: AgentRequest) -> Success | Failure:
         return await self._ask(_context(self.run, caller), node, asked)
 
-    async def _ask(self, s: ProgramContext, node: Node, asked: Asked) -> Success | Failure:
+    async def _ask(self, s: ProgramContext, node: Node, asked: AgentRequest) -> Success | Failure:
         written: list[tuple[str, tree.Node]] = [("prompt", tree.Text((asked.task,) if asked.task else ()))]
         if asked.timeout:
             written.append(("timeout", tree.Duration(asked.timeout)))
@@ -119,9 +119,9 @@ class DeclaredAgent(Agent):
             written.append(("model", tree.Name(asked.model)))
         properties = tuple(tree.Property(tree.Name(name), cast("tree.Expression", value)) for name, value in written)
         session = tree.Session(None, None, tree.Name(self.name), properties)
-        request, binding = await sessions.prepared(s, session, None)
+        request, binding = await sessions.prepare_request(s, session, None)
         if asked.given is not None:
             item = item_of_value(s, "input", asked.given, session)
             request = structs.replace(request, context=(item,))
-        allowed = Allowed(asked.retries, asked.backoff, asked.timeout)
+        allowed = AttemptLimits(asked.retries, asked.backoff, asked.timeout)
         return await sessions.Attempts(s, node, request, binding.key, asked.bound_to, allowed, binding=binding).run()

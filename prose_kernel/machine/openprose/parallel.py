@@ -28,7 +28,7 @@ def branch_label(branch: tree.Branch, index: int) -> str:
     return branch.name.id if branch.name is not None else f"_{index + 1}"
 
 
-def _member(join: Join, outcome: Outcome) -> Value:
+def _value_of(join: Join, outcome: Outcome) -> Value:
     """Return the value for a branch's name, or for its element of the array."""
     if outcome.status == "done":
         return outcome.value
@@ -37,7 +37,7 @@ def _member(join: Join, outcome: Outcome) -> Value:
     return None
 
 
-def _won(join: Join, outcomes: list[Outcome]) -> Value:
+def _winning_value(join: Join, outcomes: list[Outcome]) -> Value:
     """Return the value of a construct that was decided by `first` or `any`."""
     won = [outcomes[index].value for index in join.winners]
     if join.policy.strategy == "any" and join.policy.count is not None:
@@ -125,7 +125,7 @@ class ParallelCode(Code):
             spawned: Spawned | None = None
             if outcome.status == "done" and isinstance(code, SpawnCode):
                 spawned = code.spawned
-            value = None if fork.join.raised is not None and outcome.status != "done" else _member(fork.join, outcome)
+            value = None if fork.join.raised is not None and outcome.status != "done" else _value_of(fork.join, outcome)
             context = fork.contexts.get(index)
             branches = context.branches if context is not None else s.branches
             s.single = context.single if context is not None else None
@@ -141,9 +141,9 @@ class ParallelCode(Code):
         branches = self.node.branches
         _raise(fork, lambda index: branch_label(branches[index], index))
         if fork.join.policy.strategy != "all":
-            return _won(fork.join, fork.outcomes)
+            return _winning_value(fork.join, fork.outcomes)
         found = zip(branches, fork.outcomes, strict=True)
-        values = [self._element(s, branch, _member(fork.join, outcome)) for branch, outcome in found]
+        values = [self._element(s, branch, _value_of(fork.join, outcome)) for branch, outcome in found]
         if not any(branch.name is not None for branch in branches):
             return list(values)
         return {branch_label(b, i): v for i, (b, v) in enumerate(zip(branches, values, strict=True))}
@@ -153,7 +153,7 @@ class ParallelCode(Code):
         if not isinstance(value, ExecText) or not self.used:
             return value
         slot = s.layer.table.get(branch.name.id) if branch.name is not None else None
-        return slot.value if slot is not None else s.kept_element(value, branch)
+        return slot.value if slot is not None else s.store_element(value, branch)
 
 
 class _NamedBranch(Step):
@@ -200,8 +200,8 @@ async def each(
         raise fork.left
     _raise(fork, lambda index: f"i{index}")
     if modifiers.strategy != "all":
-        return _won(fork.join, fork.outcomes)
-    return [_member(fork.join, outcome) for outcome in fork.outcomes]
+        return _winning_value(fork.join, fork.outcomes)
+    return [_value_of(fork.join, outcome) for outcome in fork.outcomes]
 
 
 @expression(tree.For, lambda node: (node.collection,))
@@ -227,7 +227,7 @@ class ParallelForCode(Code):
         if s.host.heard[LoopPass]:
             s.emit(LoopPass(s.place(node), index, len(items)))
         result = await until_return(s, call(self.body.run(s)))
-        return s.kept_element(result, node) if self.used else result
+        return s.store_element(result, node) if self.used else result
 
 
 @expression(tree.Repeat, lambda node: (node.count,))
@@ -247,6 +247,6 @@ class ParallelRepeatCode(RepeatCode):
             if branch.host.heard[LoopPass]:
                 branch.emit(LoopPass(branch.place(self.node), index, len(numbers)))
             result = await until_return(branch, call(self.body.run(branch)))
-            return branch.kept_element(result, self.node) if self.used else result
+            return branch.store_element(result, self.node) if self.used else result
 
         return await each(s, self.node, numbers, ALL, one)

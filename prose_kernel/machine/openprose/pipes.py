@@ -76,7 +76,7 @@ async def _each(s: ProgramContext, operation: tree.PipeOperation, body: Body, it
             passes.begins(operation.kind, index)
             value = await _once(s, body, {**s.temps, "item": Temp(item, "pipeline variable")})
             if operation.kind == "map":
-                found.append(s.kept_element(value, operation))
+                found.append(s.store_element(value, operation))
             elif await judging.is_true(s, value, operation):
                 found.append(item)
     return list(found)
@@ -100,7 +100,7 @@ async def _pmap(s: ProgramContext, operation: tree.PipeOperation, body: Body, it
         progressed(branch, operation, operation.kind, index, len(items))
         branch.temps = {**branch.temps, "item": Temp(item, "pipeline variable")}
         value = await until_return(branch, _once(branch, body, branch.temps))
-        return branch.kept_element(value, operation)
+        return branch.store_element(value, operation)
 
     return await each(s, operation, items, ALL, one)
 

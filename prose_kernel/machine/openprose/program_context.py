@@ -168,7 +168,7 @@ class ProgramContext(ExecutionContext):
         self.run.put(Binding(key, "let", value, statement_text(self.source, node.span)))
         return key
 
-    def kept_element(self, value: Value, node: tree.Node) -> Value:
+    def store_element(self, value: Value, node: tree.Node) -> Value:
         """Return an array element made by a loop, a pipeline or a branch. A command's result is stored with its
         metadata.
 
@@ -182,7 +182,7 @@ class ProgramContext(ExecutionContext):
         self.run.put(Binding(key, "let", kept, whole_lines(self.source, node.span)))
         return kept
 
-    def with_places(self, value: Value, node: tree.Node) -> Value:
+    def with_stored_members(self, value: Value, node: tree.Node) -> Value:
         """Return an array or object whose members can be stored as references. A reply or a command's result whose name
         has got another value since then gets its own binding.
 
@@ -212,7 +212,7 @@ class ProgramContext(ExecutionContext):
 
     def _member(self, value: Value, node: tree.Node, placed: Mapping[int, Value]) -> Value:
         if isinstance(value, ExecText):
-            return value if self.run.is_at(value) else self.kept_element(value.at(""), node)
+            return value if self.run.is_at(value) else self.store_element(value.at(""), node)
         if isinstance(value, Reference) and not self.run.is_current(value):
             text = value.read()
             return self.run.refer(self.keep_anonymous(text, node), value.summary, text, value.schema)

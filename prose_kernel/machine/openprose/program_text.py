@@ -52,7 +52,7 @@ def statement_text(source: Source, span: Span) -> str:
     if "\n" not in text:
         return text
     column = source.line_column(span.start)[1]
-    return text if column == 1 else _moved(text, column - 1)
+    return text if column == 1 else _dedented(text, column - 1)
 
 
 def whole_lines(source: Source, span: Span) -> str:
@@ -63,8 +63,8 @@ def whole_lines(source: Source, span: Span) -> str:
 
 
 @lru_cache(maxsize=256)
-def _moved(text: str, columns: int) -> str:
-    inside = _inside(text)
+def _dedented(text: str, columns: int) -> str:
+    inside = _protected_lines(text)
     lines = []
     at = 0
     for line in text.split("\n"):
@@ -74,7 +74,7 @@ def _moved(text: str, columns: int) -> str:
     return "\n".join(lines)
 
 
-def _inside(text: str) -> frozenset[int]:
+def _protected_lines(text: str) -> frozenset[int]:
     """Return the offsets of lines that start inside a string or a marker."""
     from prose_kernel.language.openprose.lexer import tokenize
 
@@ -123,13 +123,13 @@ def spending(program: tree.Program, source: Source | None = None) -> Spending:
     """
     called = any(isinstance(node, tree.Call) for node in walk(program))
     if program.declared is None and not called:
-        return _spent_by(program, None)
+        return _script_spending(program, None)
     from prose_kernel.language.contracts.compile import reachable_units
 
-    found = [_spent_by(program, None)] if program.declared is None else []
+    found = [_script_spending(program, None)] if program.declared is None else []
     for unit, model in reachable_units(program, source):
         if unit.has_script:
-            spent = _spent_by(unit.compiled.program, model)
+            spent = _script_spending(unit.compiled.program, model)
         else:
             own = next((item.text.strip("`\"'") for item in unit.node.items("Runtime") if "model" in item.names), None)
             spent = Spending(((model or own, None),), money=False)
@@ -139,7 +139,7 @@ def spending(program: tree.Program, source: Source | None = None) -> Spending:
     return Spending(tuple(dict.fromkeys(one for spent in found for one in spent.models)), any(s.money for s in found))
 
 
-def _spent_by(script: tree.Program, model: str | None) -> Spending:
+def _script_spending(script: tree.Program, model: str | None) -> Spending:
     """Return the spending of one script, whose sessions use `model` by default."""
     agents: dict[str, bool] = {}
     models: list[tuple[str | None, Span | None]] = []

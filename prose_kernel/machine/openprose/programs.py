@@ -133,7 +133,7 @@ def _define(s: ProgramContext, program: tree.Program) -> None:
         if isinstance(item, (tree.Agent, tree.Block)):
             s.run.define(item, s.source)
             if s.run.member is not None:
-                s.run.publish(item.name.id, other_languages.offered(s.run, item))
+                s.run.publish(item.name.id, other_languages.for_other_languages(s.run, item))
 
 
 async def _execute(s: ProgramContext, step: Step) -> Value:

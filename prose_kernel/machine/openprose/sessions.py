@@ -20,7 +20,7 @@ from prose_kernel.language.typed_answers import Schema
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import compile_expression, expression
 from prose_kernel.machine.openprose.execs import backoff_word, word
-from prose_kernel.machine.openprose.interpolation import cut_notes, kept_silently, render
+from prose_kernel.machine.openprose.interpolation import cut_notes, keep_braces_silently, render
 from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramContext
 from prose_kernel.machine.openprose.program_text import statement_text
 from prose_kernel.machine.openprose.session_context import assemble, value_given
@@ -39,8 +39,8 @@ from prose_kernel.runtime.ports import (
     Target,
 )
 from prose_kernel.runtime.preview import unknown
-from prose_kernel.runtime.session_attempts import Allowed, Failure, SessionAttempts
-from prose_kernel.runtime.shared_names import Agent, Asked
+from prose_kernel.runtime.session_attempts import AttemptLimits, Failure, SessionAttempts
+from prose_kernel.runtime.shared_names import Agent, AgentRequest
 from prose_kernel.runtime.values import Reference, Value, inserted_text
 
 Properties = Mapping[str, object]
@@ -83,11 +83,11 @@ async def run_session(
     name = destination.name if destination is not None else None
     other = s.run.other_agents.get(node.agent.id) if node.agent is not None else None
     if other is not None:
-        return await _ask(s, node, other, name)
+        return await _ask_other(s, node, other, name)
     if s.host.preview is not None:
-        work = prepared(s, node, destination, rendering)
+        work = prepare_request(s, node, destination, rendering)
         return cast("Value", await s.host.preview.session(s, node, name, work))
-    request, binding = await prepared(s, node, destination, rendering)
+    request, binding = await prepare_request(s, node, destination, rendering)
     allowed = _allowed(s.run.properties("session", node.properties))
     allowed = replace(allowed, budgets=tuple(_budgets(s, node, request)))
     inspect = rendering.inspect if rendering is not None else None
@@ -101,7 +101,7 @@ async def run_session(
     return ended.value
 
 
-async def prepared(
+async def prepare_request(
     s: ProgramContext,
     node: tree.Session | tree.Resume,
     destination: Destination | None,
@@ -123,9 +123,9 @@ async def prepared(
     return structs.replace(request, target=target), binding
 
 
-def _allowed(own: Properties) -> Allowed:
+def _allowed(own: Properties) -> AttemptLimits:
     retry = own.get("retry")
-    return Allowed(
+    return AttemptLimits(
         int(retry.value) if isinstance(retry, tree.Number) else 0,
         backoff_word(own.get("backoff")),
         word(own["timeout"]) if "timeout" in own else "",
@@ -147,19 +147,19 @@ def _budget(s: ProgramContext, own: Properties, at: str) -> list[Budget]:
     return [budget_of(s, f"session {at}", "this session", limits.raw)] if isinstance(limits, tree.Text) else []
 
 
-async def _ask(s: ProgramContext, node: tree.Session | tree.Resume, agent: Agent, name: str | None) -> Value:
+async def _ask_other(s: ProgramContext, node: tree.Session | tree.Resume, agent: Agent, name: str | None) -> Value:
     """Ask an agent of another language. A failure raises an error, like that of any session."""
     if isinstance(node, tree.Resume):
         hint = f"ask it with `session: {agent.name}`; whether it remembers is up to its own declaration"
         raise located(s, SessionError(f"agent '{agent.name}' is not resumed from here", code="E017", hint=hint), node)
     own = s.run.properties("session", node.properties)
-    task, _ = await _words(s, node, own, {})
+    task, _ = await _task_and_system(s, node, own, {})
     given = await value_given(s, own["context"]) if "context" in own else None
     if s.host.preview is not None:
         return unknown(agent.name)
     allowed, model = _allowed(own), word(own["model"]) if "model" in own else None
     output = await _output(s, node, own, None)
-    asked = Asked(task, given, name, allowed.retries, allowed.backoff, allowed.timeout, model, output)
+    asked = AgentRequest(task, given, name, allowed.retries, allowed.backoff, allowed.timeout, model, output)
     with s.within(*_budget(s, own, f"{s.path}/{s.count('budget')}")):
         ended = await agent.ask(s, node, asked)
     if isinstance(ended, Failure):
@@ -182,7 +182,7 @@ class Attempts(SessionAttempts):
         return self.s.run.store.target(self.binding)
 
     def begins(self) -> None:
-        self.s.run.secure_former(self.key)
+        self.s.run.read_before_overwrite(self.key)
         self._written = self.s.run.store.watch(self.key)
 
     def whole(self, result: SessionResult) -> SessionResult:
@@ -201,7 +201,7 @@ class Attempts(SessionAttempts):
         elif not self._written():
             raise SessionError(f"the session announced '{key.name}' but did not write it", code="E218")
         else:
-            run.hold_former(key)
+            run.detach_overwritten(key)
         if self.request.memory is not None:
             run.started_agents.add(self.request.memory.agent)
         return run.refer(key, result.summary, text, self.request.output)
@@ -250,7 +250,7 @@ async def _request(
     entry: AgentEntry | None,
     memory: AgentMemory | None,
 ) -> SessionRequest:
-    task, system = await _words(s, node, own, agent)
+    task, system = await _task_and_system(s, node, own, agent)
     model = own.get("model", agent.get("model"))
     seconds = parse_duration(word(own["timeout"])) if "timeout" in own else s.run.timeout
     frame = s.frame
@@ -294,7 +294,7 @@ async def model_word(s: ProgramContext, value: object) -> str | None:
     return await render(s, value) if isinstance(value, tree.Text) else word(value)
 
 
-def _shaped(agent: Properties, instructions: str | None) -> str | None:
+def _with_shape(agent: Properties, instructions: str | None) -> str | None:
     """Return an agent's prompt with the lines that its `shape` adds (prose-md.md 3.9)."""
     shape = agent.get("shape")
     lines = [instructions] if instructions else []
@@ -330,7 +330,7 @@ async def _output(s: ProgramContext, node: Node, own: Properties, entry: AgentEn
     return await _schema(s, node, agent.get("output"), entry.source)
 
 
-async def _words(
+async def _task_and_system(
     s: ProgramContext, node: tree.Session | tree.Resume, own: Properties, agent: Properties
 ) -> tuple[str, str | None]:
     """Return the task and the system text (4.2)."""
@@ -340,8 +340,8 @@ async def _words(
         if isinstance(text, tree.Text):
             parts.append(await render(s, text) + cut_notes(s, text))
     prompt = agent.get("prompt")
-    instructions = await render(s, prompt, kept_silently) if isinstance(prompt, tree.Text) else None
-    instructions = _shaped(agent, instructions)
+    instructions = await render(s, prompt, keep_braces_silently) if isinstance(prompt, tree.Text) else None
+    instructions = _with_shape(agent, instructions)
     if not parts:
         return instructions or "", None
     return "\n\n".join(parts), instructions

@@ -41,7 +41,7 @@ from prose_kernel.language.vvm.configurations import (
     permissions,
     schema_of,
 )
-from prose_kernel.machine.vvm.agent_values import ASKED, ConfiguredAgent
+from prose_kernel.machine.vvm.agent_values import ASK_AGENT, ConfiguredAgent
 from prose_kernel.machine.vvm.code import expression
 from prose_kernel.machine.vvm.context import Context
 from prose_kernel.machine.vvm.functions import LANGUAGE
@@ -66,8 +66,8 @@ from prose_kernel.runtime.ports import (
     Target,
 )
 from prose_kernel.runtime.preview import unknown
-from prose_kernel.runtime.session_attempts import Allowed, Failure, SessionAttempts, Success
-from prose_kernel.runtime.shared_names import Agent, Asked
+from prose_kernel.runtime.session_attempts import AttemptLimits, Failure, SessionAttempts, Success
+from prose_kernel.runtime.shared_names import Agent, AgentRequest
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.typed_answers import WrongAnswer, require_schema
 from prose_kernel.runtime.values import Value
@@ -143,7 +143,7 @@ class AgentCallCode(Code):
         named = {option.name: await value_of(part, s) for option, part in zip(node.options, parts, strict=True)}
         options = Options.of(s, node, named)
         text = self.template.render(s, value).text
-        given = given_of(s, node, value)
+        given = input_channel(s, node, value)
         s.require_open()
         if s.cancellation.stopped:  # a sibling branch in another language has ended the race
             return error_value("cancelled", "the call was cancelled")
@@ -153,7 +153,7 @@ class AgentCallCode(Code):
         output = await _output(s, node, agent)
         task = AgentTask(agent, text, given, options, bound_to, consumed=not alone, output=output)
         if s.host.preview is not None:
-            await s.host.preview.announce(s, node, bound_to, previewed(s, node, task))
+            await s.host.preview.announce(s, node, bound_to, preview_request(s, node, task))
             return unknown(bound_to or "answer")
         return _value(s, node, await run_task(s, node, task))
 
@@ -188,7 +188,7 @@ def _target_of(s: Context, node: tree.AgentCall) -> str | None:
     return statement.target.id if isinstance(statement, tree.Assign) and statement.value is node else None
 
 
-def given_of(s: ExecutionContext, node: Node, value: Value) -> Given | None:
+def input_channel(s: ExecutionContext, node: Node, value: Value) -> Given | None:
     """Return the input as a separate channel; None for unit. Raises R211."""
     if value is None:
         return None
@@ -258,7 +258,7 @@ def failure_of(ended: Failure) -> tuple[str, Mapping[str, Value]]:
             return "spawn_failed", {"hint": error.hint} if error.hint else {}
 
 
-def _refused(kind: str, message: str, data: Mapping[str, Value]) -> Failure:
+def _refusal(kind: str, message: str, data: Mapping[str, Value]) -> Failure:
     """Return the failure of a call before its first attempt."""
     return Failure(SessionError(message, details={"kind": kind, "data": dict(data)}))
 
@@ -271,7 +271,7 @@ async def run_task(s: Context, node: Node, task: AgentTask) -> Success | Failure
     at = s.at("session")
     if task.given is not None and len(task.given.text) > s.run.longest_input:
         size = f"{len(task.given.text):,} characters; at most {s.run.longest_input:,} can be passed"
-        return await _attempts(s, node, task, at, _refused("rejected", f"the input has {size}", {"permanent": True}))
+        return await _attempts(s, node, task, at, _refusal("rejected", f"the input has {size}", {"permanent": True}))
     binding = memory_binding(task)
     if binding is None:
         return await _attempts(s, node, task, at)
@@ -318,7 +318,7 @@ async def _memory(s: Context, binding: MemoryBinding, task: AgentTask, at: str) 
     """Yield the locked memory of a call, or the failure to lock it."""
     memories = s.host.ports.memories
     if memories is None:
-        yield _refused("rejected", f"the memory '{binding.key}' cannot be used here", {"permanent": True})
+        yield _refusal("rejected", f"the memory '{binding.key}' cannot be used here", {"permanent": True})
         return
     port = memories
     opened: OpenMemory | None = None
@@ -332,9 +332,9 @@ async def _memory(s: Context, binding: MemoryBinding, task: AgentTask, at: str) 
         try:
             memory: OpenMemory | Failure = await open_memory(s, MemoryRequest(binding.key, "open", f"{at}/m"), take)
         except MemoryLocked as locked:
-            memory = _refused("locked", str(locked), {"key": binding.key})
+            memory = _refusal("locked", str(locked), {"key": binding.key})
         except ProviderError as unusable:
-            memory = _refused("rejected", str(unusable), {"permanent": True})
+            memory = _refusal("rejected", str(unusable), {"permanent": True})
         yield memory
     finally:
         if opened is not None:
@@ -438,7 +438,7 @@ def _permissions(stated: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
     return found
 
 
-async def previewed(s: Context, node: Node, task: AgentTask) -> SessionRequest:
+async def preview_request(s: Context, node: Node, task: AgentTask) -> SessionRequest:
     """Return the request that a call would make now, without locks or files. Raises `RunError` for an unusable
     memory."""
     prelude = ""
@@ -464,7 +464,7 @@ class CallAttempts(SessionAttempts):
 
     def __init__(self, s: Context, node: Node, task: AgentTask, request: SessionRequest, target: Target | None) -> None:
         options = task.options
-        allowed = Allowed(options.retry, options.backoff, options.timeout or "")
+        allowed = AttemptLimits(options.retry, options.backoff, options.timeout or "")
         super().__init__(
             s, node, request, Key(task.bound_to or "answer"), task.bound_to, allowed, consumed=task.consumed
         )
@@ -585,25 +585,25 @@ async def _ask_other(
     if s.host.preview is not None:
         return unknown(agent.name)
     backoff = "linear" if options.backoff == "fixed" else options.backoff
-    asked = Asked(text, value, bound_to, options.retry, backoff, options.timeout or "")
+    asked = AgentRequest(text, value, bound_to, options.retry, backoff, options.timeout or "")
     ended = await call(agent.ask(s, node, asked))
     if isinstance(ended, Success):
         ended = Success(adopted(ended.value, refs=s.run.refs))
     return _value(s, node, ended)
 
 
-async def asked_from_outside(
-    agent: ConfiguredAgent, caller: ExecutionContext, node: Node, asked: Asked
+async def ask_from_outside(
+    agent: ConfiguredAgent, caller: ExecutionContext, node: Node, asked: AgentRequest
 ) -> Success | Failure:
     """Call an agent for another language, in the caller's line of control."""
     run = agent.module.run
-    s = Context(run, agent.module, caller.source, caller.cwd, caller.path).go_on_from(caller)
+    s = Context(run, agent.module, caller.source, caller.cwd, caller.path).continue_from(caller)
     agent.check(s, node)
-    given = given_of(s, node, adopted(asked.given, refs=run.refs))
+    given = input_channel(s, node, adopted(asked.given, refs=run.refs))
     options = Options(asked.retries, asked.timeout or None, asked.backoff)
     output = asked.output or await _output(s, node, agent)
     task = AgentTask(agent, asked.task, given, options, asked.bound_to, asked.model, output=output)
     return await call(run_task(s, node, task))
 
 
-ASKED[LANGUAGE] = asked_from_outside
+ASK_AGENT[LANGUAGE] = ask_from_outside

@@ -16,7 +16,7 @@ from prose_kernel.machine.vvm.values import a_type_of, raised
 from prose_kernel.runtime.compiled_code import Code, all_now, value_of
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
 from prose_kernel.runtime.session_attempts import Failure, Success
-from prose_kernel.runtime.shared_names import Agent, Asked
+from prose_kernel.runtime.shared_names import Agent, AgentRequest
 from prose_kernel.runtime.values import LanguageValue, Value
 
 INLINE: Final = "inline"
@@ -26,9 +26,9 @@ INLINE: Final = "inline"
 DEEPEST: Final = 100
 """The deepest allowed nesting of lists and objects in a configuration."""
 
-AskedFromOutside = Callable[["ConfiguredAgent", ExecutionContext, Node, Asked], Awaitable[Success | Failure]]
+AskAgent = Callable[["ConfiguredAgent", ExecutionContext, Node, AgentRequest], Awaitable[Success | Failure]]
 
-ASKED: Final[dict[str, AskedFromOutside]] = {}
+ASK_AGENT: Final[dict[str, AskAgent]] = {}
 """Calls an agent for another language; `agent_calls` registers it."""
 
 
@@ -66,8 +66,8 @@ class ConfiguredAgent(Agent):
                 parts = value.values() if isinstance(value, dict) else value
                 agenda.extend((key, part, deep + 1) for part in parts)
 
-    async def ask(self, caller: ExecutionContext, node: Node, asked: Asked) -> Success | Failure:
-        return await ASKED[LANGUAGE](self, caller, node, asked)
+    async def ask(self, caller: ExecutionContext, node: Node, asked: AgentRequest) -> Success | Failure:
+        return await ASK_AGENT[LANGUAGE](self, caller, node, asked)
 
 
 def declare(s: Context, node: tree.AgentDeclaration) -> None:

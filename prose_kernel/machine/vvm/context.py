@@ -226,13 +226,13 @@ def reader(name: str, node: Node) -> Now:
         try:
             return s.table[name]
         except KeyError:
-            return beyond(s, name, node)
+            return find_elsewhere(s, name, node)
 
     def of_module(s: Context) -> Value:
         try:
             return s.module.table[name]
         except KeyError:
-            return beyond(s, name, node)
+            return find_elsewhere(s, name, node)
 
     def local(s: Context) -> Value:
         try:
@@ -256,7 +256,7 @@ def reader(name: str, node: Node) -> Now:
     return captured if hops else local
 
 
-def beyond(s: Context, name: str, node: Node) -> Value:
+def find_elsewhere(s: Context, name: str, node: Node) -> Value:
     """Return the meaning of a name without a variable: a standard function, else a declared agent (4.2)."""
     if name in s.module.foreign:
         return s.module.find(name)

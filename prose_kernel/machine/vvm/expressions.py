@@ -82,17 +82,17 @@ def member(s: Context, node: tree.Node, value: Value, name: str) -> Value:
     """Return `value.name`. Raises R209, R210."""
     if type(value) is dict and name in value:
         return value[name]
-    found = _viewed(s, node, value)
+    found = _with_members(s, node, value)
     if type(found) is not dict:
-        if _is_open(s, value):
-            return without(s, VvmRaise(""), value)
+        if _is_unknown(s, value):
+            return raise_or_unknown(s, VvmRaise(""), value)
         hint = "a list has items: `[0]`" if type(found) is list else None
         if isinstance(found, Agent):
             hint = "call the agent: ``@name `the task`(input)``"
         raise raised(s, node, "R210", f"no members: {a_type_of(found)} has no field '{name}'", hint=hint)
     if name not in found:
         within = is_error(found) and name in found["error"]
-        hint = f"the fields of an error are below `error`: `.error.{name}`" if within else _has(found)
+        hint = f"the fields of an error are below `error`: `.error.{name}`" if within else _fields_hint(found)
         raise raised(s, node, "R209", f"no such member: {name}", hint=hint)
     inner: Value = found[name]
     return inner
@@ -102,9 +102,9 @@ def index(s: Context, node: tree.Node, value: Value, at: Value) -> Value:
     """Return `value[at]`. Raises R209, R210."""
     if type(at) is str:
         return member(s, node, value, at)
-    found = _viewed(s, node, value)
-    if _is_open(s, value) or _is_open(s, at):
-        return without(s, VvmRaise(""), value, at)
+    found = _with_members(s, node, value)
+    if _is_unknown(s, value) or _is_unknown(s, at):
+        return raise_or_unknown(s, VvmRaise(""), value, at)
     if type(found) is list and type(at) is int:
         if 0 <= at < len(found):
             inner: Value = found[at]
@@ -116,12 +116,12 @@ def index(s: Context, node: tree.Node, value: Value, at: Value) -> Value:
     raise raised(s, node, "R209", f"no such member: an index of {a_type_of(found)} is {wanted}, not {a_type_of(at)}")
 
 
-def _viewed(s: Context, node: tree.Node, value: Value) -> Any:
+def _with_members(s: Context, node: tree.Node, value: Value) -> Any:
     """Return the value whose members are read: for a string the JSON in it (V2)."""
     if type(value) is not str:
         return value
     found = json_view(value)
-    if found is None and _is_open(s, value):
+    if found is None and _is_unknown(s, value):
         return value
     if found is None:
         hint = "members can be read of a text that is a JSON object or list; there are no methods"
@@ -129,20 +129,20 @@ def _viewed(s: Context, node: tree.Node, value: Value) -> Any:
     return found
 
 
-def _is_open(s: Context, value: Value) -> bool:
+def _is_unknown(s: Context, value: Value) -> bool:
     """Return whether a value is unknown in a preview."""
-    return s.host.preview is not None and type(value) is str and s.host.preview.instead(value) is not None
+    return s.host.preview is not None and type(value) is str and s.host.preview.placeholder(value) is not None
 
 
-def without(s: Context, error: RunError, *values: Value) -> Value:
+def raise_or_unknown(s: Context, error: RunError, *values: Value) -> Value:
     """Raise the error. In a preview with an unknown value, return a placeholder instead."""
-    instead: Value = s.host.preview.instead(*values) if s.host.preview is not None else None
-    if instead is None:
+    placeholder: Value = s.host.preview.placeholder(*values) if s.host.preview is not None else None
+    if placeholder is None:
         raise error.with_traceback(None) from None
-    return instead
+    return placeholder
 
 
-def _has(value: dict[str, Value]) -> str:
+def _fields_hint(value: dict[str, Value]) -> str:
     names = list(value)
     return f"it has: {', '.join(names[:10])}{' …' if len(names) > 10 else ''}" if names else "the object is empty"
 
@@ -160,7 +160,7 @@ class BinaryCode(OperatorCode):
 
     @staticmethod
     def failed(s: Context, error: RunError, left: Value, right: Value) -> Value:
-        return without(s, error, left, right)
+        return raise_or_unknown(s, error, left, right)
 
 
 for _binary in (tree.Compare, tree.Sum):

@@ -81,7 +81,7 @@ async def from_outside(
     if caller.host.preview is not None:
         return unknown(str(getattr(function, "name", "function")))
     run = module.run
-    s = Context(run, module, caller.source, caller.cwd, caller.path).go_on_from(caller)
+    s = Context(run, module, caller.source, caller.cwd, caller.path).continue_from(caller)
     try:
         if s.crossings > run.depth:
             raise raised(s, node, "R218", f"recursion limit: {run.depth} calls between languages are nested")
@@ -210,9 +210,9 @@ class LibraryFunction(Function):
         given = self.bind(s, node, arguments, keywords)
         if self.at_once is not None:
             if s.host.preview is not None and self.computes:
-                instead: Value = s.host.preview.instead(*given.values())
-                if instead is not None:
-                    return instead
+                placeholder: Value = s.host.preview.placeholder(*given.values())
+                if placeholder is not None:
+                    return placeholder
             return self.at_once(s, node, given)
         assert self.work is not None
         return await self.work(s, node, given)

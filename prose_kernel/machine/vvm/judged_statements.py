@@ -37,7 +37,7 @@ class MatchStep(Step):
     async def _previewed(self, s: Context, value: Value) -> Left:
         """Run the case that will run, if the value decides it; otherwise all possible ones."""
         preview = s.host.preview
-        open_value = preview.instead(value) is not None
+        open_value = preview.unknown_result(value) is not None
         possible: list[Body] = []
         for pattern, template, body in self.cases:
             sure = isinstance(pattern, tree.AnyPattern) or (not open_value and template is None)

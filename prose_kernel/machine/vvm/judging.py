@@ -84,7 +84,7 @@ def _request(s: Context, node: tree.Node, criterion: Rendered, value: Value) -> 
     )
 
 
-def _failed(s: Context, node: tree.Node, error: Undecided) -> RunError:
+def _judge_error(s: Context, node: tree.Node, error: Undecided) -> RunError:
     """Return the error for a failed judge, which can be caught, or for a missing one, which ends the run (A23)."""
     if error.failed:
         return raised(s, node, "R217", f"judgement failed: {error}", hint=error.hint)
@@ -113,7 +113,7 @@ async def decide(
     try:
         verdict = await s.ask(request, Verdict, lambda: s.host.ports.judge.decide(request))
     except Undecided as error:
-        raise _failed(s, node, error) from None
+        raise _judge_error(s, node, error) from None
     _emit_judged(s, node, request, verdict.answer, verdict)
     return verdict.answer is True
 
@@ -125,7 +125,7 @@ async def pick(s: Context, node: tree.Node, criterion: Rendered, value: Value, l
     try:
         picked = await s.ask(request, Pick, lambda: s.host.ports.judge.choose(request, labels), also=labels)
     except Undecided as error:
-        raise _failed(s, node, error) from None
+        raise _judge_error(s, node, error) from None
     label = picked.label if picked.label in labels else labels[0]
     _emit_judged(s, node, request, label, picked)
     return label

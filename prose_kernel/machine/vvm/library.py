@@ -155,7 +155,7 @@ def _callable(s: Context, node: Node, function: str, name: str, value: Value) ->
 def _truth(s: Context, node: Node, function: str, name: str, value: Value) -> bool:
     if value is True or value is False:
         return value
-    if s.host.preview is not None and s.host.preview.instead(value) is not None:
+    if s.host.preview is not None and s.host.preview.unknown_result(value) is not None:
         return True
     message = f"condition is not a boolean: {function} got {a_type_of(value)} from '{name}'"
     raise raised(s, node, "R203", message)
@@ -223,7 +223,7 @@ async def _refine_once(s: Context, node: Node, given: Bound) -> Value:
 
 
 @dataclass(frozen=True, slots=True)
-class _NeverCancels:
+class _WaitForAll:
     """A policy: every invocation is started and awaited, even if others fail."""
 
     strategy: Literal["all"] = "all"
@@ -239,7 +239,7 @@ async def _pmap(s: Context, node: Node, given: Bound) -> Value:
     async def one(branch: Context, index: int) -> Value:
         return await call(apply(branch, node, function, (items[index],)))
 
-    fork = await iterate(s, node, items, _NeverCancels(), one, "")
+    fork = await iterate(s, node, items, _WaitForAll(), one, "")
     if fork.join.raised is not None:
         raise fork.join.raised  # no one could answer
     failed = next((outcome.error for outcome in fork.outcomes if outcome.error is not None), None)

@@ -31,8 +31,8 @@ def equal(left: Value, right: Value) -> bool:
     return _equal(left, right, set())
 
 
-def _equal(a: Any, b: Any, met: set[tuple[int, int]]) -> bool:
-    """`met` are the pairs assumed to be equal, so that a list in many places is compared only once."""
+def _equal(a: Any, b: Any, seen: set[tuple[int, int]]) -> bool:
+    """`seen` are the pairs assumed to be equal, so that a list in many places is compared only once."""
     if isinstance(a, LanguageValue) or isinstance(b, LanguageValue):
         which = a if isinstance(a, LanguageValue) else b
         raise VvmRaise(f"cannot compare {a_type_of(which)}", code="R206")
@@ -44,11 +44,11 @@ def _equal(a: Any, b: Any, met: set[tuple[int, int]]) -> bool:
     keys = range(len(a)) if kind is list else sorted(a)
     if len(a) != len(b) or (kind is dict and a.keys() != b.keys()):
         return False
-    if (id(a), id(b)) in met:
+    if (id(a), id(b)) in seen:
         return True
-    met.add((id(a), id(b)))
+    seen.add((id(a), id(b)))
     for key in keys:  # noqa: SIM110 - `all` would take two frames a level
-        if not _equal(a[key], b[key], met):
+        if not _equal(a[key], b[key], seen):
             return False
     return True
 

@@ -61,7 +61,7 @@ class _Answers(PreviewAnswers):
         asks = (tree.AgentCall, tree.Predicate)
         return any(isinstance(part, asks) or any(unknown_names(_read(s, part))) for part in walk(node))
 
-    def instead(self, *values: Value) -> Value:
+    def unknown_result(self, *values: Value) -> Value:
         """Return a placeholder for the result of an operation if one of the values is unknown, else None."""
         names = [name for value in values for name in unknown_names(value)]
         return unknown(names[0]) if names else None

@@ -61,11 +61,11 @@ def inserted(value: Value, given: Value) -> str:
     if len(text) <= LONGEST or not isinstance(value, (str, list, dict)):
         return text
     first = "\n".join(text.split("\n", LINES)[:LINES])[:PREVIEW].rstrip()
-    where = "[see input]" if _is_of(value, given) else f"[truncated, {len(text)} chars]"
+    where = "[see input]" if _is_part_of(value, given) else f"[truncated, {len(text)} chars]"
     return f"{first}\n{where}"
 
 
-def _is_of(value: Value, given: Value) -> bool:
+def _is_part_of(value: Value, given: Value) -> bool:
     """Return whether a value is the input, or a direct element or field of it."""
     members = given if type(given) is list else given.values() if type(given) is dict else ()
     return any(value is member or _same(value, member) for member in (given, *members))

@@ -36,7 +36,7 @@ from prose_kernel.runtime.running_loops import Passes
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
-_LEAVING: Final = (RunError, asyncio.CancelledError)
+_LOOP_EXITS: Final = (RunError, asyncio.CancelledError)
 
 # ---------------------------------------------------------------- plain statements
 
@@ -187,7 +187,7 @@ class WhileStep(Step):
                     return _ended(passes, left)
                 if turns.due():
                     await s.breathe()
-        except _LEAVING:
+        except _LOOP_EXITS:
             passes.left("raised")
             raise
         passes.left(s.source.slice(self.node.condition.span))
@@ -221,7 +221,7 @@ class ForStep(Step):
                     return _ended(passes, left)
                 if turns.due():
                     await s.breathe()
-        except _LEAVING:
+        except _LOOP_EXITS:
             passes.left("raised")
             raise
         passes.left("end")

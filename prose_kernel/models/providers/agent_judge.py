@@ -15,7 +15,7 @@ from prose_kernel.models.providers.model_judge import ANSWERS, PHRASING, SYSTEM,
 from prose_kernel.models.usage import consumed, discarded, usage_details
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict, reported
 from prose_kernel.runtime.text import one_line
-from prose_kernel.runtime.typed_answers import again
+from prose_kernel.runtime.typed_answers import correction_request
 from prose_kernel.runtime.values import Value
 
 TRIES = 2
@@ -110,7 +110,7 @@ class AgentJudge:
             try:
                 answer = read(reply)
             except (KeyError, TypeError, ValueError) as wrong:
-                correction = "\n\n" + again(_problem(reply, wrong), result.text or "")
+                correction = "\n\n" + correction_request(_problem(reply, wrong), result.text or "")
                 discarded(result)
                 continue
             details: dict[str, object] = {"provider": result.provider, "model": result.details.get("model", "")}

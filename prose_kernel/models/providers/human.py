@@ -20,7 +20,7 @@ from prose_kernel.runtime.question_forms import Button, Field, Form, Part
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.text import printable
-from prose_kernel.runtime.typed_answers import WrongAnswer, missing, taken
+from prose_kernel.runtime.typed_answers import WrongAnswer, checked_answer, missing
 
 HELP = "at a text prompt: Enter ends your answer, `:more` opens several lines;\nalso :skip, :fail MESSAGE, :show, :quit"
 """Its lines fit into a notebook of ordinary width."""
@@ -129,7 +129,7 @@ class HumanSessions:
         if request.output is None:
             return ""
         try:
-            taken(text, request.output, typed_by_hand=True)
+            checked_answer(text, request.output, typed_by_hand=True)
         except WrongAnswer as problem:
             return f"That does not fit: {problem}"
         return ""
@@ -204,7 +204,7 @@ def _with_values(form: Form, answer: str) -> Form:
 def _answered(request: SessionRequest, lines: list[str]) -> SessionResult:
     text = "\n".join(lines)
     if request.output is not None and text.lstrip().startswith("{"):
-        text = taken(text, request.output, typed_by_hand=True)  # a form gives all values as text
+        text = checked_answer(text, request.output, typed_by_hand=True)  # a form gives all values as text
     return answered(text, provider="human", origin="human", request=request)
 
 

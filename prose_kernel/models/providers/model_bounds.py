@@ -25,7 +25,7 @@ from prose_kernel.models.providers.model_calls import Conversation
 from prose_kernel.models.usage import usage_details
 from prose_kernel.runtime import budgets, open_request, tracing
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.budgets import Budget, Spent
+from prose_kernel.runtime.budgets import Budget, Consumption
 from prose_kernel.runtime.journal_records import NOTHING
 from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.request_steps import MODEL, OpenStep, Steps
@@ -294,14 +294,14 @@ class BudgetedModel(WrapperModel):
         length += len(instructions or "") + sum(_size(part) for message in messages for part in message.parts)
         self._sent = length // _CHARACTERS + self._attached
 
-    def _needs(self, limit: int | None) -> Spent:
+    def _needs(self, limit: int | None) -> Consumption:
         """Return the likely usage of the request: its length and the limit of the answer; without a limit, the mean of
         the run's requests so far."""
         request = budgets.current()
         mean = request.mean("tokens") if request is not None else None
         tokens = self._sent + (limit or ASSURED) if limit or mean is None else max(self._sent, int(mean))
         cost = prices.cost_of(self._vendor, self.model_name, self._sent, tokens - self._sent, self._price)
-        return Spent(float(cost or 0), tokens)
+        return Consumption(float(cost or 0), tokens)
 
     def _within(self, settings: Any) -> Any:
         """Return the settings with the answer limited to the tokens that are left. Raises `BudgetSpent`."""

@@ -26,7 +26,7 @@ from prose_kernel.models.providers.model_calls import Conversation
 from prose_kernel.models.providers.model_settings import ANSWER, OutputMode
 from prose_kernel.models.tools.tool import ToolAnswer
 from prose_kernel.runtime.structured_text import json_in
-from prose_kernel.runtime.typed_answers import corrected
+from prose_kernel.runtime.typed_answers import correction_text
 
 Hear = Callable[[AsyncIterable[library.ModelResponseStreamEvent]], Awaitable[None]]
 Call = Callable[[str, dict[str, Any]], Awaitable[ToolAnswer]]
@@ -58,7 +58,7 @@ def begun(
 def correction(problem: str, first: library.ModelMessage) -> library.ModelRequest:
     """Return the message that follows an answer that did not fit, in the conversation that began with `first`."""
     instructions = first.instructions if isinstance(first, library.ModelRequest) else None
-    return library.ModelRequest(parts=[library.UserPromptPart(corrected(problem))], instructions=instructions)
+    return library.ModelRequest(parts=[library.UserPromptPart(correction_text(problem))], instructions=instructions)
 
 
 def worded(first: library.ModelMessage, words: str) -> library.ModelMessage:

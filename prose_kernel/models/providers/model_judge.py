@@ -23,7 +23,7 @@ from prose_kernel.runtime.content import MATERIAL, cut, data_or_text, fence_of, 
 from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Usage, Verdict, reported
 from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.text import one_line
-from prose_kernel.runtime.typed_answers import WrongAnswer, asked_for, taken
+from prose_kernel.runtime.typed_answers import WrongAnswer, answer_request, checked_answer
 from prose_kernel.runtime.values import Value
 
 PAUSES = (1.0, 4.0)  # seconds before each retry of a judgement that the server could not accept
@@ -216,7 +216,7 @@ class ModelJudge:
 
 def _asking(text: str, fields: Mapping[str, Schema], system: str) -> Conversation:
     schema = object_of(fields)
-    return Conversation("", text, system, output=schema, words=asked_for(schema), streams=False)
+    return Conversation("", text, system, output=schema, words=answer_request(schema), streams=False)
 
 
 def _details(answer: Answered) -> dict[str, object]:
@@ -231,7 +231,7 @@ def _fields(answer: Answered, asked: Conversation) -> Mapping[str, object]:
     if isinstance(data, dict):
         known = {name: value for name, value in data.items() if name in schema["properties"]}
         reply = json.dumps({name: str(value) if type(value) is int else value for name, value in known.items()})
-    found: Mapping[str, object] = json.loads(taken(reply, schema))
+    found: Mapping[str, object] = json.loads(checked_answer(reply, schema))
     return found
 
 

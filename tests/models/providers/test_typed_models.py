@@ -16,7 +16,7 @@ from prose_kernel.errors import ProviderError
 from prose_kernel.language.typed_answers import object_of
 from prose_kernel.models.providers.model_sessions import ModelSessions
 from prose_kernel.runtime.session_options import ModelOptions
-from prose_kernel.runtime.typed_answers import taken
+from prose_kernel.runtime.typed_answers import checked_answer
 
 SCHEMA = object_of({"verdict": {"type": "string", "enum": ["approve", "reject"]}, "score": {"type": "integer"}})
 
@@ -37,7 +37,7 @@ async def test_a_model_answers_with_an_object(stub: StubServer, wire: str, tmp_p
     model = stub.script("typed", '{"verdict": "reject", "score": 1}')
     async with Live(stub, wire, model, tmp_path) as live:
         result = await live.run(asked(output=SCHEMA))
-    assert json.loads(taken(result.text, SCHEMA)) == {"verdict": "reject", "score": 1}
+    assert json.loads(checked_answer(result.text, SCHEMA)) == {"verdict": "reject", "score": 1}
 
 
 def way_of(request: Last) -> str:
@@ -54,7 +54,7 @@ async def test_a44_what_a_server_refuses_is_remembered_for_the_run(stub: StubSer
         async with Live(stub, "chat", model, tmp_path) as live:
             for _ in range(3):
                 result = await live.run(asked(output=SCHEMA))
-                assert json.loads(taken(result.text, SCHEMA))["verdict"] == "reject"
+                assert json.loads(checked_answer(result.text, SCHEMA))["verdict"] == "reject"
         seen[model] = way_of(stub.seen[-1]), stub.stats.requests
     assert seen == {"json-0-reject": ("native", 3), "noschema-reject": ("tool", 4), "words-0": ("words", 5)}
 
@@ -117,7 +117,7 @@ async def test_a44_each_request_states_the_schema_once(
     """A message that asks for an object as the reply would contradict a tool that is to be called with the answer."""
     async with Live(stub, wire, model, tmp_path, **more) as live:
         result = await live.run(asked(output=SCHEMA))
-    assert json.loads(taken(result.text, SCHEMA))["verdict"] in ("approve", "reject")
+    assert json.loads(checked_answer(result.text, SCHEMA))["verdict"] in ("approve", "reject")
     assert [json.dumps(one.body).count("approve") for one in stub.seen] == [1] * stub.stats.requests
     in_words = [any("JSON" in said for said in conversation(one.body)) for one in stub.seen]
     assert in_words == [False] * (len(in_words) - 1) + [way_of(stub.seen[-1]) == "words"]
@@ -134,7 +134,7 @@ async def test_a44_a_custom_server_that_ignores_the_schema_is_asked_in_words(
         if ways == 1:  # OpenAI's own is held to its table, and the attempt has failed
             assert result.text == "It is good."
             return
-        assert json.loads(taken(result.text, SCHEMA))["verdict"] == "approve"
+        assert json.loads(checked_answer(result.text, SCHEMA))["verdict"] == "approve"
         assert conversation(stub.seen[-1].body)[-2:] == [
             "It is good.",
             "Your last answer did not fit: it is not a JSON object. Give a corrected one.",
@@ -212,7 +212,7 @@ async def test_tools_and_a_schema_go_together(stub: StubServer, wire: str, tmp_p
     model = stub.script("typed-tools", call, '{"verdict": "reject", "score": 1}')
     async with Live(stub, wire, model, tmp_path, judge_output="native") as live:
         result = await live.run(asked(output=SCHEMA, permissions={"read": "allow"}))
-    assert json.loads(taken(result.text, SCHEMA)) == {"verdict": "reject", "score": 1}
+    assert json.loads(checked_answer(result.text, SCHEMA)) == {"verdict": "reject", "score": 1}
     assert any(part.kind == "tool" for part in live.shown)
     assert stub.last is not None
     assert "read" in json.dumps(stub.last.body["tools"])
@@ -223,4 +223,4 @@ async def test_an_agent_of_the_command_line_answers_with_an_object(tmp_path: Pat
         result = await bench.sessions.run(
             request('say {"verdict": "reject", "score": 1}', output=SCHEMA), lambda _: None
         )
-    assert json.loads(taken(result.text, SCHEMA)) == {"verdict": "reject", "score": 1}
+    assert json.loads(checked_answer(result.text, SCHEMA)) == {"verdict": "reject", "score": 1}
