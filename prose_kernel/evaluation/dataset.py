@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
-from prose_kernel.runtime.csv_text import NotData, numbered_rows
+from prose_kernel.runtime.data_formats import NotData, numbered_rows
 
 LARGEST_LINE: Final = 10_000_000
 """The most characters of a case."""

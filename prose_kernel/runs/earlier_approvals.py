@@ -1,7 +1,7 @@
 """Confirm the approvals of a run's earlier processes before it continues (docs/reference/openprose.md 5.9).
 
 The journal and the records of gates are files that commands of the run can write. So a replayed approval opens its gate
-only if a person has given or confirmed it in this process: `runtime/journal_approvals.py` looks its content up in
+only if a person has given or confirmed it in this process: `runtime/journal.py` looks its content up in
 `approved_in_process` when the program reaches the gate.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from prose_kernel.errors import GateRejected, NoPerson, UsageError
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.journal_approvals import Approved, approved
+from prose_kernel.runtime.journal import Approved, approved
 from prose_kernel.runtime.journal_records import answers_of
 from prose_kernel.runtime.ports import GateDecision
 from prose_kernel.runtime.question_forms import Button, Form

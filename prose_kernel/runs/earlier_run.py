@@ -17,7 +17,7 @@ from prose_kernel.runs.earlier_approvals import approved_in_process
 from prose_kernel.runs.resumption import Resumption, imported_texts, resumption
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, OnUse, Rules
-from prose_kernel.runtime.journal_approvals import approved
+from prose_kernel.runtime.journal import approved
 from prose_kernel.runtime.journal_records import Answered, Asked, Head, Record, answers_of
 from prose_kernel.runtime.ports import (
     CommandResult,

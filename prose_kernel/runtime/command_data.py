@@ -12,9 +12,7 @@ from typing import Any, Final, cast
 from msgspec import Struct
 
 from prose_kernel.errors import ValueTypeError
-from prose_kernel.runtime import csv_text
-from prose_kernel.runtime.csv_text import LONGEST_ROW
-from prose_kernel.runtime.data_formats import NotData, json_value, parse
+from prose_kernel.runtime.data_formats import LONGEST_ROW, NotData, json_value, parse, rows
 from prose_kernel.runtime.values import ExecText, Value, full_text, inserted_text, require_writable
 
 LONGEST_OUTPUT: Final = 100_000_000
@@ -105,7 +103,7 @@ def sample(lines: Iterable[str], form: str, most: int, size: int = 0) -> Sample 
             yield line
 
     try:
-        for row in csv_text.rows(measured(), LONGEST_ROW) if form == "csv" else _objects(measured(), most):
+        for row in rows(measured(), LONGEST_ROW) if form == "csv" else _objects(measured(), most):
             total += 1
             if len(kept) < most:
                 if not isinstance(row, dict):

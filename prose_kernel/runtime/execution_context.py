@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self, TypeVar, cast
 
+from msgspec import structs
+
 from prose_kernel.errors import BudgetSpent, RunError, StoreFailed, UsageError
 from prose_kernel.language.budget_values import parse
 from prose_kernel.language.nodes import statement_kind
@@ -23,7 +25,7 @@ from prose_kernel.runtime import budgets
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.events import BranchStep, Event, Failed, Place, Warned
 from prose_kernel.runtime.numbering import ForkAllocation, NumberSequence
-from prose_kernel.runtime.ports import CommandRequest, GateRequest, Question, Wait
+from prose_kernel.runtime.ports import CommandRequest, GateRequest, LoadedProgram, LoadRequest, Question, Wait
 from prose_kernel.runtime.program_run import Recent, Run
 from prose_kernel.runtime.requests import Request
 from prose_kernel.runtime.scheduler import Scheduler, Suspension
@@ -479,6 +481,20 @@ _PATH_LETTERS: Final = {
     "file": "f",
     "store": "k",
 }
+
+
+async def load(s: ExecutionContext, request: LoadRequest) -> LoadedProgram:
+    """Return an imported program; in a resumed run with its recorded texts. Raises the errors of `LoadProgram`."""
+    find = s.host.load
+    assert find is not None
+    found: list[LoadedProgram] = []
+
+    async def ask() -> dict[str, str]:
+        found.append(await find(request))
+        return dict(found[0].texts)
+
+    texts = await s.ask(request, dict, ask)
+    return found[0] if found else await find(structs.replace(request, texts=texts))
 
 
 # ---------------------------------------------------------------- errors

@@ -19,7 +19,7 @@ from typing import BinaryIO, Final
 from prose_kernel.errors import ExecError, reason_of
 from prose_kernel.runtime import images
 from prose_kernel.runtime.command_data import Sample, sample
-from prose_kernel.runtime.csv_text import LONGEST_ROW
+from prose_kernel.runtime.data_formats import LONGEST_ROW
 from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import ShownFile, ShowRequest
 from prose_kernel.storage.file_digests import FileDigests

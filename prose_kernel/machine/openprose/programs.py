@@ -23,8 +23,7 @@ from prose_kernel.machine.openprose.program_context import ProgramContext, Progr
 from prose_kernel.machine.openprose.program_text import call_of
 from prose_kernel.runtime.compiled_code import Code, Step, value_of
 from prose_kernel.runtime.events import ProgramCalled, ProgramReturned, StatementDone
-from prose_kernel.runtime.execution_context import ControlFlow, located
-from prose_kernel.runtime.import_loading import load
+from prose_kernel.runtime.execution_context import ControlFlow, load, located
 from prose_kernel.runtime.numbering import Kind
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 from prose_kernel.runtime.preview import unknown

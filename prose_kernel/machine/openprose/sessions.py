@@ -26,8 +26,7 @@ from prose_kernel.machine.openprose.program_text import statement_text
 from prose_kernel.machine.openprose.session_context import assemble, value_given
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.compiled_code import value_of
-from prose_kernel.runtime.execution_context import Node, agent_budget, budget_of, located
-from prose_kernel.runtime.import_loading import load
+from prose_kernel.runtime.execution_context import Node, agent_budget, budget_of, load, located
 from prose_kernel.runtime.ports import (
     AgentMemory,
     Binding,

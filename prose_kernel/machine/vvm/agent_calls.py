@@ -50,8 +50,7 @@ from prose_kernel.machine.vvm.memory_patches import split
 from prose_kernel.machine.vvm.rendering import canonical, input_text
 from prose_kernel.machine.vvm.values import adopted, is_ref, raised, typed
 from prose_kernel.runtime.compiled_code import Code, value_of
-from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
-from prose_kernel.runtime.import_loading import load
+from prose_kernel.runtime.execution_context import ExecutionContext, Node, load, located
 from prose_kernel.runtime.numbering import Kind
 from prose_kernel.runtime.ports import (
     Given,

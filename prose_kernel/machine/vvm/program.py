@@ -15,8 +15,7 @@ from prose_kernel.machine.vvm.functions import apply, define
 from prose_kernel.machine.vvm.values import raised
 from prose_kernel.runtime.compiled_code import value_of
 from prose_kernel.runtime.events import StatementDone
-from prose_kernel.runtime.execution_context import located
-from prose_kernel.runtime.import_loading import load
+from prose_kernel.runtime.execution_context import load, located
 from prose_kernel.runtime.ports import LoadRequest
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import LanguageValue, Value
