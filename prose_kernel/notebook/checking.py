@@ -1,4 +1,4 @@
-"""Check the answer to an exercise: the values of the run, and the actions of the program that ran last.
+"""Check the answers to exercises: the values of the run, and the actions of the program that ran last.
 
 A check changes nothing: expressions are evaluated outside of the run, without providers and people, and events are read
 from the run's records (`views/run_record.py`).
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -61,6 +62,9 @@ async def _finding(cells: Cells, check: Check, language: Language) -> Finding:
     return _activity_finding(cells.record.cells[-1].activities, check)
 
 
+# ---------------------------------------------------------------- progress
+
+
 class OutputRecorder(ForwardingOutput):
     """An `Output` that records the output and results of programs for checks, and passes everything on."""
 
@@ -86,6 +90,44 @@ class OutputRecorder(ForwardingOutput):
     def result(self, display: Display) -> None:
         self._record(display.data.get("text/plain", ""))
         self._output.result(display)
+
+
+class ExerciseProgress:
+    """The answers to exercises so far. An exercise is named `NOTEBOOK/NAME`."""
+
+    def __init__(self) -> None:
+        self._cell: OutputRecorder | None = None
+        self._program: OutputRecorder | None = None
+        self._failed: dict[str, int] = {}
+        self._solved: set[str] = set()
+
+    def listen(self, output: Output, cwd: Path) -> Output:
+        """Return an output for a cell; it records what programs print if this directory has exercises."""
+        if not (cwd / "checks").is_dir():
+            return output
+        self._cell = OutputRecorder(output)
+        return self._cell
+
+    def program_begins(self) -> None:
+        self._program = self._cell
+
+    @property
+    def printed(self) -> str:
+        """The output and results of the last program."""
+        return self._program.text if self._program is not None else ""
+
+    def attempts(self, exercise: str) -> int:
+        """Return the number of failed attempts since the last one that passed."""
+        return self._failed.get(exercise, 0)
+
+    def attempted(self, exercise: str, *, passed: bool) -> None:
+        self._failed[exercise] = 0 if passed else self.attempts(exercise) + 1
+        if passed:
+            self._solved.add(exercise)
+
+    def is_solved(self, exercise: str) -> bool:
+        """Return whether an attempt has passed, even if a later one has failed."""
+        return exercise in self._solved
 
 
 # ---------------------------------------------------------------- values
