@@ -226,9 +226,4 @@ def completeness_of(code: str, language: Language) -> tuple[str, str]:
 
 def _completeness_of(code: str, language: Language) -> tuple[str, str]:
     pieces = segments(code, language)
-    programs_ = [piece for piece in pieces if not piece.magic]
-    if not programs_:
-        return "complete", ""
-    if pieces[-1].magic:
-        return "complete", ""
-    return language.completeness(programs_[-1].text)
+    return ("complete", "") if not pieces or pieces[-1].magic else language.completeness(pieces[-1].text)

@@ -163,7 +163,7 @@ class Entries:
         return ending
 
     def _figures(self, entry: Entry) -> str:
-        parts = [seconds(entry.took)] if entry.took is not None and entry.kind not in ("judgement",) else []
+        parts = [seconds(entry.took)] if entry.took is not None and entry.kind != "judgement" else []
         usage = entry.answered.usage if isinstance(entry.answered, SessionResult) else None
         if usage is not None and not entry.answered.replayed:
             tokens = usage.tokens_in + usage.tokens_out

@@ -131,7 +131,7 @@ def freshness_of(cells: Cells) -> Freshness:
 async def bindings(call: Call) -> None:
     check_word_count(call, bindings, 0, 2)
     words = [word for word in call.words if word != "--diff"]
-    if len(words) > 1 or (len(call.words) == 2 and len(words) == 2) or (call.words and not words):
+    if len(words) > 1 or (call.words and not words):
         raise bindings.wrong("at most one name")
     if not words:
         return call.show(bindings_display(call.cells))
