@@ -147,7 +147,7 @@ class Adapter:
         }
 
     def _initialize(self, arguments: Arguments) -> Body:
-        self._variables.typed = arguments.get("clientID") != "jupyterlab"  # shows types instead of values
+        self._variables.typed = arguments.get("clientID") != "jupyterlab"  # it shows types instead of values
         return {
             "supportsConfigurationDoneRequest": True,
             "supportsConditionalBreakpoints": True,

@@ -119,7 +119,7 @@ class KernelDebugger:
             return {"data": dict(shown.data), "metadata": {}}
         plain = shown.data["text/plain"]
         text, rest = preview(plain, lines=500, characters=50_000)
-        body = shown.data.get("text/markdown", fenced(text) + (f"\n\n… ({rest})" if rest else ""))  # of sessions
+        body = shown.data.get("text/markdown", fenced(text) + (f"\n\n… ({rest})" if rest else ""))  # Markdown: sessions
         return {"data": {"text/markdown": f"{head}\n\n{body}", "text/plain": plain}, "metadata": {}}
 
     # ------------------------------------------------------------ events

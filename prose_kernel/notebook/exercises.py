@@ -106,7 +106,7 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True, rename={"is_": "is"
 
 
 class Wrong(Struct, frozen=True, forbid_unknown_fields=True):
-    """An answer that must not pass; `says` is a part of the learner's feedback."""
+    """An answer that must not pass; `says` must be a part of the learner's feedback."""
 
     answer: str
     says: str = ""

@@ -214,7 +214,7 @@ class ProseKernel(Kernel):
         }
         if kind == "execute_reply":
             content["execution_count"] = self.execution_count
-            # some clients look at the reply only, others only at the outputs
+            # some clients read only the reply, others only the outputs
             CellOutput(self, parent, self.execution_count).error(Problem(name, message, (f"{name}: {message}",)))
         self.session.send(stream, kind, content, parent=parent, ident=ident)
 

@@ -183,7 +183,7 @@ class Panel:
         from prose_kernel.runs.session_description import who
         from prose_kernel.views.usage import cost
 
-        # Between cells no person can be asked, but `who` would deny that one has answered.
+        # Between cells no person can be asked, so `who` would report that there is none, although one has answered.
         by_hand = services.choice.kind == "human" or (services.choice.kind == "none" and services.detected is None)
         total = services.usage.total
         return {

@@ -1,7 +1,7 @@
 """Check a cell while it is typed, for the JupyterLab extension.
 
-The cell is compiled against the names of the run, as it would be when it runs. Nothing runs, no run begins, and no
-imported program is fetched or needs consent (`load_contract`).
+The cell is compiled against the names of the run, as it would be when it runs. Nothing runs, no run begins, and
+imported programs are neither fetched nor does a person have to agree to them (`load_contract`).
 """
 
 from __future__ import annotations

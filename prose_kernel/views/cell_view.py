@@ -73,7 +73,7 @@ class _LateNotes:
 
 
 class CellView:
-    """The listener of one cell. Call `finish` or `fail` exactly once at its end.
+    """Listens to one cell, and shows its outputs. Call `finish` or `fail` exactly once at its end.
 
     `live`: a person is watching (`allow_stdin`) and sees running work in `panel`. `limits` bounds the displayed output
     of one command. `directory_name` returns the shown form of a new working directory ("" to hide it).

@@ -87,7 +87,7 @@ class Work(Activity):
 
 
 class LiveRun:
-    """The listener. `lines` describes the running activities; `since` is the start of the oldest one.
+    """Listens to a run. `lines` describes its running activities; `since` is the start of the oldest one.
 
     `loops` returns the running loops, `asked` the provider of a session. `now` is a monotonic clock in seconds.
     """

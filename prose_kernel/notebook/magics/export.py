@@ -73,7 +73,7 @@ _EXPORTS = re.compile(r"%(?:\w+ )?export\b.*\Z")
 
 
 def write(call: Call, name: str, text: str, language: Language, *, force: bool) -> None:
-    """Write a program file. Raises `UsageError` for a name with a wrong suffix, and for an existing file."""
+    """Write a program file. Raises `UsageError` for a wrong suffix, and for an existing file without `force`."""
     from prose_kernel.access import atomic, plain_files
 
     if not name.endswith(language.suffixes):
