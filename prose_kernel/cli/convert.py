@@ -48,7 +48,7 @@ def export(notebook: str, output: str, force: bool) -> int:
                 left_out = "it is in another language"
             parts.append(Part(cell.source, f"cell {number}", left_out=left_out, gap=gap))
         elif cell.cell_type == "markdown" and cell.source.strip():
-            parts.append(Part(cell.source, "words", words=True, gap=gap))
+            parts.append(Part(cell.source, "words", is_text=True, gap=gap))
 
     def read(name: str) -> tuple[str, Language]:
         return program_files.read_source(str(Path(notebook).parent / name)).text, of_file(name)

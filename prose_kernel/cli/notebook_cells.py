@@ -63,7 +63,7 @@ class NotebookCells(Cells):
     def check_restorable(self) -> None:
         raise only_in_a_kernel()
 
-    async def restore(self, how: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
+    async def restore(self, resumption: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
         self.check_restorable()
 
     async def feed(self, cell: Cell) -> None:

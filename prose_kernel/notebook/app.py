@@ -78,13 +78,13 @@ class ProseApp(Application, ConnectionFileMixin):
     def initialize(self, argv: list[str] | None = None) -> None:
         """Prepare everything for the first message. Raises `SystemExit` if the connection file is unusable."""
         super().initialize(argv)
-        self._refuse_words()
+        self._refuse_arguments()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the kernel brings its own handler
         add_prose_to_path()
-        self._connection()
-        self._sockets()
+        self._read_connection()
+        self._bind_sockets()
         self._write_connection()
-        self._kernel()
+        self._make_kernel()
         parent = int(os.environ.get("JPY_PARENT_PID") or 0)
         if parent > 1 and sys.platform != "win32":
             ParentPollerUnix(parent_pid=parent).start()
@@ -101,7 +101,7 @@ class ProseApp(Application, ConnectionFileMixin):
             atexit.unregister(self.close)
             self.close()
 
-    def _refuse_words(self) -> None:
+    def _refuse_arguments(self) -> None:
         """Exit with an error if there are arguments but no `-f FILE`. With it they are ignored, because `jupyter run
         FILE` passes its own arguments on, and some front ends pass the options of ipykernel."""
         if not self.extra_args or self.connection_file:
@@ -117,14 +117,14 @@ class ProseApp(Application, ConnectionFileMixin):
 
     # ------------------------------------------------------------ connection file
 
-    def _connection(self) -> None:
+    def _read_connection(self) -> None:
         self.connection_file = self.connection_file or f"kernel-{os.getpid()}.json"
         try:
             self.connection_file = filefind(self.connection_file, [".", jupyter_runtime_dir()])
         except OSError:
             path = Path(jupyter_runtime_dir()) / self.connection_file
             self.connection_file = str(path)
-            with self._writing():
+            with self._exit_if_unwritable():
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             return
         try:
@@ -136,13 +136,13 @@ class ProseApp(Application, ConnectionFileMixin):
     def _write_connection(self) -> None:
         """Write the connection file unless the client has made it. `close` deletes only a file written here."""
         if not Path(self.connection_file).exists():
-            with self._writing():
+            with self._exit_if_unwritable():
                 self.write_connection_file()
             if not os.environ.get("JPY_PARENT_PID"):
                 print(f"To connect a client: jupyter console --existing {self.connection_file}", file=sys.stderr)
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _exit_if_unwritable(self) -> Iterator[None]:
         try:
             yield
         except OSError as problem:
@@ -151,7 +151,7 @@ class ProseApp(Application, ConnectionFileMixin):
 
     # ------------------------------------------------------------ sockets
 
-    def _sockets(self) -> None:
+    def _bind_sockets(self) -> None:
         self.zmq_context = zmq.Context()
         self.shell_port = self._bind("shell_socket", zmq.ROUTER, self.shell_port)
         self.stdin_port = self._bind("stdin_socket", zmq.ROUTER, self.stdin_port)
@@ -194,7 +194,7 @@ class ProseApp(Application, ConnectionFileMixin):
             return candidate
         raise OSError(errno.EADDRINUSE, "no free name for an ipc socket")
 
-    def _kernel(self) -> None:
+    def _make_kernel(self) -> None:
         control = ZMQStream(self.control_socket, self.control_thread.io_loop)
         shell = ZMQStream(self.shell_socket)
         self.control_thread.start()

@@ -243,7 +243,7 @@ class Cells:
     def check_restorable(self) -> None:
         """Raise `UsageError` if no run can be restored."""
 
-    async def restore(self, how: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
+    async def restore(self, resumption: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
         """End the current run and restore another one, which the next cell continues. `decisions` confirm its
         approvals beforehand. Call `workspace.flush` afterwards to write its state.
 
@@ -254,7 +254,7 @@ class Cells:
         from prose_kernel.runs.workspace import Start, Workspace
 
         await self.end()
-        head = how.head
+        head = resumption.head
         start = Start(
             Path(head.directory),
             supplied=head.supplied,
@@ -263,18 +263,18 @@ class Cells:
             language=languages.LANGUAGES[head.language],
         )
         began = {name: value for name, value in head.settings.items() if name in FIXED_SETTINGS}
-        chosen = {**began, "state_dir": how.state_dir or self.settings.state_dir}
+        chosen = {**began, "state_dir": resumption.state_dir or self.settings.state_dir}
         settings = self.settings.changed(**chosen)
-        workspace = self.started_workspace = Workspace(settings, start, asker=self.asker, resumption=how)
+        workspace = self.started_workspace = Workspace(settings, start, asker=self.asker, resumption=resumption)
         self._hook(workspace)
         self.provenance = Provenance(self.provenance)
         self.provenance.listen(workspace)
         self._in_program = True
-        last = how.journal.texts[-1].ended if how.journal.texts else None
-        self._stopped = how if last is not None and last.status == "interrupted" else None
+        last = resumption.journal.texts[-1].ended if resumption.journal.texts else None
+        self._stopped = resumption if last is not None and last.status == "interrupted" else None
         self.ran = {
             text.record.number: LastRun(languages.of_text(text.record.language, text.record.profile), text.record.text)
-            for text in how.journal.texts
+            for text in resumption.journal.texts
             if text.ended is not None and text.ended.status == "done"
         }
         try:
@@ -583,15 +583,15 @@ class Cells:
         if run is not None and run.journal is not None and run.journal.abandoned:
             # The run was interrupted while its records were replayed, so it can make no more requests.
             await self._restored_from(run.journal.path)
-        how, self._stopped = self._stopped, None
-        if how is None:
+        resumption, self._stopped = self._stopped, None
+        if resumption is None:
             return
         from prose_kernel.runs.resumption import interrupted_at
 
-        then = how.journal.texts[-1].record
+        then = resumption.journal.texts[-1].record
         if (then.text, then.language, then.profile) == (text, language.name, language.profile or ""):
             try:
-                await self._restored_from(how.journal.path, interrupted_at)
+                await self._restored_from(resumption.journal.path, interrupted_at)
             finally:
                 self._stopped = None
 

@@ -56,7 +56,7 @@ def as_notebook(text: str, name: str) -> dict[str, Any]:
     crlf = bool(ended) and all(line.endswith("\r\n") for line in ended)
     mixed = not crlf and "\r\n" in text
     pieces = []
-    for kind, start, end in _stretches(source):
+    for kind, start, end in _cell_spans(source):
         raw = source.text[start:end]
         if mixed:
             first = source.line_column(start)[0] - 1
@@ -90,7 +90,7 @@ def _contract(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
 # ---------------------------------------------------------------- a file to cells
 
 
-def _stretches(source: Source) -> list[tuple[Kind, int, int]]:
+def _cell_spans(source: Source) -> list[tuple[Kind, int, int]]:
     """Return the parts of a file that become cells, with their starts and ends. Blank lines belong to the part above
     them."""
     file, _ = read(source)

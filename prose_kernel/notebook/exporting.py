@@ -47,12 +47,12 @@ _RESETS = re.compile(r"^%reset\b.*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A cell to export. `name` is its name in messages, `words` marks text for people, `left_out` is the reason why it
-    isn't part of the program but a comment, `gap` the number of blank lines above it."""
+    """A cell to export. `name` is its name in messages, `is_text` marks text for people, `left_out` is the reason why
+    it isn't part of the program but a comment, `gap` the number of blank lines above it."""
 
     text: str
     name: str
-    words: bool = False
+    is_text: bool = False
     left_out: str = ""
     gap: int = 1
 
@@ -105,7 +105,7 @@ class _Program:
         """Return the cells of a notebook's last run: the cells after the last `%reset`."""
         for number in range(len(parts) - 1, -1, -1):
             part = parts[number]
-            found = None if part.words or part.left_out else list(_RESETS.finditer(part.text))
+            found = None if part.is_text or part.left_out else list(_RESETS.finditer(part.text))
             if found:
                 self.remarks.append(f"{part.name} begins a new run; the text above its %reset is left out")
                 rest = replace(part, text=part.text[found[-1].end() :].lstrip("\n"))
@@ -115,7 +115,7 @@ class _Program:
     def _one_language(self, parts: Sequence[Part]) -> Language:
         used: dict[str, tuple[Language, list[str]]] = {}
         for part in parts:
-            if not part.words and not part.left_out:
+            if not part.is_text and not part.left_out:
                 language, text = cell_language(part.text, self.default)
                 if any(not piece.magic and has_statements(piece.text) for piece in segments(text, language)):
                     used.setdefault(language.name, (language, []))[1].append(part.name)
@@ -138,7 +138,7 @@ class _Program:
     # ------------------------------------------------------------ one cell
 
     def _text(self, part: Part, language: Language) -> str:
-        if part.words:
+        if part.is_text:
             return comment(part.text)
         if part.left_out:
             self.remarks.append(f"{part.name} is left out: {part.left_out}")
@@ -242,12 +242,12 @@ def comment(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A cell of a notebook that is made from a program. `own` are the entries under `prose` in its metadata, such as
+    """A cell of a notebook that is made from a program. `prose` are the entries under `prose` in its metadata, such as
     `gap`, the number of blank lines above it."""
 
     kind: Literal["code", "markdown", "raw"]
     text: str
-    own: Mapping[str, Any] = field(default_factory=dict)
+    prose: Mapping[str, Any] = field(default_factory=dict)
 
 
 def as_cells(program: Any, source: Source, language: Language) -> list[Piece]:
@@ -277,15 +277,15 @@ def as_cells(program: Any, source: Source, language: Language) -> list[Piece]:
             pieces[-1] += [*[""] * blank, line]
         blank = 0
     usual = [0, *([1] * len(gaps))]
-    own = [{"gap": gap} if gap != expected else {} for gap, expected in zip(gaps, usual, strict=False)]
-    return [_piece(*parts) for parts in zip(kinds, pieces, own, strict=True)]
+    prose = [{"gap": gap} if gap != expected else {} for gap, expected in zip(gaps, usual, strict=False)]
+    return [_piece(*parts) for parts in zip(kinds, pieces, prose, strict=True)]
 
 
-def _piece(kind: Literal["code", "markdown"], lines: Sequence[str], own: Mapping[str, Any]) -> Piece:
+def _piece(kind: Literal["code", "markdown"], lines: Sequence[str], prose: Mapping[str, Any]) -> Piece:
     words = "\n".join(line[2:] for line in lines)
     if kind == "markdown" and words.strip():
-        return Piece("markdown", words, own)
-    return Piece("code", "\n".join(lines), own)
+        return Piece("markdown", words, prose)
+    return Piece("code", "\n".join(lines), prose)
 
 
 _WORDS = re.compile(r"#(?: .*\S.*)?")
@@ -347,14 +347,16 @@ def _boundaries(program: Any, source: Source, language: Language) -> list[int]:
     return [start for start in starts if not any(use < start <= definition for use, definition in apart)]
 
 
-def notebook_data(pieces: Sequence[Piece], language: Language, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def notebook_data(
+    pieces: Sequence[Piece], language: Language, prose: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the notebook file of these cells, for the kernel of their language. The ids of cells depend only on their
-    text. `own` are the entries under `prose` in the notebook's metadata."""
+    text. `prose` are the entries under `prose` in the notebook's metadata."""
     known: set[str] = set()
     return {
         "cells": [_cell(piece, known) for piece in pieces],
         "metadata": {
-            **({"prose": dict(own)} if own else {}),
+            **({"prose": dict(prose)} if prose else {}),
             "kernelspec": {
                 "display_name": language.title.removeprefix("Open"),
                 "language": language.magic,
@@ -372,7 +374,7 @@ def _cell(piece: Piece, known: set[str]) -> dict[str, Any]:
     while (name := hashlib.sha256(f"{piece.kind}\n{count}\n{piece.text}".encode()).hexdigest()[:12]) in known:
         count += 1
     known.add(name)
-    metadata = {"prose": dict(piece.own)} if piece.own else {}
+    metadata = {"prose": dict(piece.prose)} if piece.prose else {}
     source = piece.text.splitlines(keepends=True)
     if piece.kind != "code":
         return {"cell_type": piece.kind, "id": name, "metadata": metadata, "source": source}

@@ -170,8 +170,8 @@ class TestedCells(Cells):
             workspace.add_listener(self._statements)  # before the views of cells
         return workspace
 
-    async def restore(self, how: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
-        await super().restore(how, decisions)
+    async def restore(self, resumption: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
+        await super().restore(resumption, decisions)
         self.workspace.add_listener(self._statements)
 
     async def end(self) -> None:

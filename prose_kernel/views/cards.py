@@ -127,7 +127,7 @@ def _single(name: str, value: Value, language: Language) -> Display:
     text += [f"[{r}]" for r in remarks]
     parts = [tag("code", name), html(" "), tag("span", kind, style=QUIET)]
     if isinstance(value, ExecText) and (drawn := picture(value.result.image)) is not None:
-        parts.append(_drawn(value.result.image, drawn))
+        parts.append(_image_html(value.result.image, drawn))
     elif table is not None:
         parts.append(data_html(table.document))
         rest = table.rest
@@ -137,7 +137,7 @@ def _single(name: str, value: Value, language: Language) -> Display:
     return card(parts, text, facts, bad=bad or kind == "error value")
 
 
-def _drawn(data: bytes, drawn: Picture) -> Html:
+def _image_html(data: bytes, drawn: Picture) -> Html:
     """Return an image for a card, with its description below."""
     shown = "" if drawn.broken or not drawn.width else tag("div", image_tag(data, drawn, drawn.text))
     return html(shown, quiet(drawn.text))

@@ -299,7 +299,7 @@ def test_a_program_comes_back_as_it_was(language: Language, data: st.DataObject)
         return
     pieces = as_cells(compiled.program, compiled.source, language)
     parts = [
-        Part(one.text, "x", words=one.kind == "markdown", gap=one.own.get("gap", min(number, 1)))
+        Part(one.text, "x", is_text=one.kind == "markdown", gap=one.prose.get("gap", min(number, 1)))
         for number, one in enumerate(pieces)
     ]
     assert as_program(parts, language, no_file).text.strip("\n") == text.strip("\n")

@@ -232,14 +232,14 @@ _INSTEAD = {
 }
 
 
-_MOST: Final = 200
+_MAX_HINT: Final = 200
 """The most characters of the user's text in a hint."""
 
 
 def _instead(name: str, line: str) -> str:
     """Return the text to type instead of a misspelt magic, or a magic of other kernels."""
     if name in _SHELL:
-        return f'exec "{clip(line, _MOST)}"'
+        return f'exec "{clip(line, _MAX_HINT)}"'
     if name in _INSTEAD:
         return _INSTEAD[name]
     if (of_cell := languages.of_magic(name)) is not None:
@@ -248,7 +248,7 @@ def _instead(name: str, line: str) -> str:
     return did_you_mean(near and f"%{near}") or "%help lists all magics"
 
 
-_LONGEST: Final = 100_000
+_MAX_QUOTED: Final = 100_000
 """The most characters of a line of words with quotes."""
 _QUOTING: Final = re.compile(r"['\"\\]")
 _PLAIN_WORDS: Final = re.compile(r"[^ \t\r\n]+")
@@ -257,9 +257,9 @@ _PLAIN_WORDS: Final = re.compile(r"[^ \t\r\n]+")
 def words_of(text: str, magic: str, usage: str) -> list[str]:
     """Split the line of `magic`, such as `%run`, as a shell does. Raises `UsageError` for an unclosed quote, and for a
     quoted line for which `shlex`, which takes the square of a word's length, would need minutes."""
-    if len(text) > _LONGEST:
+    if len(text) > _MAX_QUOTED:
         if _QUOTING.search(text):
-            what = f"the line has quotes and is longer than {_LONGEST:,} characters"
+            what = f"the line has quotes and is longer than {_MAX_QUOTED:,} characters"
             raise UsageError(f"{magic}: {what}", hint=f"usage: {usage}")
         return _PLAIN_WORDS.findall(text)
     try:

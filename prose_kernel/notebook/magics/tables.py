@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
     from prose_kernel.runs.run_machines import BoundName, Defined
 
-WHOLE = 200_000
+MAX_TEXT = 200_000
 """The most characters of one binding that `%binding` shows."""
 LOG_LINES = 500
 """The most lines of the log that `%state` shows; they are the last ones."""
@@ -56,8 +56,8 @@ def binding(cells: Cells, name: str) -> doc.Group:
     info, language = names[name].info, names[name].language
     value = info.value
     text = cards.readable(value, language)
-    rest = f"{len(text):,} characters in all" if len(text) > WHOLE else ""
-    text, what = text[:WHOLE], names[name].kind
+    rest = f"{len(text):,} characters in all" if len(text) > MAX_TEXT else ""
+    text, what = text[:MAX_TEXT], names[name].kind
     facts: dict[str, object] = {}
     remarks: list[str] = []
     if isinstance(value, ExecText):
@@ -120,7 +120,7 @@ def state(directory: str | None, log: str, database: str | None = None) -> doc.G
     shown = log
     if left_out := max(0, len(lines) - LOG_LINES):
         shown = "\n".join([f"… {left_out:,} earlier lines", *lines[left_out:], ""])
-    shown = shown if len(shown) <= WHOLE else "…" + shown[-WHOLE:]
+    shown = shown if len(shown) <= MAX_TEXT else "…" + shown[-MAX_TEXT:]
     if directory is None:
         return doc.group(doc.paragraph("The run is kept in memory."), doc.Listing(shown), gap="\n\n")
     kept = "The run is kept" if database is None else f"The run is kept in {database}, and its files"
