@@ -226,7 +226,7 @@ async def test_a33_an_option_or_the_setting_confirms(killed: Killed) -> None:
     assert [one["source"] for one in killed.details()] == ["option"]
     shutil.rmtree(killed.directory)
     saved.rename(killed.directory)
-    earlier_approvals._HERE.clear()  # another process
+    earlier_approvals._APPROVED.clear()  # another process
     assert "two" in str((await killed.resume(gates_resume="replay"))["done"])
     assert [one["source"] for one in killed.details()] == ["journal"]
     assert "gate go" in "".join(killed.person.shown)
@@ -362,7 +362,7 @@ def test_a33_a_complete_run_prints_its_outputs_and_asks_nothing(
     killed: Killed, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "--resume", "--yes", "go"]) == 0
-    earlier_approvals._HERE.clear()  # another process
+    earlier_approvals._APPROVED.clear()  # another process
     capsys.readouterr()
     assert main(["run", "--resume", killed.directory.name]) == 0
     assert "two" in capsys.readouterr().out

@@ -36,7 +36,7 @@ def _collection(given: str) -> object:
 def _said_by_a_server(given: str) -> object:
     from prose_kernel.models.providers import model_errors  # with the SDK of models
 
-    return model_errors._clean(given, model_errors.At("stub", key="k" * 8))
+    return model_errors._clean(given, model_errors.ErrorPlace("stub", key="k" * 8))
 
 
 READERS: dict[str, Callable[[str], object]] = {
