@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 from prose_kernel.access import plain_files
 from prose_kernel.errors import CompileError, ImportProgramError
 from prose_kernel.language import typed_answers
-from prose_kernel.language.contracts import SUFFIX, file_and_node, is_contract
-from prose_kernel.language.contracts.library import LIBRARY
+from prose_kernel.language.contracts import LIBRARY, SUFFIX, file_and_node, is_contract
 from prose_kernel.language.diagnostics import PROSESCRIPT_PROFILES, Diagnostic, Profile
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose.call_targets import interface_of

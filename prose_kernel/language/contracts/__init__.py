@@ -11,6 +11,8 @@ from typing import Final
 SUFFIX: Final = ".prose.md"
 STANDARD: Final = {name: f"github.com/openprose/prose/packages/{name}" for name in ("std", "co")}
 """The prefixes of paths to the standard library, and the packages that they abbreviate (9)."""
+LIBRARY: Final = "library:"
+"""The path for which the loader of programs returns the `Library` (units.py) of a text."""
 PRIOR: Final = "prior:"
 """The prefix for items of the truth of an earlier render among the values given to a run (5)."""
 _MARK: Final = f"{SUFFIX}#"

@@ -65,7 +65,6 @@ class Contract:
 
 
 def contract_of(node: Node) -> Contract:
-    """Return the interface that the sections of a node declare."""
     takes, gives = list(_declared_inputs(node)), list(_declared_outputs(node))
     inputs: dict[str, CallInput] = {}
     runs: dict[str, bool] = {}

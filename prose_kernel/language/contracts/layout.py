@@ -27,8 +27,7 @@ class Block:
     - `text`: the title of a heading, or the info string of a fence
     - `level`: the number of `#` of a heading
     - `inside`: the lines of a fence without its markers, or the YAML of the front matter
-    - `margin`: the indentation of a fence's opener in characters
-    - `closed`: false for a fence without an end
+    - `margin`, `closed`: the indentation of a fence's opener in characters, and whether the fence has an end
     """
 
     kind: BlockKind

@@ -218,7 +218,6 @@ class Reader:
 
 
 def read(source: Source, profile: Profile = "default") -> tuple[ContractFile, list[Diagnostic]]:
-    """Return the nodes and the findings of a file."""
     reader = Reader(source, profile)
     return reader.read(), reader.found
 

@@ -119,7 +119,6 @@ class Node:
 
     @cached_property
     def fences(self) -> tuple[Block, ...]:
-        """The fences of the script."""
         found = self.script_section
         return tuple(one for one in found.fences if SCRIPT.match(one.text)) if found is not None else ()
 

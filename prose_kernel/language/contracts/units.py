@@ -1,4 +1,5 @@
-"""Nodes as units that can be run and called: their interfaces and compiled scripts, and their files (prose-md.md 3.1).
+"""Nodes as units that can be run and called: their interfaces, compiled scripts and files (prose-md.md 3.1), and the
+library around them (8, 9).
 
 The script of a `Unit` is compiled at its first use, so files may call each other in a circle.
 """
@@ -7,28 +8,70 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import interface
 from prose_kernel.language.contracts.instances import Instance, config_defaults, read_instances
 from prose_kernel.language.contracts.interface import Contract, contract_of
-from prose_kernel.language.contracts.library import Library
 from prose_kernel.language.contracts.reader import read
 from prose_kernel.language.contracts.targets import Targets
 from prose_kernel.language.contracts.tree import ContractFile, Node
 from prose_kernel.language.diagnostics import STRICT_PROFILES, Compiled, Diagnostic, Profile
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.call_targets import CallTarget, Interface, ScriptSource, TargetKind
+from prose_kernel.language.openprose.names import Contract as ProgramContract
 from prose_kernel.language.source import Source, Span
 
 _OUTSIDE: Final = re.compile(r"[^\w-]?")
 """Matches a character, or none, next to a name that isn't part of the name."""
 _NEAR: Final = 20_000
 """How many names may be compared with the unknown names of one file."""
+
+
+class Library(Protocol):
+    """The files around one text. An address identifies a file. Answers don't change while a text is compiled."""
+
+    shared: dict[Hashable, Any] | None
+    """The compiler's cache for other texts in the directory, as long as no file changes; None disables it."""
+
+    @property
+    def home(self) -> str:
+        """The address of the text itself."""
+
+    def resolve(self, importer: str, path: str) -> str:
+        """Return the address for a path (9). Raises `ImportProgramError` (E330)."""
+
+    def siblings(self, importer: str, name: str) -> tuple[str, ...]:
+        """Return the addresses for a bare name (3.5 steps 5 and 6); several if the name is ambiguous."""
+
+    def sibling_names(self, importer: str) -> tuple[str, ...]:
+        """Return the bare names of the files next to `importer`, in order."""
+
+    def above(self, importer: str, name: str) -> str | None:
+        """Return the file with this name in the nearest directory, from the importer's upwards; for the subject of a
+        test (7)."""
+
+    def read(self, address: str) -> Source:
+        """Return the source of a contract file. Raises `ImportProgramError` (E215, E330)."""
+
+    def program(self, address: str) -> ProgramContract:
+        """Return the contract of a `.prose` program. Raises `ImportProgramError` (E215, E112)."""
+
+    def handle(self, address: str) -> str:
+        """Return the first part of the name of a call's directory: `local`, or the owner of a dependency (2)."""
+
+    def has_tool(self, name: str) -> bool:
+        """Return whether this machine has the program `name`."""
+
+    def has_variable(self, name: str) -> bool:
+        """Return whether the environment variable is set. Its value is never read."""
+
+    def has_skill(self, name: str) -> bool:
+        """Return whether this machine has a skill (8)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +104,6 @@ class Unit:
 
     @cached_property
     def instances(self) -> dict[str, Instance]:
-        """The instances of patterns that the node declares."""
         return {one.name: one for _, one in self.declared if isinstance(one, Instance)}
 
     @cached_property
@@ -108,7 +150,6 @@ class Unit:
 
     @cached_property
     def compiled(self) -> Compiled[tree.Program]:
-        """The checked script."""
         from prose_kernel.language.openprose import compile_source
 
         files = self.file.files
@@ -160,7 +201,6 @@ class FileUnit:
 
     @cached_property
     def inline(self) -> dict[str, Unit]:
-        """The inline nodes by name."""
         return {unit.name: unit for unit in reversed(self.units[1:])}
 
 

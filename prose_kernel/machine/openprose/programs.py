@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from prose_kernel.errors import ImportProgramError, RunError, StoreFailed
-from prose_kernel.language.contracts.library import LIBRARY
+from prose_kernel.language.contracts import LIBRARY
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.call_targets import interface_of
 from prose_kernel.language.openprose.contract import contract, is_executable, local_name, uses_of
