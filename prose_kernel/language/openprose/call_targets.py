@@ -44,8 +44,6 @@ class CallInput:
 
 @dataclass(frozen=True, slots=True)
 class CallOutput:
-    """A declared output."""
-
     name: str
     optional: bool = False
 
@@ -139,8 +137,7 @@ class Interface:
     - `variables`: the initial names of a delegation: slots, `config`, its keys, the listed inputs; any further name
       that the delegation reads and never declares is an input too (`free_inputs`)
     - `outputs`: the names that the value of `return` is checked against
-    - `errors`: the declared errors
-    - `stages`: the texts under the `####` headings of the Execution, by name
+    - `errors`, `stages`: the declared errors, and the texts under the `####` headings of the Execution, by name
     - `targets`: the callable targets; None if calls cannot be checked
     """
 

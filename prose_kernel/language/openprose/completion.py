@@ -248,7 +248,6 @@ def _registered(known: Known, code: str, word: str, registry: str) -> list[Offer
 
 
 def _programs(known: Known, before: str) -> list[Offer]:
-    """Offer the names of imported programs."""
     found = _uses(before)
     return [Offer(name, "program") for name in dict.fromkeys([*found, *known.programs])]
 

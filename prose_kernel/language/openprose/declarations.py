@@ -167,7 +167,6 @@ class Declarations:
         return variable is not None and variable.kind == "const"
 
     def _enter(self, name: str, form: Form, held: KnownValue) -> None:
-        """Add a declaration to the table of the current frame."""
         frame = self.survey.frame
         entry = frame.table.get(name)
         if entry is None:

@@ -27,7 +27,6 @@ _WORDS: Final[Mapping[type, tuple[str, ...]]] = {
 
 
 def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
-    """Return the steps of a program."""
     return _Flow(source).body(program.items, 0)
 
 

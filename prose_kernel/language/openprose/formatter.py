@@ -21,6 +21,7 @@ from prose_kernel.language.openprose.parser import read_expression
 from prose_kernel.language.openprose.tree import Body, Expression, Statement, Text
 
 _STEP: Final = "  "
+_GROUPS: Final[dict[type, int]] = {tree.Use: 0, tree.SkillImport: 0, tree.Input: 1, tree.Agent: 2, tree.Block: 3}
 _WORD: Final = re.compile(rf"{NAME}\Z")
 _REFERENCE: Final = re.compile(rf"(?<!\{{)\{{(?={NAME}(?:\.{NAME}|\[(?:[0-9]+|{NAME})\])*\}}(?!\}}))")
 _FIRST_WORD: Final = re.compile(NAME)
@@ -43,9 +44,6 @@ def _ordered(items: Sequence[Statement]) -> list[Statement]:
     first = next((index for index, item in enumerate(items) if is_executable(item)), len(items))
     late_inputs = {id(item) for item in items[first:] if isinstance(item, tree.Input)}
     return sorted(items, key=lambda item: 4 if id(item) in late_inputs else _GROUPS.get(type(item), 4))
-
-
-_GROUPS: Final[dict[type, int]] = {tree.Use: 0, tree.SkillImport: 0, tree.Input: 1, tree.Agent: 2, tree.Block: 3}
 
 
 class _Formatter:

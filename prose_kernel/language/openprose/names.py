@@ -62,8 +62,7 @@ class Known:
     - `blocks`: the parameters of each block, and of each function of another language
     - `bodies`: the definitions of blocks, for the exports of a bare `do` (3.6) and the names that they declare; a block
       without one is a function of another language and may export any name
-    - `targets`: the call targets of scripts, for completion
-    - `uses`: the paths of imports by their aliases
+    - `targets`, `uses`: the call targets of scripts, for completion, and the paths of imports by their aliases
     """
 
     variables: Mapping[str, Variable] = field(default_factory=dict)

@@ -6,6 +6,7 @@ productions in the grammar of expressions, and continues after an error. Recover
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -28,9 +29,6 @@ END: Final = tables.END
 _RESERVED: Final = frozenset({"AND", "OR", "NOT", "IS", "CONSTANT"})
 _KEYWORD_KINDS: Final = frozenset(KEYWORDS.values()) | SCRIPT_KINDS | {"CONSTANT"}
 _INNER_LINES: Final = frozenset({"entry_line", "call_input"})  # productions of lines that may begin with any name
-_PYTHON_WORDS: Final = frozenset(
-    ["assert", "break", "continue", "else", "elif", "finally", "for", "if", "return", "try"]
-)
 
 _UNIT, _PICK, _START, _GROW, _CALL, _CALL_ONE, _CALL_TWO = range(7)
 Plan = tuple[int, str, int, Any, Callable[..., Any] | None]
@@ -319,7 +317,7 @@ def _plan(rule: tables.Rule) -> Plan:
 
 def _builder_of(action: str) -> Callable[..., Any]:
     """Return the builder's method for a production; without one, the constructor of its node: `Gate` for `gate`."""
-    method = getattr(Builder, action + "_" if action in _PYTHON_WORDS else action, None)
+    method = getattr(Builder, action + "_" if keyword.iskeyword(action) else action, None)
     if method is None:
         make = getattr(tree, action.title().replace("_", ""))
         return lambda builder, start, end, *values: make(*values, span=(start, end))

@@ -57,8 +57,7 @@ class Construct:
 class Place:
     """A statement list.
 
-    - `in_loop`, `in_catch`: it is inside a loop, or a catch body
-    - `in_branch`: it has the scope of a branch or of a concurrent iteration
+    - `in_loop`, `in_catch`, `in_branch`: it is inside a loop, a catch body, a branch or concurrent iteration
     - `conditional`: it may not run at all
     - `logs`: it records assignments in `writes`, because it or an enclosing place is conditional
     - `hidden`: the temporary names bound here, with the meanings that they hid
@@ -85,10 +84,9 @@ class History:
 
     __slots__ = ("_marks", "_places")
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self) -> None:
         self._places: set[Place] = set()
         self._marks: dict[Place | Construct, int] = {}
-        self.add(place)
 
     def relation(self, place: Place) -> Relation:
         """Return the closest relation of a declaration in `place` to an earlier one."""
@@ -139,50 +137,32 @@ class Entry:
     Most names are declared once, so the histories are created on demand.
     """
 
-    __slots__ = ("_first", "_outputs", "_plain", "form")
+    __slots__ = ("_first", "_histories", "form")
 
     def __init__(self, form: Form, place: Place) -> None:
         self.form = form
         self._first: Place | None = place
-        self._plain: History | None = None
-        self._outputs: History | None = None
+        self._histories: dict[bool, History] = {}
 
-    @property
-    def plain(self) -> History | None:
-        """The declarations that aren't an `output`."""
+    def history(self, *, outputs: bool) -> History | None:
+        """Return the declarations that are an `output`, or those that aren't."""
         self._remember()
-        return self._plain
-
-    @property
-    def outputs(self) -> History | None:
-        self._remember()
-        return self._outputs
+        return self._histories.get(outputs)
 
     def add(self, form: Form, place: Place) -> None:
         self._remember()
-        self._put(form, place)
+        self._histories.setdefault(form == "output", History()).add(place)
         self.form = form
 
     def relation(self, place: Place) -> Relation:
         """Return the closest relation of a declaration in `place` to any earlier one."""
-        found = [h.relation(place) for h in (self.plain, self.outputs) if h]
-        return min(found, key=_CLOSENESS.__getitem__)
+        self._remember()
+        return min((one.relation(place) for one in self._histories.values()), key=_CLOSENESS.__getitem__)
 
     def _remember(self) -> None:
         first, self._first = self._first, None
         if first is not None:
-            self._put(self.form, first)
-
-    def _put(self, form: Form, place: Place) -> None:
-        if form == "output":
-            if self._outputs is None:
-                self._outputs = History(place)
-            else:
-                self._outputs.add(place)
-        elif self._plain is None:
-            self._plain = History(place)
-        else:
-            self._plain.add(place)
+            self.add(self.form, first)
 
 
 _CLOSENESS: dict[Relation, int] = {"same": 0, "enclosing": 1, "elsewhere": 2, "exclusive": 3}
@@ -215,7 +195,6 @@ class Frame:
         self.fresh: list[str] | None = None
 
     def show(self, name: str) -> None:
-        """Make a name readable."""
         if name not in self.visible:
             self.visible[name] = None
             if self.fresh is not None:
@@ -288,9 +267,9 @@ def redeclaration_code(form: Form, entry: Entry, place: Place, *, strict: bool) 
 
 
 def _output_again(entry: Entry, place: Place, strict: bool) -> str | None:
-    plain = entry.plain.relation(place) if entry.plain else "exclusive"
-    outputs = entry.outputs.relation(place) if entry.outputs else "exclusive"
-    if outputs == "same" or (strict and entry.outputs):
+    histories = entry.history(outputs=False), entry.history(outputs=True)
+    plain, outputs = (one.relation(place) if one is not None else "exclusive" for one in histories)
+    if outputs == "same" or (strict and histories[1] is not None):
         return "E024"
     if strict:
         return "E114"

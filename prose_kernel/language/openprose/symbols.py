@@ -344,7 +344,6 @@ class _Indexer(Indexer):
     # ------------------------------------------------------------ bodies
 
     def visit_for(self, node: tree.For | tree.Repeat | tree.Loop | tree.Catch, scope: _Scope) -> None:
-        """Index a body with temporary names."""
         head, names = _NAMED_BODIES[type(node)]
         self.walk(getattr(node, head, None), scope)
         temporaries = self._temporaries([getattr(node, name) for name in names], node.span)

@@ -98,7 +98,6 @@ Rule = Callable[[Line], Trouble | None]
 
 
 def explain(line: Line) -> Trouble:
-    """Return the finding for a line."""
     found = next((trouble for rule in _RULES if (trouble := rule(line)) is not None), None) or _unexpected(line)
     if line.head in _LAYOUT or line.owner:
         return found

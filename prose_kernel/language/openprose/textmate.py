@@ -54,7 +54,6 @@ def _headers() -> str:
 
 
 def grammar() -> dict[str, Any]:
-    """Return the grammar as data."""
     declared = {1: "keyword.control.prose", 2: "variable.other.definition.prose"}
     piped = {1: "keyword.operator.prose", 2: "keyword.control.prose"}
     named = {1: "keyword.control.prose", 2: "variable.other.prose"}

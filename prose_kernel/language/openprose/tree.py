@@ -292,8 +292,6 @@ Body = tuple[Statement, ...]
 
 
 class Do(Active, frozen=True):
-    """`do:` with a body."""
-
     body: Body
 
 
