@@ -20,20 +20,10 @@ from typing import Final
 
 from prose_kernel.access import plain_files
 
-_NAMES: Final = frozenset(
-    (
-        "prose_tools.py",
-        "prose_tools",
-        "conftest.py",
-        "pytest.ini",
-        ".pytest.ini",
-        "sitecustomize.py",
-        "usercustomize.py",
-        "pyvenv.cfg",
-        "site-packages",
-        "__pycache__",
-    )
-)
+_NAMES: Final = frozenset((
+    "prose_tools.py", "prose_tools", "conftest.py", "pytest.ini", ".pytest.ini", "sitecustomize.py",
+    "usercustomize.py", "pyvenv.cfg", "site-packages", "__pycache__",
+))  # fmt: skip
 _FORMS: Final = re.compile(
     r".*\.(?:eval\.toml|pth|dist-info|egg-info)|(?:jupyter|ipython)(?:_\w+)?_config\.(?:py|json)", re.DOTALL
 )

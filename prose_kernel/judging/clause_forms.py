@@ -41,45 +41,15 @@ _WORDS = "|".join(
     if word[0].isalpha() and word not in ("equal", "exceed", "longer than", "shorter than")
 )
 _SIGNS = r"==|!=|>=|<=|≥|≤|≠|>|<|="
-_VERSIONED = frozenset(
-    (
-        *(
-            "version",
-            "versions",
-            "ver",
-            "release",
-            "releases",
-            "tag",
-            "semver",
-            "kernel",
-            "os",
-            "sdk",
-            "python",
-            "node",
-        ),
-        *(
-            "nodejs",
-            "ruby",
-            "java",
-            "jdk",
-            "jre",
-            "go",
-            "golang",
-            "rust",
-            "rustc",
-            "gcc",
-            "clang",
-            "llvm",
-            "php",
-            "perl",
-        ),
-        *("npm", "yarn", "pnpm", "pip", "docker", "kubernetes", "django", "flask", "rails", "react", "vue", "angular"),
-        *("postgres", "postgresql", "mysql", "mariadb", "sqlite", "redis", "nginx", "ubuntu", "debian", "fedora"),
-        *("linux", "macos", "ios", "android", "windows", "glibc", "openssl", "cuda", "bash", "zsh", "git", "helm"),
-        *("terraform", "ansible", "numpy", "pandas", "torch", "pytorch", "tensorflow", "chrome", "firefox", "dotnet"),
-        *("kotlin", "scala", "swift", "typescript", "ts", "cmake", "maven", "gradle", "spark", "kafka", "jupyter"),
-    )
-)
+_VERSIONED = frozenset((
+    "version", "versions", "ver", "release", "releases", "tag", "semver", "kernel", "os", "sdk", "python", "node",
+    "nodejs", "ruby", "java", "jdk", "jre", "go", "golang", "rust", "rustc", "gcc", "clang", "llvm", "php", "perl",
+    "npm", "yarn", "pnpm", "pip", "docker", "kubernetes", "django", "flask", "rails", "react", "vue", "angular",
+    "postgres", "postgresql", "mysql", "mariadb", "sqlite", "redis", "nginx", "ubuntu", "debian", "fedora", "linux",
+    "macos", "ios", "android", "windows", "glibc", "openssl", "cuda", "bash", "zsh", "git", "helm", "terraform",
+    "ansible", "numpy", "pandas", "torch", "pytorch", "tensorflow", "chrome", "firefox", "dotnet", "kotlin", "scala",
+    "swift", "typescript", "ts", "cmake", "maven", "gradle", "spark", "kafka", "jupyter",
+))  # fmt: skip
 """Names whose numbers are versions: for them, 3.12 is more than 3.9."""
 _ENDED = r"exit(?:ed|s)|finish(?:ed|es)|complet(?:ed|es)|ended|terminated"
 _THE_WORD = r"(?P<word>\s+the\s+(?:exact\s+)?(?:word|text|string|phrase))?"

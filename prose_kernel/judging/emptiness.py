@@ -23,21 +23,8 @@ _DENIES = re.compile(
     re.IGNORECASE,
 )
 _NOTHING = {
-    "",
-    "none",
-    "n/a",
-    "na",
-    "nothing",
-    "nil",
-    "null",
-    "empty",
-    "tbd",
-    "tba",
-    "todo",
-    "unknown",
-    "undefined",
-    "xxx",
-}
+    "", "none", "n/a", "na", "nothing", "nil", "null", "empty", "tbd", "tba", "todo", "unknown", "undefined", "xxx",
+}  # fmt: skip
 _PLACEHOLDER = re.compile(
     r"<[^<>\n]{1,80}>|\[[^\[\]\n\"]{1,80}\]|\{\{?[^{}\n\":]{1,80}\}?\}|\$\{[^{}\n]+\}|%\w+%|_{3,}|\bx{3,}\b|^\W+$|^\W*\$\w+\W*$"
     r"|\bto be (?:\w+ )?(?:determined|decided|defined|announced|confirmed|discussed|completed|added|filled|written)\b"

@@ -15,6 +15,7 @@ from typing import Any, Final
 from msgspec import structs
 
 from prose_kernel.access import safe_files as places
+from prose_kernel.access.plain_files import stamp_of
 from prose_kernel.errors import ProviderError
 from prose_kernel.language.shortening import clipped
 from prose_kernel.models import memory_directory
@@ -64,7 +65,7 @@ class MemoryFiles:
                 retryable=False,
                 hint=f"repair or remove {_place(memory)}; nothing in it was changed",
             ) from None
-        self._stamp = _stamp(self._path)
+        self._stamp = stamp_of(self._path)
         self._segment = Path(next_segment(directory, memory.agent))
         self.segment_name = self._segment.name
 
@@ -74,7 +75,7 @@ class MemoryFiles:
             return
         if result.memory_after is not None:
             self._write(self._path, result.memory_after)
-        elif _stamp(self._path) == self._stamp:
+        elif stamp_of(self._path) == self._stamp:
             self._write(self._path, memory_text(self._memory, request, result, self.former))
         if result.segment is not None:
             number = self._segment.stem.rpartition("-")[2]
@@ -162,18 +163,6 @@ def segment_text(stem: str, request: SessionRequest, result: SessionResult, now:
 
 def _summary(result: SessionResult) -> str:
     return one_line(result.summary or summarise(result.text or "")) or "no answer"
-
-
-# ---------------------------------------------------------------- files
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return values that change whenever the file is written; None if there is no file."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
 # ---------------------------------------------------------------- one session at a time

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from prose_kernel.access.safe_files import resolve
-from prose_kernel.access.session_permissions import Answer, Kind, Policy, Ruling
+from prose_kernel.access.session_permissions import Answer, Kind, Policy, Ruling, shown
 from prose_kernel.errors import PermissionDenied
 from prose_kernel.models.tools.permission_check import Access
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused
@@ -26,30 +26,10 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "execute": "bash",
     "fetch": "network",
 }
-_PATHS: Final = frozenset(
-    [
-        "path",
-        "paths",
-        "file",
-        "files",
-        "file_path",
-        "filepath",
-        "filePath",
-        "filename",
-        "absolute_path",
-        "abs_path",
-        "notebook_path",
-        "directory",
-        "source",
-        "destination",
-        "from",
-        "to",
-        "old_path",
-        "new_path",
-        "oldPath",
-        "newPath",
-    ]
-)
+_PATHS: Final = frozenset((
+    "path", "paths", "file", "files", "file_path", "filepath", "filePath", "filename", "absolute_path", "abs_path",
+    "notebook_path", "directory", "source", "destination", "from", "to", "old_path", "new_path", "oldPath", "newPath",
+))  # fmt: skip
 _COMMANDS: Final = ("command", "cmd", "script")
 _ADDRESSES: Final = ("url", "uri", "urls")
 _WHOLE: Final = frozenset({"**", "**/*", "./**", "./**/*", "./", "."})
@@ -81,9 +61,9 @@ def refuse_unenforceable(name: str, command: AgentCommand, policy: Policy) -> No
         return
     read, network = policy.rule("read"), policy.rule("network")
     restricted = not _WHOLE & set(read) if isinstance(read, tuple) else read in ("deny", "prompt")
-    closed = [f"read: {_written(read)}"] if restricted else []
+    closed = [f"read: {shown(read)}"] if restricted else []
     if network == "deny" or not isinstance(network, str):
-        closed.append(f"network: {_written(network)}")
+        closed.append(f"network: {shown(network)}")
     if closed:
         raise PermissionDenied(
             f"the agent {name} cannot be held to `{'`, `'.join(closed)}`: "
@@ -91,10 +71,6 @@ def refuse_unenforceable(name: str, command: AgentCommand, policy: Policy) -> No
             hint=f'leave the rule out, choose a model instead, or set `enforcement = "advisory"` in [agents.{name}] of '
             "prose.toml to take it as advice",
         )
-
-
-def _written(rule: object) -> str:
-    return ", ".join(rule) if isinstance(rule, tuple) else str(rule)
 
 
 class AgentRules:
@@ -153,7 +129,7 @@ class AgentRules:
         else:
             word = policy.rule("network")
             answers: Mapping[object, Answer] = {"allow": "allow", "prompt": "prompt"}
-            ruling = Ruling(answers.get(word, "deny"), f"the rule is `network: {_written(word)}`")
+            ruling = Ruling(answers.get(word, "deny"), f"the rule is `network: {shown(word)}`")
         return await self._ask("network", address or call.title) if ruling.answer == "prompt" else ruling
 
     async def _files(self, kind: Kind, call: Call) -> Ruling:
@@ -167,9 +143,9 @@ class AgentRules:
             return Ruling("deny", str(refused))
         return Ruling("allow", "the rules allow it")
 
-    async def _ask(self, kind: Kind, what: str) -> Ruling:
+    async def _ask(self, kind: Kind, question: str) -> Ruling:
         covers = "running any command" if kind == "bash" else "any use of the network"
-        return await self._access.ask(kind, what, f"{covers} by {self._access.session_name}")
+        return await self._access.ask(kind, question, f"{covers} by {self._access.session_name}")
 
 
 # ---------------------------------------------------------------- reading a call

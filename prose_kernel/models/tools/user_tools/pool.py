@@ -83,7 +83,7 @@ class UserTool:
 
     def summary(self, arguments: Mapping[str, object]) -> str:
         """Return all arguments on one line."""
-        return _written(arguments) if arguments else ""
+        return json.dumps(dict(arguments), ensure_ascii=False, default=str) if arguments else ""
 
     async def call(self, arguments: Mapping[str, object]) -> str:
         record = audit_record(self.request, self.name, arguments)
@@ -111,10 +111,6 @@ class UserTool:
             ruling = await self.approvals.ask(Ask.of(self.request, "tools", question, always))
         if ruling.answer != "allow":
             raise ToolRefused(f"the tool {self.name} is not allowed: {ruling.why}")
-
-
-def _written(arguments: Mapping[str, object]) -> str:
-    return json.dumps(dict(arguments), ensure_ascii=False, default=str)
 
 
 @dataclass(slots=True)
@@ -179,15 +175,15 @@ class UserTools:
     ) -> None:
         """Ask the person before a remote program starts one of the person's servers or functions."""
         known = source in self._options.mcp
-        what = f"the tool server {source}" if known else f"the function {name} of an installed package"
+        text = f"the tool server {source}" if known else f"the function {name} of an installed package"
         ruling = policy.decide("tools", source if known else name)
         if known and any(fnmatch.fnmatchcase(source, rule.partition(".")[0]) for rule in policy.patterns("tools")):
             return  # the rules allow some of its tools; each call is checked
         if ruling.answer == "prompt":
-            ruling = await approvals.ask(Ask.of(request, "tools", what, f"{what} for programs from elsewhere"))
+            ruling = await approvals.ask(Ask.of(request, "tools", text, f"{text} for programs from elsewhere"))
         if ruling.answer != "allow":
             raise PermissionDenied(
-                f"a program from elsewhere may not use {what}: {ruling.why}",
+                f"a program from elsewhere may not use {text}: {ruling.why}",
                 hint='[permissions] tools = ["NAME.*"] in prose.toml allows it',
             )
 
