@@ -21,22 +21,22 @@ from prose_kernel.runtime.text import escaped, escaped_lines
 class Ask:
     """A question to the person. An answer applies only in `program`: another program may have an agent of that name.
 
-    - `who` names the session (`agent reviewer`), `at` is its execution path.
-    - `what` is the full request, any number of lines; it is never cut.
+    - `session` is the name of the session (`agent reviewer`), `at` is its execution path.
+    - `details` is the full request, any number of lines; it is never cut.
     - `always` describes the calls that the answer "always" covers: it is shown, and remembered for the run.
     """
 
     kind: Kind
-    who: str
+    session: str
     at: str
-    what: str
+    details: str
     always: str
     program: str = ""
 
     @classmethod
-    def of(cls, request: SessionRequest, kind: Kind, what: str, always: str) -> Ask:
+    def of(cls, request: SessionRequest, kind: Kind, details: str, always: str) -> Ask:
         """Return a question about a call of this session."""
-        return cls(kind, session_name(request), request.at, what, always, request.program)
+        return cls(kind, session_name(request), request.at, details, always, request.program)
 
     @property
     def covered(self) -> tuple[Kind, str, str]:
@@ -140,7 +140,7 @@ class Approvals:
             "Allow?",
             _BUTTONS,
             None,
-            escaped_lines(question.what),
+            escaped_lines(question.details),
             always,
             above=True,
             left=lambda: end - self._clock.monotonic(),
@@ -153,7 +153,7 @@ class Approvals:
 
     def _settled(self, question: Ask, answer: Literal["yes", "no", "always"]) -> Ruling:
         if self._note_ask is not None:
-            self._note_ask(question.at, f"{question.kind}: {question.what}", answer)
+            self._note_ask(question.at, f"{question.kind}: {question.details}", answer)
         if answer == "no":
             return Ruling("deny", "the person said no")
         if answer == "always":
@@ -163,9 +163,9 @@ class Approvals:
 
 def written(question: Ask) -> str:
     """Return the question as shown: complete, each line of the request marked, so that it cannot imitate our text."""
-    asking = question.who if question.at in question.who else f"{question.who} · {question.at}"
+    asking = question.session if question.at in question.session else f"{question.session} · {question.at}"
     lines = [f"Permission needed ({question.kind}): {_one_line(asking)} asks for", ""]
-    for line in question.what.split("\n"):
+    for line in question.details.split("\n"):
         text = escaped(line)
         lines += [f"  | {text[start : start + _WIDTH]}" for start in range(0, len(text), _WIDTH)] or ["  |"]
     lines += ["", f"always = {_one_line(question.always)}, for the rest of this run"]

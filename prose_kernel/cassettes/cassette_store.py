@@ -130,14 +130,14 @@ class CassetteStore:
 
     def session(self, request: SessionRequest) -> RecordedSession:
         """Return one attempt at a session."""
-        req, what, number = self.identity.session(request), f"session {request.at}", request.attempt + 1
-        return RecordedSession(self, req, request.at, what, request.program, number, request=request)
+        req, title, number = self.identity.session(request), f"session {request.at}", request.attempt + 1
+        return RecordedSession(self, req, request.at, title, request.program, number, request=request)
 
     def judgement(self, kind: str, asked: JudgeRequest, also: Sequence[str] = (), path: str = "") -> RecordedRequest:
         """Return a question to a judge; `also` and `path` as in `Identity.judgement`."""
         req = self.identity.judgement(kind, asked, also, path)
-        what = _JUDGED[kind].format(one_line(path) if path else quoted(asked))
-        return RecordedRequest(self, req, asked.at, what, asked.program)
+        title = _JUDGED[kind].format(one_line(path) if path else quoted(asked))
+        return RecordedRequest(self, req, asked.at, title, asked.program)
 
     def race(self, text: str, at: str) -> RecordedRequest:
         return RecordedRequest(self, self.identity.race(text), at)
@@ -201,7 +201,7 @@ class CassetteStore:
         used_up = 0 if self._index.find(key, at, open_request.cell.get()) else self._index.count(key, scope(at))
         if self._nearest is None:
             self._nearest = differences.Nearest((e for e in self.entries() if not e.replaced), self.own_name)
-        message = differences.message(asked.what, self._nearest, asked.req, at, used_up=used_up)
+        message = differences.message(asked.title, self._nearest, asked.req, at, used_up=used_up)
         return Miss(key, message, differences.command(asked.program))
 
     # ------------------------------------------------------------ races
@@ -302,8 +302,8 @@ class CassetteStore:
     def _give_up(self, why: str = "another process keeps writing to it") -> None:
         count = len(self._pending)
         self._pending.clear()  # in this run, they still answer
-        what = "a record" if count == 1 else f"{count} records"
-        self.warn(f"{self.own_name}: {what} could not be written: {why}")
+        lost = "a record" if count == 1 else f"{count} records"
+        self.warn(f"{self.own_name}: {lost} could not be written: {why}")
 
     # ------------------------------------------------------------ the end
 

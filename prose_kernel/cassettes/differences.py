@@ -205,24 +205,24 @@ def command(program: str) -> str:
     return "record it: `%cassette --mode auto`, then run the cell again, with a provider or a person to answer"
 
 
-def message(what: str, nearest: Nearest, req: Mapping[str, Any], at: str, *, used_up: int = 0) -> str:
+def message(title: str, nearest: Nearest, req: Mapping[str, Any], at: str, *, used_up: int = 0) -> str:
     """Return why there is no answer, in one line. `used_up` is the number of records with the same key, all used."""
     if used_up:
         plural = "record is" if used_up == 1 else "records are"
         return (
-            f"nothing is recorded for {what}: the same was asked before, and its {used_up} {plural} used"
+            f"nothing is recorded for {title}: the same was asked before, and its {used_up} {plural} used"
             ' (`repeats = "reuse"` would answer with the last)'
         )
     found = nearest.find(req, at)
     if found is None:
-        return f"nothing is recorded for {what}: there is no cassette with such a record"
+        return f"nothing is recorded for {title}: there is no cassette with such a record"
     entry, same = found
     where = "the record at the same path" if same else f"the nearest record ({entry.record.at})"
     differing = differences(records.mapping(entry.record.req), req)
     changes = "; ".join(differing[:2]) + (f"; and {len(differing) - 2} more" if len(differing) > 2 else "")
     if not differing:
         changes = f"has no attempt left (it has {entry.record.tried})"
-    return f"nothing is recorded for {what}: {where} is {entry.place}: {changes}"
+    return f"nothing is recorded for {title}: {where} is {entry.place}: {changes}"
 
 
 # ---------------------------------------------------------------- two cassettes
@@ -235,7 +235,7 @@ class Change:
     """One record that differs. `before` is the former path of a moved record; `details` describe the differences, one
     line each."""
 
-    what: ChangeKind
+    kind: ChangeKind
     type: str
     at: str
     tried: int = 1

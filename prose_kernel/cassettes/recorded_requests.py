@@ -25,14 +25,14 @@ NOT_RECORDED: Final = (CassetteMiss, NoProvider, PermissionDenied, ProviderAuth)
 class RecordedRequest:
     """A request at a path.
 
-    - `req` is its identity, `what` its name in messages, `program` the name of its program in a hint.
+    - `req` is its identity, `title` its name in messages, `program` the name of its program in a hint.
     - `number` is the number of the attempt (from 1), `begun` the clock time of the request.
     """
 
     store: CassetteStore
     req: Mapping[str, Any]
     at: str
-    what: str = ""
+    title: str = ""
     program: str = ""
     number: int = 1
 

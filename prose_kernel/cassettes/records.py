@@ -193,13 +193,12 @@ def _object(text: bytes | msgspec.Raw) -> dict[str, Any]:
     return data
 
 
-def part(raw: msgspec.Raw, kind: type[T], what: str = "it is not a record") -> T:
-    """Return a part of a record, without fields of newer versions. Raises `BadLine`, whose message begins with
-    `what`."""
+def part(raw: msgspec.Raw, kind: type[T], message: str = "it is not a record") -> T:
+    """Return a part of a record, without fields of newer versions. Raises `BadLine`, which begins with `message`."""
     try:
         return codec.decode(raw, kind)
     except (*_UNREADABLE, TypeError, ValueError) as problem:
-        raise BadLine(f"{what}: {problem}".replace("\n", " ")[:160]) from None
+        raise BadLine(f"{message}: {problem}".replace("\n", " ")[:160]) from None
 
 
 def failure(record: Record) -> Exception:

@@ -274,11 +274,11 @@ def _change_text(change: Change) -> str:
     place = change.at if change.tried == 1 else f"{change.at} (attempt {change.tried})"
     if change.before:
         place = f"{change.before} → {place}"
-    return "\n".join([f"{change.what:<8} {change.type} {place}", *(f"         {line}" for line in change.details)])
+    return "\n".join([f"{change.kind:<8} {change.type} {place}", *(f"         {line}" for line in change.details)])
 
 
 def _change_data(change: Change) -> dict[str, object]:
-    data = {"what": change.what, "type": change.type, "at": change.at, "try": change.tried}
+    data = {"what": change.kind, "type": change.type, "at": change.at, "try": change.tried}
     return data | ({"before": change.before} if change.before else {}) | {"details": list(change.details)}
 
 

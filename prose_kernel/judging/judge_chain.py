@@ -94,9 +94,9 @@ class ModelOrPersonJudge:
         )
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
-        what = f"what `{path}` is in a text"
+        question = f"what `{path}` is in a text"
         return await self._ask(
-            what,
+            question,
             "the text is not JSON",
             lambda judge: judge.extract(request, value, path),
             lambda human: human.extract(value, path),
@@ -114,7 +114,7 @@ class ModelOrPersonJudge:
 
     async def _ask(
         self,
-        what: str,
+        question: str,
         why: str,
         calling: Callable[[Judge], Awaitable[Answer]],
         asking: Callable[[HumanJudge], Awaitable[Answer]],
@@ -135,10 +135,10 @@ class ModelOrPersonJudge:
                         self._person.show(f"The judge has no answer: {why}")
                     return await asking(HumanJudge(self._person))
             except EOFError:
-                raise Undecided(f"the person's input ended before {what} was decided", hint=fix) from None
+                raise Undecided(f"the person's input ended before {question} was decided", hint=fix) from None
             except NoPerson:
                 pass
-        raise Undecided(f"cannot decide {what}: {why}", hint=fix, failed=failed)
+        raise Undecided(f"cannot decide {question}: {why}", hint=fix, failed=failed)
 
 
 def _fix(request: JudgeRequest) -> str:
@@ -147,9 +147,7 @@ def _fix(request: JudgeRequest) -> str:
 
 
 def _no_label(request: JudgeRequest) -> str:
-    if request.subject is None:
-        return "no binding it names is one of its options"
-    return "no judge is chosen"
+    return "no binding it names is one of its options" if request.subject is None else "no judge is chosen"
 
 
 def _no_rules(request: JudgeRequest, rules: RulesMode, criteria: bool) -> str:
@@ -310,9 +308,9 @@ class JudgeChain:
         self._refuse_if_only_rules("which items a text holds", "the text is neither JSON nor a list", STRUCTURE)
         return await self._others.items(request, value)
 
-    def _refuse_if_only_rules(self, what: str, why: str, fix: str) -> None:
+    def _refuse_if_only_rules(self, question: str, why: str, fix: str) -> None:
         if self._rules == "only":
-            raise Undecided(f"no rule decides {what}: {why}", hint=fix)
+            raise Undecided(f"no rule decides {question}: {why}", hint=fix)
 
 
 def _scripted_verdict(answer: str, text: str) -> Verdict:

@@ -99,5 +99,5 @@ def _read(place: Place, access: Access) -> bytes:
     return data
 
 
-def _refused(what: str, why: str, hint: str | None = None) -> ProviderError:
-    return ProviderError(f"{what} cannot be given to the session: {why}", retryable=False, hint=hint)
+def _refused(subject: str, why: str, hint: str | None = None) -> ProviderError:
+    return ProviderError(f"{subject} cannot be given to the session: {why}", retryable=False, hint=hint)

@@ -427,7 +427,7 @@ def _output(target: Target | None, scope: BlockScope | None, memory: AgentMemory
 def headline(request: SessionRequest) -> str:
     """Return one line naming the session: path, kind, label, agent, model, retry."""
     named = {"label": request.label, "agent": request.agent, "model": request.model, "retry": request.attempt}
-    facts = (f"{what} {value}" for what, value in named.items() if value)
+    facts = (f"{name} {value}" for name, value in named.items() if value)
     return " · ".join([f"{request.kind} {request.at}".rstrip(), *facts])
 
 

@@ -75,11 +75,11 @@ def discarded(result: SessionResult) -> None:
         consumed(result.provider, str(result.details.get("model", "")), result.usage)
 
 
-def _note(what: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
+def _note(kind: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
     """Record for a resumed run the usage that `UsageTotals.add_noted` will count."""
     current = open_request.current()
     if current is not None:
-        note = [what, provider, model, usage_details(usage) if usage is not None else None, replayed]
+        note = [kind, provider, model, usage_details(usage) if usage is not None else None, replayed]
         cast("list[object]", current.notes.setdefault("usage", [])).append(note)
 
 
@@ -122,17 +122,17 @@ class UsageTotals:
 
     def add_noted(self, notes: Sequence[Sequence[Any]]) -> None:
         """Count the notes in the journal of a resumed run: they belong to the same run."""
-        for what, provider, model, usage, replayed in notes:
-            if what != "attempt":
-                self._add(what, provider, model, reported(usage), replayed)
-            budgets.consumed(None, session=what in ("session", "attempt"))
+        for kind, provider, model, usage, replayed in notes:
+            if kind != "attempt":
+                self._add(kind, provider, model, reported(usage), replayed)
+            budgets.consumed(None, session=kind in ("session", "attempt"))
 
-    def _count(self, what: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
-        self._add(what, provider, model, usage, replayed)
-        _note(what, provider, model, usage, replayed)
+    def _count(self, kind: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
+        self._add(kind, provider, model, usage, replayed)
+        _note(kind, provider, model, usage, replayed)
 
-    def _add(self, what: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
-        sessions, judgements = what == "session", what == "judgement"
+    def _add(self, kind: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
+        sessions, judgements = kind == "session", kind == "judgement"
         if usage is None or replayed:
             more = Line(provider, model, sessions, judgements, replayed)
         else:

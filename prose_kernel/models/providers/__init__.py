@@ -26,15 +26,15 @@ _loading: dict[str, Future[ModuleType]] = {}
 _lock = threading.Lock()
 
 
-def missing(what: str, extra: str) -> NoProvider:
+def missing(feature: str, extra: str) -> NoProvider:
     """Return the error for packages that are not installed, with the line that installs them."""
     return NoProvider(
-        f"{what} needs packages that are not installed: the extra [{extra}]",
+        f"{feature} needs packages that are not installed: the extra [{extra}]",
         hint=f"pip install 'prose_kernel[{extra}]' (in a notebook: %pip install 'prose_kernel[{extra}]'), then restart",
     )
 
 
-async def load(module: str, *, what: str, extra: str) -> ModuleType:
+async def load(module: str, *, feature: str, extra: str) -> ModuleType:
     """Return the module, imported once even if several callers request it at the same time.
 
     Raises `NoProvider` with the pip line if the module, or one that it imports, is not installed; a later call tries
@@ -54,7 +54,7 @@ async def load(module: str, *, what: str, extra: str) -> ModuleType:
     try:
         return await asyncio.shield(asyncio.wrap_future(loading))
     except ImportError:
-        raise missing(what, extra) from None
+        raise missing(feature, extra) from None
 
 
 def _import(module: str, loading: Future[ModuleType]) -> None:

@@ -278,7 +278,7 @@ class AcpSessions:
         return await asyncio.shield(self._starting)
 
     async def _start(self) -> Agent:
-        await load("prose_kernel.models.providers.acp_process", what=f"the agent {self._name}", extra="acp")
+        await load("prose_kernel.models.providers.acp_process", feature=f"the agent {self._name}", extra="acp")
         from prose_kernel.models.providers.acp_process import Agent
 
         agent = await Agent.start(

@@ -108,7 +108,7 @@ class Connection:
         """
         key = self._key()
         adapter: ModuleType = await load(
-            "prose_kernel.models.providers.model_adapter", what=f"the provider {self.name}", extra="llm"
+            "prose_kernel.models.providers.model_adapter", feature=f"the provider {self.name}", extra="llm"
         )
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # connections and locks belong to the loop that created them

@@ -110,9 +110,9 @@ def _api_error(problem: library.ModelAPIError, at: ErrorPlace, model: str) -> er
     hint = None
     if "tool" in message.lower() and isinstance(problem, library.ModelRequestRejectedError):
         hint = f"if the model cannot call tools, write `tools = false` in [providers.{at.name}]"
-    what = "the server refuses the request" if status is not None else "the server reports an error"
+    summary = "the server refuses the request" if status is not None else "the server reports an error"
     return errors.ProviderError(
-        f"{at.name}: {what}" + (f": {message}" if message else ""), retryable=status is None, hint=hint
+        f"{at.name}: {summary}" + (f": {message}" if message else ""), retryable=status is None, hint=hint
     )
 
 

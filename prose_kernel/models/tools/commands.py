@@ -53,9 +53,9 @@ class _Guard:
         """Return the caller for this command, with the rules that confine it. Raises `ToolRefused`."""
         ruling = self._policy.decide("bash", cmd)
         if ruling.answer == "prompt":
-            what = f"to run a shell command in {workdir or 'the workspace'}:\n{cmd}"
+            text = f"to run a shell command in {workdir or 'the workspace'}:\n{cmd}"
             ruling = await self._approvals.ask(
-                Ask.of(self._request, "bash", what, f"any command of {session_name(self._request)}")
+                Ask.of(self._request, "bash", text, f"any command of {session_name(self._request)}")
             )
         if ruling.answer != "allow":
             raise ToolRefused(ruling.why)
@@ -72,9 +72,9 @@ class _Guard:
             rule = self._policy.rule("network")
             answer = rule if isinstance(rule, str) else "deny"
             if answer not in ("allow", "deny"):
-                what = "its shell commands to use the network"
+                text = "its shell commands to use the network"
                 always = f"the network for the commands of {session_name(self._request)}"
-                answer = (await self._approvals.ask(Ask.of(self._request, "network", what, always))).answer
+                answer = (await self._approvals.ask(Ask.of(self._request, "network", text, always))).answer
             self._network = answer
         return self._network
 

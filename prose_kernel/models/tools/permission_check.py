@@ -151,9 +151,9 @@ class Access:
             record = audit_record(self._request, one_line(tool, 200), arguments)
             self._approvals.audit("tool.call.denied", {**record, "error": error, "message": why})
 
-    async def ask(self, kind: Kind, what: str, always: str) -> Ruling:
+    async def ask(self, kind: Kind, question: str, always: str) -> Ruling:
         """Return the person's answer to the full request; `always` describes the calls that "always" would cover."""
-        return await self._approvals.ask(Ask.of(self._request, kind, what, always))
+        return await self._approvals.ask(Ask.of(self._request, kind, question, always))
 
     @property
     def session_name(self) -> str:

@@ -104,26 +104,26 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 def check_arguments(
-    schema: Mapping[str, Any], arguments: Mapping[str, object], what: str = "arguments", *, closed: bool = False
+    schema: Mapping[str, Any], arguments: Mapping[str, object], noun: str = "arguments", *, closed: bool = False
 ) -> None:
     """Raise `ToolFailed` naming the first error: a missing, unknown or ill-typed argument.
 
     Supports the keywords of our tools' schemas: `properties`, `required`, `additionalProperties`, `type`, `items`,
-    `minimum`, `maximum`, `enum`. The tool checks everything else. The schema may come from a third party; `what` names
+    `minimum`, `maximum`, `enum`. The tool checks everything else. The schema may come from a third party; `noun` names
     the values in messages. `closed` refuses unknown arguments even if the schema allows them.
     """
     fields = schema.get("properties")
     properties: Mapping[str, Any] = fields if isinstance(fields, Mapping) else {}
     for name in _several(schema.get("required")):
         if name not in arguments:
-            raise ToolFailed(f"invalid {what}: '{name}' is missing")
+            raise ToolFailed(f"invalid {noun}: '{name}' is missing")
     for name, value in arguments.items():
         if name in properties:
             wrong = _wrong(name, properties[name], value)
             if wrong is not None:
-                raise ToolFailed(f"invalid {what}: {wrong}")
+                raise ToolFailed(f"invalid {noun}: {wrong}")
         elif closed or schema.get("additionalProperties", True) is False:
-            raise ToolFailed(f"invalid {what}: there is no '{name}' (known: {', '.join(properties) or 'none'})")
+            raise ToolFailed(f"invalid {noun}: there is no '{name}' (known: {', '.join(properties) or 'none'})")
 
 
 def _wrong(name: str, schema: object, value: object, of: str = "") -> str | None:

@@ -211,8 +211,8 @@ async def test_a_module_is_imported_once_and_outside_the_loop(tmp_path: Path, mo
     monkeypatch.setattr(sys, "slow_started", [], raising=False)
     monkeypatch.setattr(sys, "slow_ready", threading.Event(), raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    loads = [asyncio.create_task(loading.load("slow_module", what="it", extra="llm")) for _ in range(20)]
-    impatient = asyncio.create_task(loading.load("slow_module", what="it", extra="llm"))
+    loads = [asyncio.create_task(loading.load("slow_module", feature="it", extra="llm")) for _ in range(20)]
+    impatient = asyncio.create_task(loading.load("slow_module", feature="it", extra="llm"))
     for _ in range(5):
         await asyncio.sleep(0)  # the loop continues although the module is not ready
     impatient.cancel()
@@ -238,9 +238,9 @@ async def test_a_module_is_imported_later_if_no_thread_could_be_started(
     with monkeypatch.context() as at_the_limit:
         at_the_limit.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError):
-            await loading.load("later_module", what="it", extra="llm")
+            await loading.load("later_module", feature="it", extra="llm")
     async with asyncio.timeout(PATIENCE):
-        assert (await loading.load("later_module", what="it", extra="llm")).here
+        assert (await loading.load("later_module", feature="it", extra="llm")).here
     sys.modules.pop("later_module")
     loading._loading.pop("later_module")
 
@@ -253,7 +253,7 @@ async def test_a_missing_extra_is_one_clear_error_and_can_be_fixed(
     module = tmp_path / "needs_more.py"
     module.write_text("import not_installed_anywhere\n")
     errors = await asyncio.gather(
-        *(loading.load("needs_more", what="the provider anthropic", extra="llm") for _ in range(3)),
+        *(loading.load("needs_more", feature="the provider anthropic", extra="llm") for _ in range(3)),
         return_exceptions=True,
     )
     for error in errors:
@@ -264,6 +264,6 @@ async def test_a_missing_extra_is_one_clear_error_and_can_be_fixed(
         )
     module.write_text("here = True\n")
     importlib.invalidate_caches()
-    assert (await loading.load("needs_more", what="it", extra="llm")).here
+    assert (await loading.load("needs_more", feature="it", extra="llm")).here
     sys.modules.pop("needs_more")
     loading._loading.pop("needs_more")
