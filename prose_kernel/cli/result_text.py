@@ -293,9 +293,9 @@ _ASKED: Final[Mapping[Why, str]] = {"failed": "that had failed", "changed": "tha
 
 def under_way(lost: Sequence[Asked], how: Resumption) -> list[str]:
     """Return the notes about requests that were running when the run ended, for the end of its replay."""
-    from prose_kernel.storage.run_history import made_under_way
+    from prose_kernel.storage.run_history import actions_under_way
 
-    made = made_under_way(how.journal) if any(asked.kind == "session" for asked in lost) else {}
+    made = actions_under_way(how.journal) if any(asked.kind == "session" for asked in lost) else {}
     called = {key for key, steps in made.items() if steps.calls}
 
     def line(asked: Asked, then: str) -> str:

@@ -94,7 +94,7 @@ def with_journal(found: KeptRun, cwd: Path) -> KeptRun:
 
     for place in kept_in_postgres(cwd, str(found.directory.parent.parent)):
         try:
-            place.bring(found.id, lambda remark: click.echo(remark, err=True))
+            place.fetch_journal(found.id, lambda remark: click.echo(remark, err=True))
         except RunDatabaseUnavailable:
             if head is None:
                 raise

@@ -109,7 +109,7 @@ async def _rebuild(journal: JournalRead, settings: Settings) -> Rebuilt:
         await asyncio.to_thread(store.writes.run_row)  # fails early if the database cannot be used
         store.restart()
         if kept.copy is not None:
-            kept.copy.reach(journal.size)
+            kept.copy.journal_grew(journal.size)
         store.writes.rebuild(opened.write)
         replayed = await replay(journal, settings, listener, store)
         if replayed.gap:

@@ -53,7 +53,8 @@ class FileRestoration:
         then, states = history.tree_before(record), history.states()
         changed = history.since(record, own=True)
         if history.under_way:  # a request was killed before its changes were recorded
-            scanner = Scanner(directory, file_history.without(directory, run, head.notebook_path), file_history.digest)
+            skipped = file_history.skipped_paths(directory, run, head.notebook_path)
+            scanner = Scanner(directory, skipped, file_history.digest)
             scanner.expect(history.tree_before(None))
             changed |= scanner.changes().keys()
         foreign = history.since(record, own=False)

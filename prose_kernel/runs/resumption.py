@@ -371,7 +371,7 @@ class ResumeSteps:
         if self._keeps:
             return  # the gates have no records in the new run
         if found is not None and found.confirmed is not None and (taken := found.take()):
-            await gates.took_over(taken, found.confirmed)
+            await gates.log_confirmed_approvals(taken, found.confirmed)
 
     async def wait_for_orphans(self, context: RunContext) -> None:
         """Wait until the commands that the killed process left running have ended."""

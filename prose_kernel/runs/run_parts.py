@@ -69,7 +69,7 @@ def keep(context: RunContext) -> StoredRun | None:
 
 def _check_database(kept: StoredRun, head: Head) -> None:
     """Raise `DatabaseUnavailable` if a resumed run is kept in another database."""
-    from prose_kernel.storage.database.ownership import knows
+    from prose_kernel.storage.database.ownership import has_run
     from prose_kernel.storage.database.schema import DatabaseError
 
     database = kept.database
@@ -77,7 +77,7 @@ def _check_database(kept: StoredRun, head: Head) -> None:
         return
     try:
         with contextlib.closing(database.connect()) as connection:
-            if knows(connection, head.run):
+            if has_run(connection, head.run):
                 return
     except DatabaseError as error:
         raise DatabaseUnavailable(f"PostgreSQL at {database.place} cannot be used: {error}") from None
@@ -202,7 +202,7 @@ def answer_files(context: RunContext, home: RunDirectory | None) -> AnswerFiles:
 
 def gatekeeper(context: RunContext, kept: StoredRun | None, started: Callable[[int], bool]) -> Gatekeeper:
     """Return the `Gates` port of a run; `started` returns whether a process belongs to this run."""
-    from prose_kernel.storage.gates.answers import Prior
+    from prose_kernel.storage.gates.answers import PriorDecisions
     from prose_kernel.storage.gates.deciding import Gatekeeper, GatePolicy
 
     settings, clock = context.settings, context.clock
@@ -211,7 +211,7 @@ def gatekeeper(context: RunContext, kept: StoredRun | None, started: Callable[[i
     database = kept.database if kept is not None else None
     waits = _report_waits(database, patience, context.emit) if database is not None else lambda reason: None
     policy = GatePolicy(settings.gates.mode, start.notebook, start.gate_files, believes, patience, waits)
-    prior = Prior(context.given.decisions, context.given.decision, context.given.following)
+    prior = PriorDecisions(context.given.decisions, context.given.decision, context.given.following)
     return Gatekeeper(_gate_records(kept, clock), context.asker, clock, policy, prior, started=started)
 
 

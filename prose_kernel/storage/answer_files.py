@@ -109,7 +109,7 @@ class AnswerFiles:
 
     def _begin(self) -> None:
         if self._made and self._run_started and not self._started:
-            self._earlier.extend(_lines_of(self.directory / "state.md"))
+            self._earlier.extend(_earlier_lines(self.directory / "state.md"))
             self._line("Started")
             self._started = self._updated
 
@@ -120,7 +120,7 @@ class AnswerFiles:
         else:
             self._status = "failed"
             message = clipped(one_line(error.message), _LONGEST_MESSAGE, tidy=True)
-            self._line(f"Failed: {_unescaped(message) or 'no message'}")
+            self._line(f"Failed: {_without_secret(message) or 'no message'}")
         self.flush()
 
     # ------------------------------------------------------------ bindings
@@ -143,7 +143,7 @@ class AnswerFiles:
         try:
             Path(self._path(target)).unlink(missing_ok=True)
         except OSError as error:
-            raise self._lost(target, error) from None
+            raise self._write_error(target, error) from None
 
     def read(self, target: Target) -> str | None:
         try:
@@ -171,7 +171,7 @@ class AnswerFiles:
             elif self.read(target) != text:
                 write_whole(path, text)
         except OSError as error:
-            raise self._lost(target, error) from None
+            raise self._write_error(target, error) from None
 
     def _path(self, target: Target) -> str:
         return f"{self._bindings}/{target.name}.md"
@@ -180,7 +180,7 @@ class AnswerFiles:
         if self._problem is not None:
             raise StateError(f"the run directory '{ROOT}/runs' cannot be written ({self._problem})")
 
-    def _lost(self, target: Target, error: OSError) -> StateError:
+    def _write_error(self, target: Target, error: OSError) -> StateError:
         message = f"'{target.name}' could not be kept: {reason_of(error)}"
         return StateError(message, details={"binding": target.name})
 
@@ -188,8 +188,8 @@ class AnswerFiles:
 
     def answered(self, name: str | None, agent: str, target: Target, summary: str) -> str:
         name = name or self._next_anonymous()
-        self._index.append(f"| {_cell(name)} | {_cell(target.location)} | {_cell(_unescaped(summary))} |\n")
-        self._grown(len(self._index[-1]))
+        self._index.append(f"| {_cell(name)} | {_cell(target.location)} | {_cell(_without_secret(summary))} |\n")
+        self._count_new(len(self._index[-1]))
         self._line(f"{name} = @{one_line(agent)} ({target.name})")
         return name
 
@@ -205,7 +205,7 @@ class AnswerFiles:
     def _line(self, text: str) -> None:
         self._updated = self._recorded_time(text) or timestamp(self._clock.now(), "seconds")
         self._trace.append(f"- [{self._updated}] {text}\n")
-        self._grown(len(self._trace[-1]))
+        self._count_new(len(self._trace[-1]))
         second_over = self._clock.monotonic() >= self._written_at + 1
         if self._size <= _SHORT or self._unwritten * _GROWTH >= self._size or second_over:
             self.flush()
@@ -218,7 +218,7 @@ class AnswerFiles:
         self._earlier.clear()
         return None
 
-    def _grown(self, characters: int) -> None:
+    def _count_new(self, characters: int) -> None:
         self._size += characters
         self._unwritten += characters
 
@@ -246,7 +246,7 @@ class AnswerFiles:
         self._unwritten, self._written_at = 0, self._clock.monotonic()
 
 
-def _lines_of(log: Path) -> list[tuple[str, str]]:
+def _earlier_lines(log: Path) -> list[tuple[str, str]]:
     """Return time and text of each trace line in a log; nothing for a missing or damaged log."""
     try:
         text = plain_files.read_text(log, errors="replace")
@@ -255,7 +255,7 @@ def _lines_of(log: Path) -> list[tuple[str, str]]:
     return _LINE.findall(text.partition("\n## Execution Trace\n")[2])
 
 
-def _unescaped(text: str) -> str:
+def _without_secret(text: str) -> str:
     return _WITHHELD if secret_in(text) else text
 
 

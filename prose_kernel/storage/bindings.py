@@ -55,7 +55,7 @@ def header(binding: Binding) -> str:
         lines.append(f"label: {binding.label}")
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", binding.source))])
     lines += ["", "source:", f"{fence}prose", binding.source, fence, ""]
-    if isinstance(binding.value, ExecText) and (metadata := outcome(binding.value)):
+    if isinstance(binding.value, ExecText) and (metadata := command_facts(binding.value)):
         lines += [*(field_text(name, value) for name, value in metadata.items()), ""]
     return "\n".join((*lines, "---", "", ""))
 
@@ -111,7 +111,7 @@ def kind_of(binding: Binding) -> Kind:
     return "const" if isinstance(binding.value, ErrorValue) and binding.kind == "let" else binding.kind
 
 
-def outcome(value: ExecText) -> dict[str, object]:
+def command_facts(value: ExecText) -> dict[str, object]:
     """Return the facts about a command that are kept in addition to its output (5.5)."""
     result = value.result
     found: dict[str, object] = {} if value.bare else {"exit_code": result.exit_code, "stderr": result.stderr}

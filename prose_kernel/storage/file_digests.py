@@ -1,8 +1,8 @@
 """Computes digests of files, by path: of the files that match globs, or of given files.
 
-The cost is bounded: `MOST` files, `BYTES` bytes, `LOOKED_AT` directory entries. A digest is cached until the file's
-size, times or inode change; the digest of a file that changed in the last seconds is not cached, because a further
-change might not change its time. The directories of runs and of git are skipped.
+The cost is bounded: `MOST_FILES` files, `MOST_BYTES` bytes, `MOST_ENTRIES` directory entries. A digest is cached until
+the file's size, times or inode change; the digest of a file that changed in the last seconds is not cached, because a
+further change might not change its time. The directories of runs and of git are skipped.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from prose_kernel.access import plain_files
 from prose_kernel.access.globs import Glob, static_part
 from prose_kernel.storage.layout import STATE, VVM
 
-MOST: Final = 10_000
-BYTES: Final = 1 << 30
-LOOKED_AT: Final = 200_000
+MOST_FILES: Final = 10_000
+MOST_BYTES: Final = 1 << 30
+MOST_ENTRIES: Final = 200_000
 
-LEFT_OUT: Final = frozenset({STATE, VVM, ".git"})
+SKIPPED: Final = frozenset({STATE, VVM, ".git"})
 _SETTLED: Final = 2.0
 _PIECE: Final = 1 << 20
 
 
-class TooMuch(Exception):
+class LimitExceeded(Exception):
     """There are too many files or bytes to digest, or a file changes while it is read or cannot be read to its end."""
 
 
@@ -49,24 +49,24 @@ class FileDigests:
                 if digest is not None:
                     found[path] = digest
                 size += bytes_read
-                if len(found) > MOST or size > BYTES:
+                if len(found) > MOST_FILES or size > MOST_BYTES:
                     return None
-        except TooMuch:
+        except LimitExceeded:
             return None
         return found
 
     def digests(self, directory: str, paths: Sequence[str]) -> dict[str, str]:
         found: dict[str, str] = {}
         for path in paths:
-            with contextlib.suppress(TooMuch):
+            with contextlib.suppress(LimitExceeded):
                 digest, _ = self._digest(os.path.join(directory, path))  # noqa: PTH118
                 if digest is not None:
                     found[path] = digest
         return found
 
     def _digest(self, path: str) -> tuple[str | None, int]:
-        """Return a regular file's digest and size; None and 0 for anything else. Raises `TooMuch` if it changes while
-        it is read, or is too large."""
+        """Return a regular file's digest and size; None and 0 for anything else. Raises `LimitExceeded` if it changes
+        while it is read, or is too large."""
         if (known := self._known.get(path)) is not None and (size := _size_if(path, known[0])) is not None:
             return known[1], size
         for _ in range(2):
@@ -80,19 +80,19 @@ class FileDigests:
                 return None, 0
             with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123
                 state = plain_files.stamp(status)
-                if status.st_size > BYTES:
-                    raise TooMuch
+                if status.st_size > MOST_BYTES:
+                    raise LimitExceeded
                 whole = hashlib.sha256()
                 try:
                     while piece := file.read(_PIECE):
                         whole.update(piece)
                 except OSError as error:  # a damaged disk
-                    raise TooMuch from error
+                    raise LimitExceeded from error
                 if plain_files.stamp(os.fstat(descriptor)) == state:
                     if time.time() - status.st_mtime > _SETTLED:
                         self._known[path] = state, whole.hexdigest()
                     return whole.hexdigest(), status.st_size
-        raise TooMuch
+        raise LimitExceeded
 
 
 def _size_if(path: str, state: plain_files.Stamp) -> int | None:
@@ -106,7 +106,7 @@ def _size_if(path: str, state: plain_files.Stamp) -> int | None:
 
 def _matching(directory: str, globs: Sequence[str]) -> Iterator[str]:
     """Yield the files that match any of the globs, as paths relative to the directory. A glob that names a directory
-    matches all files below it. Raises `TooMuch`."""
+    matches all files below it. Raises `LimitExceeded`."""
     looked_at = 0
     for written in globs:
         text = written.removeprefix("./").rstrip("/")
@@ -122,12 +122,12 @@ def _matching(directory: str, globs: Sequence[str]) -> Iterator[str]:
             except (OSError, ValueError):
                 continue
             looked_at += len(entries)
-            if looked_at > LOOKED_AT:
-                raise TooMuch
+            if looked_at > MOST_ENTRIES:
+                raise LimitExceeded
             for entry in entries:
                 path = f"{below}/{entry.name}" if below else entry.name
                 if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in LEFT_OUT and glob.could_match_below(path):
+                    if entry.name not in SKIPPED and glob.could_match_below(path):
                         agenda.append(path)
                 elif glob.matches(path):
                     yield path

@@ -28,19 +28,19 @@ from typing import Any, Final, NamedTuple, TypeVar
 from prose_kernel.access import jsonl, plain_files
 from prose_kernel.access.path_resolver import is_below
 from prose_kernel.errors import reason_of
-from prose_kernel.storage.file_digests import BYTES, LEFT_OUT, MOST
+from prose_kernel.storage.file_digests import MOST_BYTES, MOST_FILES, SKIPPED
 
 T = TypeVar("T")
 
 HISTORY: Final = "files.jsonl"
 CONTENTS: Final = "files"
 
-_CACHES: Final = LEFT_OUT | {"__pycache__", "node_modules", ".ipynb_checkpoints"}
-_MARKS: Final = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
+_CACHES: Final = SKIPPED | {"__pycache__", "node_modules", ".ipynb_checkpoints"}
+_CACHE_MARKERS: Final = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
 """Files that mark a directory whose content can be made again."""
 _RACY: Final = 50_000_000
 """Nanoseconds after a change in which a further change may have the same time."""
-_JUST_NOW: Final = 0.05
+_SCAN_VALIDITY: Final = 0.05
 """Seconds after a scan in which the next command begins without another one, so that in a run without pauses each
 command costs one scan."""
 _PIECE: Final = 1 << 20
@@ -98,7 +98,7 @@ class Scanner:
                     entries = list(listed)
             except OSError:
                 continue
-            if below and any(entry.name in _MARKS for entry in entries):
+            if below and any(entry.name in _CACHE_MARKERS for entry in entries):
                 del found[below[:-1]]
                 continue
             for entry in entries:
@@ -118,8 +118,8 @@ class Scanner:
                     found[path] = known
                 elif (read := entry_of(entry.path, status, self._on_content)) is not None:
                     found[path] = state if status.st_ctime_ns < recent else (), read
-                if len(found) > MOST:
-                    raise OSError(errno.EFBIG, f"the directory holds more than {MOST:,} files")
+                if len(found) > MOST_FILES:
+                    raise OSError(errno.EFBIG, f"the directory holds more than {MOST_FILES:,} files")
 
 
 def entry_of(
@@ -164,7 +164,7 @@ def digest(descriptor: int, _: os.stat_result) -> str:
     return whole.hexdigest()
 
 
-def without(directory: str, run: Path, notebook: str = "") -> list[str]:
+def skipped_paths(directory: str, run: Path, notebook: str = "") -> list[str]:
     """Return the paths that a history skips in addition to caches: the directories of runs and of their state, and the
     notebook, which its editor may save at any time."""
     own = [str(run.parent), str(run.parent.parent), *([notebook] if notebook else [])]
@@ -185,7 +185,7 @@ class FileHistory:
     ) -> None:
         self._run, self._directory = run, os.path.realpath(directory)
         self._position, self._warn = position, warn
-        self._scanner = Scanner(self._directory, without(self._directory, run, notebook), self._keep)
+        self._scanner = Scanner(self._directory, skipped_paths(self._directory, run, notebook), self._keep)
         self._lock = threading.Lock()
         self._at = self._bytes = self._open = 0
         self._scanned = float("-inf")
@@ -204,7 +204,7 @@ class FileHistory:
             if not self._began:
                 self._begin()
             at = self._position() - 1
-            if time.monotonic() - self._scanned > _JUST_NOW:
+            if time.monotonic() - self._scanned > _SCAN_VALIDITY:
                 self._scan(at if self._open else self._at)
             self._open += 1
             away = cwd if cwd and not is_below(os.path.realpath(cwd), self._directory) else ""
@@ -263,7 +263,7 @@ class FileHistory:
 
     def _keep(self, descriptor: int, status: os.stat_result) -> str:
         """Store the content of an open file, and return its digest."""
-        if status.st_size + self._bytes > BYTES:
+        if status.st_size + self._bytes > MOST_BYTES:
             return unknown(status)
         store, size, whole = self._run / CONTENTS, 0, hashlib.sha256()
         begin = os.read(descriptor, _PIECE)
@@ -275,7 +275,7 @@ class FileHistory:
             for piece in chain([begin], pieces(descriptor)):
                 whole.update(piece)
                 size += len(piece)
-                if size + self._bytes > BYTES:
+                if size + self._bytes > MOST_BYTES:
                     return unknown(status)
                 new.write(piece)
         place = store / whole.hexdigest()
@@ -389,4 +389,4 @@ def _link(source: Path, target: Path) -> None:
     except OSError as problem:
         if problem.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
             raise
-        target.write_bytes(plain_files.read(source, BYTES))
+        target.write_bytes(plain_files.read(source, MOST_BYTES))

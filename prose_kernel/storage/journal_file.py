@@ -95,7 +95,7 @@ class JournalFile:
         self._descriptor: int | None = None
         self._checksum = 0
         self._size = 0
-        self._early: list[Record] = []
+        self._unwritten: list[Record] = []
         self._lock = threading.RLock()  # commands end in another thread
         self._lost = False
         self._problem = ""
@@ -107,7 +107,7 @@ class JournalFile:
         os.ftruncate(self._descriptor, read.size)
         self.lines, self._size, self._checksum = read.lines, read.size, read.checksum
         if self._copy is not None:
-            self._copy.reach(self._size, answered=True)
+            self._copy.journal_grew(self._size, answered=True)
 
     def own(self, read: JournalRead) -> None:
         """Keep other processes from running the run of a journal that was read, until `close`. Raises `UsageError` if
@@ -126,7 +126,7 @@ class JournalFile:
         with self._lock:
             if self._lost:
                 return
-            self._early.append(record)
+            self._unwritten.append(record)
             if isinstance(record, (Head, Text)) and not (self._copy is not None and isinstance(record, Text)):
                 return
             begun = self._descriptor is not None or self._sole
@@ -152,12 +152,12 @@ class JournalFile:
     @property
     def following(self) -> int:
         """The number of the next record."""
-        return self.lines + len(self._early)
+        return self.lines + len(self._unwritten)
 
     def flush(self) -> None:
         """Write the waiting records. Never raises."""
         with self._lock:
-            records, self._early = self._early, []
+            records, self._unwritten = self._unwritten, []
             if self._lost or not records:
                 return
             try:
@@ -168,7 +168,7 @@ class JournalFile:
             except OSError as error:
                 self._problem = reason_of(error, type(error).__name__)
                 if error.errno in _NO_ROOM and len(records) < _MOST_WAITING:
-                    self._early = records  # written with the next record, when there is room again
+                    self._unwritten = records  # written with the next record, when there is room again
                 else:
                     self._lost = True
                     self.close()
@@ -188,7 +188,7 @@ class JournalFile:
         """Invalidate the record with this number and all later ones, and append the records `then`, both or neither if
         the process is killed. Never raises."""
         with self._lock:
-            self._early += [Rewound(to), *then]
+            self._unwritten += [Rewound(to), *then]
             self.flush()
 
     def _write(self, records: list[Record]) -> None:
@@ -202,7 +202,8 @@ class JournalFile:
         jsonl.add(self._descriptor, data)
         self.lines, self._size, self._checksum = self.lines + len(records), self._size + len(data), checksum
         if self._copy is not None:
-            self._copy.reach(self._size, answered=not all(isinstance(record, _WITHOUT_ANSWERS) for record in records))
+            answered = not all(isinstance(record, _WITHOUT_ANSWERS) for record in records)
+            self._copy.journal_grew(self._size, answered=answered)
         if isinstance(records[-1], Ended) and not os.fstat(self._descriptor).st_nlink:
             raise OSError(errno.ENOENT, "it was removed")
         if self._durable and any(_is_synced(record) for record in records):

@@ -47,21 +47,21 @@ NAME: Final = "journal.jsonl"
 _PREFIX: Final = 9
 """Bytes of a line before its record: eight digits of the checksum and a space."""
 
-_LOOK: Final = 1 << 16
+_END_BYTES: Final = 1 << 16
 """Bytes that a list of runs reads at each end of a journal."""
 _ANSWER: Final = b'{"k":"answered"'
 _COMPLETED: Final = b'{"k":"completed"'
 _REPEATED: Final = b'{"k":"repeated"'
 _STEP_RECORD: Final = b'{"k":"step'
 _BEGIN: Final = re.compile(rb"[0-9a-f]{8} \{")
-_TRIED: Final = 100
+_MOST_OFFSETS: Final = 100
 """How many offsets of a strange line are checked for a record."""
 
 _RECORDS: Final[msgspec.json.Decoder[Record]] = msgspec.json.Decoder(Record)
-_CLAIMS: Final = 8
-_STEP: Final = 1 << 24
-_PART: Final = 1 << 20
-_OF_THE_RUN: Final = tuple(f'{{"k":"{kind}"'.encode() for kind in ("text", "ended", "finished", "rewound"))
+_MOST_CLAIMS: Final = 8
+_LONGEST_READ: Final = 1 << 24
+_PIECE: Final = 1 << 20
+_SUMMARY_KINDS: Final = tuple(f'{{"k":"{kind}"'.encode() for kind in ("text", "ended", "finished", "rewound"))
 
 
 @dataclass(slots=True)
@@ -93,14 +93,14 @@ class JournalRead:
     """The numbers of changed and added lines, each with the offset of the record in the line, 0 if it has none."""
     lost: list[int] = field(default_factory=list)
     """The lines in `strange` whose record is lost."""
-    _parts: list[tuple[int, int]] = field(default_factory=list)
+    _ranges: list[tuple[int, int]] = field(default_factory=list)
     """The ranges of valid lines (begin, end)."""
 
     def rewound(self, to: int, lines: int) -> None:
         """Drop the records from line `to` on. `lines` is the number of lines so far; later lines stay valid."""
         self.lines = lines
-        self._parts = [(begin, min(end, to)) for begin, end in self._counting() if begin < to]
-        self._parts.append((self.lines, self.lines))
+        self._ranges = [(begin, min(end, to)) for begin, end in self._valid_ranges() if begin < to]
+        self._ranges.append((self.lines, self.lines))
         self.texts = [text for text in self.texts if text.number < to]
         for text in self.texts:
             if text.end > to:
@@ -128,7 +128,7 @@ class JournalRead:
         """Return whether the file contains one of these texts, which is much faster than a check of each line."""
         overlap, before = max(map(len, texts)), b""
         with plain_files.reading(self.path, None) as file:
-            while part := file.read(_PART):
+            while part := file.read(_PIECE):
                 data = before + part
                 if any(text in data for text in texts):
                     return True
@@ -137,7 +137,7 @@ class JournalRead:
 
     def first_lost(self, before: int | None = None) -> int | None:
         """Return the first valid line (before line `before`) whose record is lost, or None."""
-        parts, end = self._counting(), self.lines if before is None else before
+        parts, end = self._valid_ranges(), self.lines if before is None else before
         return next((at for at in self.lost if at < end and any(begin <= at < stop for begin, stop in parts)), None)
 
     def require_whole(self, before: int | None = None) -> None:
@@ -198,7 +198,7 @@ class JournalRead:
 
     def _bodies(self, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes]]:
         stop, strange = self.lines if end is None else min(end, self.lines), self.strange
-        parts = [(max(first, begin), min(last, stop)) for first, last in self._counting()]
+        parts = [(max(first, begin), min(last, stop)) for first, last in self._valid_ranges()]
         with plain_files.reading(self.path, None) as file:
             lines, following = _lines(file), 0
             for first, last in parts:
@@ -210,12 +210,12 @@ class JournalRead:
                         yield number, line[at:]
                 following = last
 
-    def _counting(self) -> list[tuple[int, int]]:
-        return [*self._parts[:-1], (self._parts[-1][0], self.lines)]
+    def _valid_ranges(self) -> list[tuple[int, int]]:
+        return [*self._ranges[:-1], (self._ranges[-1][0], self.lines)]
 
 
 @dataclass(slots=True)
-class Glance:
+class JournalFacts:
     """The facts about a journal for a list of runs. `texts` and `answers` are counted only in a small journal."""
 
     head: Head
@@ -226,15 +226,15 @@ class Glance:
     answers: int | None = None
 
 
-def glance(path: Path) -> Glance | None:
+def read_facts(path: Path) -> JournalFacts | None:
     """Read the beginning and the end of a journal of any size; return None if the facts need the whole file."""
     try:
         with plain_files.reading(path, None) as file:
-            first, status = file.read(_LOOK), os.fstat(file.fileno())
+            first, status = file.read(_END_BYTES), os.fstat(file.fileno())
             whole = status.st_size <= len(first)
             if not whole:
-                file.seek(status.st_size - _LOOK)
-                last = file.read(_LOOK)
+                file.seek(status.st_size - _END_BYTES)
+                last = file.read(_END_BYTES)
     except OSError:
         return None
     head, newline, rest = first.partition(b"\n")
@@ -243,8 +243,8 @@ def glance(path: Path) -> Glance | None:
     lines = (rest if whole else last).split(b"\n")[:-1]  # without a last line that was being written
     checksum = int(head[:8], 16) if whole else None
     try:
-        found = Glance(_head(path.parent.name, head[_PREFIX:]))
-        return found if _glanced(path, found, lines if whole else lines[1:], checksum) else None
+        found = JournalFacts(_head(path.parent.name, head[_PREFIX:]))
+        return found if _read_last_lines(path, found, lines if whole else lines[1:], checksum) else None
     except (UsageError, msgspec.MsgspecError, ValueError):
         return None
 
@@ -266,7 +266,7 @@ def _count_answers(
     return found + len(waiting.union(completed).difference(again))
 
 
-def _glanced(path: Path, found: Glance, lines: list[bytes], checksum: int | None) -> bool:
+def _read_last_lines(path: Path, found: JournalFacts, lines: list[bytes], checksum: int | None) -> bool:
     """Read the last lines of a journal, or all but the first, into `found`; return False if a line was changed."""
     texts = 0
     whole = checksum is not None
@@ -275,7 +275,7 @@ def _glanced(path: Path, found: Glance, lines: list[bytes], checksum: int | None
         written = int(line[:8], 16)
         if checksum is not None and written != zlib.crc32(body, checksum):
             return False
-        if body.startswith(_OF_THE_RUN):
+        if body.startswith(_SUMMARY_KINDS):
             match _decoded(body):
                 case Text():
                     texts, found.ended, found.finished = texts + 1, None, None
@@ -305,11 +305,11 @@ def read(path: Path) -> JournalRead:
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
     """Yield the lines of a journal. A line that is longer than any record is the last one, and has no line end."""
-    while line := file.readline(_STEP):
+    while line := file.readline(_LONGEST_READ):
         if line.endswith(b"\n"):
             yield line
             continue
-        if len(line) == _STEP and _BEGIN.match(line):
+        if len(line) == _LONGEST_READ and _BEGIN.match(line):
             line = b"".join([line, file.readline(plain_files.HUGE)])
         yield line
         if not line.endswith(b"\n"):
@@ -362,15 +362,15 @@ def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> Journal
             if at:
                 checksum, body, claims = int(line[at - _PREFIX : at - 1], 16), line[at:-1], []
             else:
-                claims = [*claims[-_CLAIMS:], checksum, *([int(line[:8], 16)] if _BEGIN.match(line) else [])]
+                claims = [*claims[-_MOST_CLAIMS:], checksum, *([int(line[:8], 16)] if _BEGIN.match(line) else [])]
                 checksum, body = before, b""
         else:
             claims = []
         if found is None:
             found = JournalRead(path, _head(run, body))
-            found._parts = [(0, 0)]
-        elif body.startswith(_OF_THE_RUN):
-            _note(found, _record(path, body, number), number)
+            found._ranges = [(0, 0)]
+        elif body.startswith(_SUMMARY_KINDS):
+            _add_to_summary(found, _record(path, body, number), number)
         found.lines, found.size, found.checksum = number + 1, found.size + len(line), checksum
     if found is None:
         raise UsageError(
@@ -384,7 +384,7 @@ def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> Journal
 
 def _record_in(line: bytes, before: int) -> int:
     """Return the offset of a record in a line with a foreign beginning, or 0; its checksum must continue `before`."""
-    for found in islice(_BEGIN.finditer(line), _TRIED):
+    for found in islice(_BEGIN.finditer(line), _MOST_OFFSETS):
         body = line[found.start() + _PREFIX : -1]
         if int(line[found.start() : found.start() + 8], 16) == zlib.crc32(body, before):
             return found.start() + _PREFIX
@@ -432,7 +432,7 @@ def _decoded(body: bytes) -> Record:
         return record
 
 
-def _note(found: JournalRead, record: Record, number: int) -> None:
+def _add_to_summary(found: JournalRead, record: Record, number: int) -> None:
     match record:
         case Text():
             found.texts.append(TextRead(record, number))

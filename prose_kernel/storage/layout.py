@@ -47,13 +47,13 @@ def _after_last(directories: Iterable[Path], second: str) -> Iterator[datetime]:
                 if entry.name[:15] <= second:
                     break
                 is_run = RUN_ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
-                if is_run and (when := begun(entry.name)) is not None:
+                if is_run and (when := start_time(entry.name)) is not None:
                     with suppress(OverflowError):  # the last second of the year 9999 has no successor
                         yield when + timedelta(seconds=1)
                         break
 
 
-def begun(run_id: str) -> datetime | None:
+def start_time(run_id: str) -> datetime | None:
     """Return the time at which a run began; None if the id contains no time."""
     try:
         return datetime.strptime(run_id[:15], _SECOND).replace(tzinfo=UTC)

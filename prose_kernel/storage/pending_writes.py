@@ -30,7 +30,7 @@ _PER_FILE: Final = 8 * 1024
 MOST_HELD: Final = 4 * 1024 * 1024
 """About how many bytes of values are held back while a resumed run catches up (`hold`)."""
 _HINT: Final = "make room, or check who may write to the state directory; the value is kept and will be tried again"
-_LOST: Final = "… lines are missing here: the log could not be written\n".encode()
+_GAP: Final = "… lines are missing here: the log could not be written\n".encode()
 
 
 class PendingWrites:
@@ -110,7 +110,7 @@ class PendingWrites:
             with self._swap:
                 log = self._logs[path]
                 if len(log) > _MOST_UNWRITTEN:  # the log must not fill the memory
-                    log[:] = _LOST
+                    log[:] = _GAP
             self._spill_at = len(log) + _SPILL  # do not retry with every line
 
     def is_available(self) -> bool:

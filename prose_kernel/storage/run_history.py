@@ -17,34 +17,34 @@ from prose_kernel.storage.journal_reading import JournalRead
 
 Mark = Literal["✓", "✗", "cancelled", "under way"]
 
-_TELLING: Final = ("stdout", "text", "value", "answer", "label", "status")
+_MAIN_MEMBERS: Final = ("stdout", "text", "value", "answer", "label", "status")
 """The most important member of an answer that is an object."""
 _LINES: Final = 40
 """How many lines of a difference are shown."""
 
 
 @dataclass(slots=True)
-class Made:
+class SessionActions:
     """The actions of a session: the number of requests to models, the number of answered tool calls, and the text of
     the unfinished step ("": none)."""
 
     requests: int = 0
     calls: int = 0
-    doing: str = ""
+    current: str = ""
     _kind: str = ""
 
     def add(self, record: records.Step | records.StepEnded) -> None:
         if isinstance(record, records.Step):
             self.requests += record.kind == MODEL
-            self._kind, self.doing = record.kind, record.text
+            self._kind, self.current = record.kind, record.text
         else:
             self.calls += self._kind == TOOL and record.value != NOTHING
-            self.doing = ""
+            self.current = ""
 
     def __str__(self) -> str:
         counts = ((self.requests, "request"), (self.calls, "tool call"))
         found = [f"{count:,} {what}{'s' if count != 1 else ''}" for count, what in counts if count]
-        return ", ".join([*found, f"under way: {self.doing}"] if self.doing else found)
+        return ", ".join([*found, f"under way: {self.current}"] if self.current else found)
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Step:
     text: str
     answer: str = ""
     mark: Mark = "under way"
-    made: Made = field(default_factory=Made)
+    actions: SessionActions = field(default_factory=SessionActions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def cells_of(found: JournalRead) -> Iterator[RunCell]:
                 asked[record.key] = Step(record.key, record.kind, record.text)
                 cell.steps.append(asked[record.key])
             case records.Step() | records.StepEnded() if (step := asked.get(record.key)) is not None:
-                step.made.add(record)
+                step.actions.add(record)
             case Repeated(key=key) if key in asked:
                 asked[key].answer, asked[key].mark = "", "under way"
             case Ended() if cell is not None:
@@ -118,14 +118,14 @@ def cells_of(found: JournalRead) -> Iterator[RunCell]:
         yield cell
 
 
-def made_under_way(found: JournalRead) -> dict[str, Made]:
+def actions_under_way(found: JournalRead) -> dict[str, SessionActions]:
     """Return the actions of the sessions that have no answer, by the request's key."""
-    made: dict[str, Made] = {}
+    actions: dict[str, SessionActions] = {}
     for key, steps in found.steps_under_way().items():
-        made[key] = Made()
+        actions[key] = SessionActions()
         for record in steps:
-            made[key].add(record)
-    return made
+            actions[key].add(record)
+    return actions
 
 
 def _answer(step: Step, record: Answered) -> None:
@@ -136,10 +136,10 @@ def _answer(step: Step, record: Answered) -> None:
     else:
         value = msgspec.json.decode(record.value)
         failed = isinstance(value, dict) and (value.get("exit_code") or value.get("status") in ("rejected", "timeout"))
-        step.mark, step.answer = "✗" if failed else "✓", _words(step.kind, value)
+        step.mark, step.answer = "✗" if failed else "✓", _answer_text(step.kind, value)
 
 
-def _words(kind: str, value: object) -> str:
+def _answer_text(kind: str, value: object) -> str:
     match value:
         case str():
             return value
@@ -154,7 +154,7 @@ def _words(kind: str, value: object) -> str:
         case {"media": str(media), "size": int(size)} if kind == "file":
             return f"{media}, {size:,} bytes"
         case dict():
-            telling = next((value[name] for name in _TELLING if value.get(name) is not None), None)
+            telling = next((value[name] for name in _MAIN_MEMBERS if value.get(name) is not None), None)
             if telling is not None:
                 return telling if isinstance(telling, str) else msgspec.json.encode(telling).decode()
     return "" if kind == "command" else msgspec.json.encode(value).decode()

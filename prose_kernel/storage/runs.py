@@ -24,7 +24,7 @@ from prose_kernel.errors import StateError, UsageError
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.runtime.text import escaped
 from prose_kernel.storage import bindings, journal_file, journal_reading, layout
-from prose_kernel.storage.journal_reading import Glance, JournalRead
+from prose_kernel.storage.journal_reading import JournalFacts, JournalRead
 from prose_kernel.storage.layout import RUN_ID, entries
 
 State = Literal["running", "done", "failed", "interrupted", "killed", "lost", "unreadable", "unknown"]
@@ -72,15 +72,15 @@ class KeptRun:
         return self.path.exists()
 
     @cached_property
-    def _glance(self) -> Glance | None:
+    def _facts(self) -> JournalFacts | None:
         """The facts of a usable journal."""
         if not self.has_journal:
             return None
-        found = journal_reading.glance(self.path)
+        found = journal_reading.read_facts(self.path)
         if found is not None or (journal := self.journal) is None:
             return found
         ended = journal.texts[-1].ended if journal.texts else None
-        return Glance(journal.head, ended, journal.finished, len(journal.texts), journal.answers())
+        return JournalFacts(journal.head, ended, journal.finished, len(journal.texts), journal.answers())
 
     @cached_property
     def _read(self) -> tuple[JournalRead | None, UsageError | None]:
@@ -123,13 +123,13 @@ class KeptRun:
 
     @cached_property
     def _journal_state(self) -> tuple[State | None, str]:
-        ended, about = _of_trace(self.directory)
+        ended, about = _facts_from_log(self.directory)
         return ended or self.ended, about or self.about
 
     @property
     def head(self) -> Head | None:
         """The head of its journal."""
-        return self._glance.head if self._glance is not None else None
+        return self._facts.head if self._facts is not None else None
 
     @property
     def program(self) -> str:
@@ -155,7 +155,7 @@ class KeptRun:
             return self.ended
         if self.has_journal and journal_reading.is_written(self.path):
             return "running"
-        journal = self._glance
+        journal = self._facts
         if journal is None:
             return "unreadable" if self.has_journal else self._journal_state[0] or "unknown"
         last = journal.ended.status if journal.ended is not None else "done"
@@ -166,16 +166,16 @@ class KeptRun:
     @property
     def begun(self) -> datetime | None:
         """When it began, from its id."""
-        return layout.begun(self.id)
+        return layout.start_time(self.id)
 
     @property
     def texts(self) -> int | None:
         """How many files and cells have begun; None if only a long journal has that number."""
-        return self._glance.texts if self._glance is not None else None
+        return self._facts.texts if self._facts is not None else None
 
     @property
     def answers(self) -> int | None:
-        return self._glance.answers if self._glance is not None else None
+        return self._facts.answers if self._facts is not None else None
 
     @cached_property
     def size(self) -> int:
@@ -250,7 +250,7 @@ def _sizes(directory: Path) -> Iterator[int]:
                         yield entry.stat(follow_symlinks=False).st_size
 
 
-def _of_trace(directory: Path) -> tuple[State | None, str]:
+def _facts_from_log(directory: Path) -> tuple[State | None, str]:
     """Return the outcome and the program of a run without a journal, from its log."""
     try:
         with plain_files.reading(directory / "state.md", None) as file:
@@ -279,7 +279,7 @@ def all_runs(where: Sequence[RunPlace]) -> list[KeptRun]:
     for place in where:
         for run in place.runs():
             known = found.get(run.id)
-            found[run.id] = run if known is None else _one_of(known, run)
+            found[run.id] = run if known is None else _merge(known, run)
     seconds = Counter(name[:15] for name in found)
 
     def order(run: KeptRun) -> tuple[str, str, str]:
@@ -289,7 +289,7 @@ def all_runs(where: Sequence[RunPlace]) -> list[KeptRun]:
     return sorted(found.values(), key=order)
 
 
-def _one_of(one: KeptRun, other: KeptRun) -> KeptRun:
+def _merge(one: KeptRun, other: KeptRun) -> KeptRun:
     """Merge a run of two places: take the run with a journal, and the facts of a place that knows another machine."""
     kept = other if other.has_journal and not one.has_journal else one
     return replace(kept, ended=other.ended, elsewhere=True) if other.elsewhere and kept is one else kept
@@ -352,7 +352,7 @@ def find(where: Sequence[RunPlace], wanted: str) -> KeptRun:
             return Directories(path.parent).run(path.name)
         raise UsageError(f"{wanted} isn't a directory of a run")
     if same := with_id(where, wanted):
-        return reduce(_one_of, same)
+        return reduce(_merge, same)
     known = all_runs(where)
     fitting = [run for run in known if run.id.startswith(wanted)]
     if len(fitting) == 1:

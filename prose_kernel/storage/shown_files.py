@@ -159,22 +159,22 @@ def _text(name: str, file: BinaryIO, size: int, media: str) -> ShownFile:
     data = file.read(TEXT) or b""
     encoding = _encoding(data)
     if encoding == "utf-8-sig" and b"\0" in data:
-        raise _refused(name, _NO_TEXT)
+        raise _refused(name, _NOT_TEXT)
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(data, len(data) < TEXT)
         note = ""
     except UnicodeDecodeError:
         if _CONTROL.search(data):
-            raise _refused(name, _NO_TEXT) from None
-        text, note = data.decode("cp1252", "replace"), _OLD
+            raise _refused(name, _NOT_TEXT) from None
+        text, note = data.decode("cp1252", "replace"), _ENCODING_NOTE
     return ShownFile(name, media, size, text.encode("utf-8", "replace"), note=note)
 
 
-_NO_TEXT: Final = "it isn't text, nor of another kind that can be shown"
+_NOT_TEXT: Final = "it isn't text, nor of another kind that can be shown"
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 """Control characters, which texts in old encodings don't contain."""
 
-_OLD: Final = "it is not UTF-8 and was read as Windows-1252"
+_ENCODING_NOTE: Final = "it is not UTF-8 and was read as Windows-1252"
 
 
 def _encoding(begin: bytes) -> str:
@@ -188,7 +188,7 @@ def _table(name: str, file: BinaryIO, size: int, media: str) -> ShownFile | None
     try:
         found = _sample(file, encoding, form)
     except UnicodeError:
-        found, note = _sample(file, "cp1252", form), _OLD
+        found, note = _sample(file, "cp1252", form), _ENCODING_NOTE
     if found is None:
         return None
     if found.more:

@@ -35,7 +35,7 @@ class _LongLoop:
 
     def __init__(self) -> None:
         self.begun = 0
-        self.left_out = 0
+        self.omitted = 0
         self.waiting: deque[list[Entry]] = deque()
 
     def begin(self) -> None:
@@ -45,7 +45,7 @@ class _LongLoop:
             self.waiting.append([])
         while self.begun > _LONG and len(self.waiting) > _ENDS:
             self.waiting.popleft()
-            self.left_out += 1
+            self.omitted += 1
 
     def take(self, entry: Entry) -> bool:
         """Keep an entry of the current pass; return False if it may be written immediately."""
@@ -95,12 +95,12 @@ class Trace:
         self._failures: deque[tuple[RunError, str]] = deque(maxlen=64)
         self._spawned: dict[tuple[ev.BranchStep, ...], int] = {}
         self._calls: dict[tuple[object, ...], list[str]] = {}
-        self._worth = False
+        self._worth_keeping = False
 
     def __call__(self, event: ev.Event) -> None:
-        self._handlers.get(type(event), Trace._mark)(self, event)
+        self._handlers.get(type(event), Trace._log_marker)(self, event)
 
-    def _mark(self, event: ev.Event) -> None:
+    def _log_marker(self, event: ev.Event) -> None:
         if (text := marker(event)) is not None:
             self._line(event, text)
 
@@ -126,10 +126,10 @@ class Trace:
         place = event.place
         if self._loops and not place.branches:
             self._keep(place, self._entry_in_a_loop(event, text))
-        elif not (place.branches and self._is_left_out(place)):
+        elif not (place.branches and self._is_omitted(place)):
             self._keep(place, self._entry(f"{self._prefix(place)}{one_line(text)}", event))
-        if not self._worth:
-            self._worth = True
+        if not self._worth_keeping:
+            self._worth_keeping = True
             self._home.keep()
 
     # ------------------------------------------------------------ long loops
@@ -143,7 +143,7 @@ class Trace:
                     return
         self._append(place.program, entry)
 
-    def _is_left_out(self, place: ev.Place) -> bool:
+    def _is_omitted(self, place: ev.Place) -> bool:
         """Return whether a line belongs to a middle iteration of a long `parallel for`, which is not logged."""
         for step in place.branches:
             construct = self._iterations.get(step.parallel)
@@ -151,7 +151,7 @@ class Trace:
                 return True
         return False
 
-    def _pass_begins(self, event: ev.LoopPass) -> None:
+    def _begin_pass(self, event: ev.LoopPass) -> None:
         place = event.place
         key = place.program, place.branches
         loops = self._loops.get(key)
@@ -164,7 +164,7 @@ class Trace:
         if loop is not None:
             loop.begin()
 
-    def _passes_over(self, place: ev.Place) -> None:
+    def _end_loop(self, place: ev.Place) -> None:
         """Write the waiting entries of a loop that has ended in any way, and the number of omitted passes."""
         key = place.program, place.branches
         loops = self._loops.get(key)
@@ -174,11 +174,11 @@ class Trace:
         if not loops:
             del self._loops[key]
         if loop is not None:
-            self._left_out(begun, loop.left_out)
+            self._log_omitted(begun, loop.omitted)
             for entry in (entry for entries in loop.waiting for entry in entries):
                 self._keep(place, entry)
 
-    def _left_out(self, place: ev.Place, passes: int) -> None:
+    def _log_omitted(self, place: ev.Place, passes: int) -> None:
         if passes:
             self._keep(place, self._entry(f"{self._prefix(place)}… {passes:,} passes", None))
 
@@ -187,7 +187,7 @@ class Trace:
         self._release()
         construct = self._construct(event)
         if construct is None:
-            self._pass_begins(event)
+            self._begin_pass(event)
         maximum = event.maximum if construct is None else construct.count
         if maximum is None or event.index < maximum:
             self._held = event, maximum
@@ -224,26 +224,26 @@ class Trace:
         self._release()
         for loops in [loops for (program, _), loops in self._loops.items() if program == chain]:
             for place, _ in reversed(tuple(loops)):
-                self._passes_over(place)
-        self._ended(chain, error)
+                self._end_loop(place)
+        self._write_end(chain, error)
 
-    def _begun(self, chain: Where, program: str) -> None:
+    def _write_heading(self, chain: Where, program: str) -> None:
         self._append(chain, f"# run:{self._home.run_id} {one_line(program)}\n\n")
 
-    def _ended(self, chain: Where, error: RunError | None) -> None:
+    def _write_end(self, chain: Where, error: RunError | None) -> None:
         self._append(chain, f"{last_line(self._clock, error)}\n")
 
     # ------------------------------------------------------------ events
 
     def on_run_started(self, event: ev.RunStarted) -> None:
-        self._begun(event.place.program, event.program_file)
+        self._write_heading(event.place.program, event.program_file)
 
     def on_run_ended(self, event: ev.RunEnded) -> None:
         self._end(event.place.program, event.error)
 
     def on_program_called(self, event: ev.ProgramCalled) -> None:
         self._release()
-        self._begun((*event.place.program, event.directory), event.alias)
+        self._write_heading((*event.place.program, event.directory), event.alias)
         self._calls.setdefault(call(event), []).append(event.directory)
 
     def on_program_returned(self, event: ev.ProgramReturned) -> None:
@@ -310,7 +310,7 @@ class Trace:
             self._line(event, "∥done")
             return
         self._release()
-        self._left_out(event.place, construct.count - 2 * _ENDS if construct.count > _LONG else 0)
+        self._log_omitted(event.place, construct.count - 2 * _ENDS if construct.count > _LONG else 0)
 
     def on_loop_left(self, event: ev.LoopLeft) -> None:
         if event.reason not in ("end", "raised"):
@@ -319,7 +319,7 @@ class Trace:
                 self._held = None
             self._line(event, f"{loop_pass(event.index, event.maximum)} exit({event.reason})")
         self._release()
-        self._passes_over(event.place)
+        self._end_loop(event.place)
 
     _handlers: ClassVar = ev.handlers(vars())
     kinds: ClassVar = frozenset((*_handlers, *_MARKERS))

@@ -99,7 +99,7 @@ class InContextTrace:
                 return None
 
 
-_OF_OTHERS: Final = (ev.CommandFinished, ev.GateOpened, ev.GateResolved, ev.ProgramCalled, ev.ProgramReturned)
+_OPENPROSE_EVENTS: Final = (ev.CommandFinished, ev.GateOpened, ev.GateResolved, ev.ProgramCalled, ev.ProgramReturned)
 """Events of the run's other languages."""
 
 
@@ -119,7 +119,7 @@ class MarkedTrace(InContextTrace):
             *(ev.RunStarted, ev.SessionStarted, ev.SessionFinished, ev.Retried, ev.Bound, ev.LoopPass, ev.Judged),
             *(ev.ArmChosen, ev.OptionChosen, ev.Constrained, ev.ParallelStarted, ev.ParallelJoined),
             *(ev.BlockEntered, ev.BlockLeft, ev.TryEntered, ev.Caught, ev.FinallyEntered, ev.Failed, ev.Warned),
-            *(ev.RunEnded, *_OF_OTHERS),
+            *(ev.RunEnded, *_OPENPROSE_EVENTS),
         }
     )
 
@@ -174,7 +174,7 @@ class MarkedTrace(InContextTrace):
                     f"{self.DONE} Completed" if event.error is None else f"{self.FAILED} Failed: {event.error.message}"
                 )
             case _:
-                yield from super()._markers(event) if isinstance(event, _OF_OTHERS) else ()
+                yield from super()._markers(event) if isinstance(event, _OPENPROSE_EVENTS) else ()
 
 
 def _result(event: ev.SessionFinished) -> str:

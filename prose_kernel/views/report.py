@@ -24,7 +24,7 @@ from prose_kernel.runs.settings import surroundings
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.request_steps import folded
 from prose_kernel.storage.journal_reading import JournalRead, TextRead
-from prose_kernel.storage.run_history import cells_of, made_under_way
+from prose_kernel.storage.run_history import actions_under_way, cells_of
 from prose_kernel.views.cards import readable
 from prose_kernel.views.diagram import NODES, Mark, Part
 from prose_kernel.views.document import Code, Fields, Table, counted
@@ -185,7 +185,7 @@ class _Report:
             parts.append(_note("The process of the run was killed; this is what it did until then."))
         waiting = self.found.under_way() if self.state not in ("done", "failed") else []
         if waiting:
-            made = made_under_way(self.found)
+            made = actions_under_way(self.found)
             texts = [f"{one.kind} {one.text}" + (f" ({made[one.key]})" if one.key in made else "") for one in waiting]
             requests = "; ".join(clip(self.redact(text), 100) for text in texts[:20])
             parts.append(_note(f"Under way then: {requests}"))

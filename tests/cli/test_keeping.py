@@ -181,7 +181,7 @@ def test_more_files_than_are_compared_are_asked_again(place: Place, monkeypatch:
     place.write("p.prose", 'exec "echo a >> ran"\n  reads: ["*.txt"]\n')
     for number in range(4):
         place.write(f"{number}.txt", "x")
-    monkeypatch.setattr("prose_kernel.storage.file_digests.MOST", 3)
+    monkeypatch.setattr("prose_kernel.storage.file_digests.MOST_FILES", 3)
     place.prose("run", "p.prose")
     seen = keep(place, YES, "--why")
     assert (kept(seen), place.ran) == ((0, {"changed": 1}), ["a", "a"]), (seen.out, seen.err)
@@ -426,7 +426,7 @@ def test_a_program_whose_language_has_changed_is_refused(place: Place) -> None:
 
 def test_globs_that_match_too_many_files_are_bounded_and_say_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_digests, "MOST", 10)
-    for number in range(file_digests.MOST + 1):
+    for number in range(file_digests.MOST_FILES + 1):
         (place.path / "many" / f"d{number}").mkdir(parents=True)
         (place.path / "many" / f"d{number}" / "f").touch()
     place.write("p.prose", 'exec "echo a >> ran"\n  reads: ["many/**"]\nexec "echo b >> ran"\n  reads: []\n')

@@ -118,8 +118,8 @@ class Matrix:
         return ended, lines, Counter()
 
     def lost_at(self, case: str, kill: int, when: str, then: dict[str, Any]) -> str | None:
-        """Kill a run at one transaction, and resume it without its directory, as on another machine; what is wrong. Only
-        requests that the database does not know the answer of may run again. Such a session adds its segment to a
+        """Kill a run at one transaction, and resume it without its directory, as on another machine; what is wrong.
+        Only requests that the database does not know the answer of may run again. Such a session adds its segment to a
         memory outside of the run once more."""
         job = self.job(case, kill=kill, when=when)
         place = Path(job.place)
@@ -156,7 +156,7 @@ class Matrix:
         found = [run for run in runs if run != former_of(Path(job.place))]
         if not found:
             return None
-        PostgresRuns(database, Path(job.place, ".prose/runs")).bring(found[0], print)
+        PostgresRuns(database, Path(job.place, ".prose/runs")).fetch_journal(found[0], print)
         return journal_of(Path(job.place))
 
     def row_without_directory(self, case: str, points: int | None = None) -> Row:
@@ -284,7 +284,8 @@ def unordered(outcome: dict[str, Any]) -> dict[str, Any]:
 
 
 def decided_once(then: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Without the remarks that a gate or an approval was taken over. A run killed between a decision and its record decides again; after an approval, without any records of gates."""
+    """Without the remarks that a gate or an approval was taken over. A run killed between a decision and its record
+    decides again; after an approval, without any records of gates."""
 
     def opened(outcome: dict[str, Any]) -> int:
         return len(re.findall(r"\bcreated\b", json.dumps([outcome["files"], outcome["rows"]])))

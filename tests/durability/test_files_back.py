@@ -210,7 +210,7 @@ def test_caches_git_and_large_files_stay(
 def test_too_many_files_end_the_keeping_and_not_the_run(
     place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(file_history, "MOST", 20)
+    monkeypatch.setattr(file_history, "MOST_FILES", 20)
     run_id = run(place, "touch $(seq 30)", "touch x")
     assert "no longer kept" in capfd.readouterr().err
     then = tree(place)

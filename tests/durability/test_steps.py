@@ -29,7 +29,7 @@ from prose_kernel.runtime.journal_records import Answered, Record, Step, StepEnd
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, Price
 from prose_kernel.runtime.values import verbatim
 from prose_kernel.storage.journal_reading import read
-from prose_kernel.storage.run_history import cells_of, made_under_way
+from prose_kernel.storage.run_history import actions_under_way, cells_of
 from prose_kernel.views.report import run_report
 
 FUNCTIONS = '''
@@ -282,8 +282,8 @@ async def test_lists_and_reports_of_a_killed_run_count_what_was_sent(stub: StubS
     path = journal_in(tmp_path)
     assert path is not None
     found = read(path)
-    made = made_under_way(found)["c1/1/s0"]
-    assert (made.requests, made.calls, made.doing.split()[0]) == (4, 3, "exec_command")
+    made = actions_under_way(found)["c1/1/s0"]
+    assert (made.requests, made.calls, made.current.split()[0]) == (4, 3, "exec_command")
     step = next(cells_of(found)).steps[0]
     assert (step.mark, step.made.requests, step.made.calls) == ("under way", 4, 3)
     remarks = under_way(found.under_way(), resumption(found))

@@ -61,7 +61,7 @@ def test_a_changed_file_has_another_digest_also_if_its_size_and_time_are_the_sam
     assert digests.matching(str(tmp_path), ["a"]) == {"a": sha256("two")}
 
 
-@pytest.mark.parametrize(("limit", "value"), [("MOST", 2), ("BYTES", 2), ("LOOKED_AT", 2)])
+@pytest.mark.parametrize(("limit", "value"), [("MOST_FILES", 2), ("MOST_BYTES", 2), ("MOST_ENTRIES", 2)])
 def test_the_cost_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
     make(tmp_path, "a", "b", "c")
     assert FileDigests().matching(str(tmp_path), ["*"]) is not None

@@ -27,7 +27,7 @@ from prose_kernel.storage.database.gate_rows import this_host
 from prose_kernel.storage.database.postgres import PostgresDatabase
 from prose_kernel.storage.database.schema import Database
 from prose_kernel.storage.database.sqlite import SqliteDatabase
-from prose_kernel.storage.gates.answers import Prior
+from prose_kernel.storage.gates.answers import PriorDecisions
 from prose_kernel.storage.gates.deciding import Gatekeeper, GatePolicy, Mode
 from prose_kernel.storage.gates.decision_socket import ask
 from prose_kernel.storage.gates.records import RecordsUnavailable
@@ -181,7 +181,7 @@ async def test_5_10_the_table_of_modes(world: World, mode: Mode, notebook: bool,
 
 
 async def test_a_decision_given_beforehand(world: World) -> None:
-    gates = world.keeper(Person(available=False), prior=Prior({"release_ok": True}))
+    gates = world.keeper(Person(available=False), prior=PriorDecisions({"release_ok": True}))
     assert await gates.decide(request()) == GateDecision("approved", "user", source="option")
 
 
@@ -334,7 +334,7 @@ def left_pending(world: World, **changes: Any) -> GateRequest:
     asked = request(at="c1/2/g0", **changes)
     records = world.records()
     records.open(asked, outside=True)
-    records.rest()
+    records.stop_waiting()
     return asked
 
 
@@ -476,7 +476,7 @@ class FullDisk:
 async def test_the_person_hears_that_gates_wait_for_the_database() -> None:
     clock, heard, records = TestClock(), list[str | None](), FullDisk()
     gates = Gatekeeper(cast("Any", records), Person(), clock, GatePolicy(patience=40.0, on_wait=heard.append))
-    tasks = [asyncio.create_task(gates._kept(records.earlier)) for _ in range(2)]
+    tasks = [asyncio.create_task(gates._call_records(records.earlier)) for _ in range(2)]
     await eventually(lambda: clock.sleepers == 2)
     assert heard == ["gate 'ok' could not be recorded: database or disk is full"]
     records.full = False
@@ -486,7 +486,7 @@ async def test_the_person_hears_that_gates_wait_for_the_database() -> None:
 
     records.full = True
     (lost,) = await asyncio.gather(
-        asyncio.create_task(gates._kept(records.earlier, patience=0)), return_exceptions=True
+        asyncio.create_task(gates._call_records(records.earlier, patience=0)), return_exceptions=True
     )
     assert isinstance(lost, RecordsUnavailable) and len(heard) == 2  # nothing was waited for
 
@@ -573,7 +573,7 @@ def test_a10_the_gate_of_a_run_that_is_gone(world: World) -> None:
 def test_an_asking_run_on_another_machine_is_left_alone(world: World) -> None:
     records = world.records()
     records.open(request(), outside=False)
-    records.rest()
+    records.stop_waiting()
     on_another_machine(world)
     with pytest.raises(GateRefused, match="takes no decision from outside"):
         resolve(world, "approve")

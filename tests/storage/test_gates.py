@@ -19,7 +19,7 @@ from waiting import PATIENCE
 from prose_kernel.errors import NoPerson, StateError, UsageError
 from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.storage.gates import decision_socket
-from prose_kernel.storage.gates.answers import Answer, Prior, read_answer
+from prose_kernel.storage.gates.answers import Answer, PriorDecisions, read_answer
 from prose_kernel.storage.gates.deciding import Gatekeeper, GatePolicy, Mode
 from prose_kernel.storage.gates.decision_socket import ask
 from prose_kernel.storage.gates.file_records import FileRecords, MemoryRecords
@@ -255,7 +255,7 @@ async def test_in_memory_records(clock: TestClock) -> None:
 
 async def test_decisions_given_beforehand(keeper: Keeper, records: FileRecords) -> None:
     supplied = {"c": "Approve", "d": "perhaps"}
-    prior = Prior({"a": True, "b": False}, supplied.get)
+    prior = PriorDecisions({"a": True, "b": False}, supplied.get)
     gates = keeper(Person(available=False), "deny", prior=prior)
     for _ in range(2):
         assert await gates.decide(request("a")) == GateDecision("approved", "user", source="option")
@@ -266,7 +266,7 @@ async def test_decisions_given_beforehand(keeper: Keeper, records: FileRecords) 
 
 
 async def test_a_decision_for_the_next_instance_is_used_once(keeper: Keeper) -> None:
-    prior = Prior()
+    prior = PriorDecisions()
     gates = keeper(Person(available=False), prior=prior, notebook=True)
     prior.give("ok", Answer(True, comment="seen"))
     prior.give("ok", Answer(False))

@@ -262,7 +262,7 @@ def gate(roles: Roles, tmp_path: Path) -> DatabaseRecords:
     execute(roles.url("prose_run"), "TRUNCATE openprose.run CASCADE")
     records = DatabaseRecords(PostgresDatabase(roles.url("prose_run")), tmp_path, RUN, TestClock())
     records.open(request(allow=("user", "lead")), outside=True)
-    records.rest()
+    records.stop_waiting()
     return records
 
 
@@ -303,10 +303,10 @@ def test_the_role_of_deciders_decides_and_nothing_else(roles: Roles, gate: Datab
     assert [row[:4] for row in waiting] == [(RUN, "release_ok", "Publish 1.2?", ["user", "lead"])]
     assert execute(decide, documented("approve one gate\n")) == [("release_ok",)]
     assert execute(decide, documented("approve one gate\n")) == []  # another decider was first
-    assert gate.look(gate.earlier()[1][0].record, files=False) == GateDecision(
+    assert gate.find_decision(gate.earlier()[1][0].record, files=False) == GateDecision(
         "approved", "lead", "read the notes", source="dashboard"
     )
-    gate.rest()
+    gate.stop_waiting()
     assert [(event.event_type, event.principal) for event in log(roles)] == [
         ("created", "system"),
         ("approved", "lead"),
@@ -343,5 +343,5 @@ def test_the_statement_for_sqlite(tmp_path: Path) -> None:
         for _ in range(2):
             connection.executescript(documented("approve one gate in SQLite"))
         assert connection.execute("SELECT count(*) FROM gate_audit_log").fetchall() == [(2,)]
-    assert records.look(record, files=False) == GateDecision("approved", "lead", source="script")
-    records.rest()
+    assert records.find_decision(record, files=False) == GateDecision("approved", "lead", source="script")
+    records.stop_waiting()

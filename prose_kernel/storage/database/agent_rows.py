@@ -43,7 +43,7 @@ class AgentRows:
     def write(self, connection: Connection, agents: Agents) -> None:
         """Write the agents that belong to the run's database, in an open transaction. Raises `DatabaseError`."""
         for (prefix, _), (memory, prompts) in agents.items():
-            if not self._is_elsewhere(memory):
+            if not self._is_for_user_database(memory):
                 self._write(connection, memory, prompts, prefix)
 
     def write_of_user(self, agents: Agents) -> tuple[Agents, tuple[str, str] | None]:
@@ -52,7 +52,7 @@ class AgentRows:
         Return the agents that could not be written, and for the first failure also a name and the reason. Nothing
         waits for these rows, because files hold the memories anyway.
         """
-        own = {key: found for key, found in agents.items() if self._is_elsewhere(found[0])}
+        own = {key: found for key, found in agents.items() if self._is_for_user_database(found[0])}
         if self._users is None or not own:
             return {}, None
         try:
@@ -66,7 +66,7 @@ class AgentRows:
         self._reported = False
         return {}, None
 
-    def _is_elsewhere(self, memory: AgentMemory) -> bool:
+    def _is_for_user_database(self, memory: AgentMemory) -> bool:
         return self._users is not None and memory.scope == "user"
 
     def _write(self, connection: Connection, memory: AgentMemory, prompts: Sequence[str], prefix: str) -> None:
@@ -75,7 +75,7 @@ class AgentRows:
         scope = memory.scope if memory.scope in ("project", "user") else "execution" if memory.scope == "true" else ""
         project = scope in ("project", "user", "")
         name = f"{prefix}{memory.agent}"
-        if self._is_elsewhere(memory):
+        if self._is_for_user_database(memory):
             name = memory.agent
         elif scope == "user" and sql.dialect.shared:
             name = f"__user__{memory.agent}"

@@ -44,7 +44,7 @@ class BindingRows:
                 value, attachment = self._value(key, binding)
                 facts: dict[str, object] = {} if binding.label is None else {"label": binding.label}
                 if isinstance(binding.value, ExecText):
-                    facts |= bindings.outcome(binding.value)
+                    facts |= bindings.command_facts(binding.value)
                 metadata = sql.json(facts) if facts else None  # the header of a binding file
             except RecursionError:
                 problems[key] = (binding.key.name, "its value is nested too deeply")

@@ -21,7 +21,7 @@ from prose_kernel.storage.database.statements import Statements
 from prose_kernel.storage.gates.records import (
     SYSTEM,
     AuditEvent,
-    Left,
+    EarlierRecord,
     Record,
     Records,
     RecordsUnavailable,
@@ -60,17 +60,17 @@ class DatabaseRecords(Records):
         self._missed_at = 0.0
 
     @property
-    def nowhere(self) -> bool:
+    def lacks_directory(self) -> bool:
         return self._database.inside and not self.directory.parent.is_dir()
 
     def command(self, record: Record) -> str:
         return record.command(None if self._statements.dialect.shared else self.directory)
 
-    def earlier(self) -> tuple[set[str], list[Left]]:
+    def earlier(self) -> tuple[set[str], list[EarlierRecord]]:
         """Return all gates of the run. A rejection that the earlier process did not see takes effect when its record is
         taken over."""
         rows = self._call("gates", lambda rows: rows.all())
-        return {file_stem(row.record.id) for row in rows}, [_left(row) for row in rows]
+        return {file_stem(row.record.id) for row in rows}, [_earlier_record(row) for row in rows]
 
     def open(self, request: GateRequest, *, outside: bool) -> Record:
         def work(rows: GateRows) -> Record:
@@ -87,7 +87,7 @@ class DatabaseRecords(Records):
         def work(rows: GateRows) -> tuple[Record, float]:
             now = rows.now()
             mine = replace(record, process=identity(), outside=outside)
-            rows.note(mine)
+            rows.set_process(mine)
             rows.log(AuditEvent(record.id, "resumed", SYSTEM, now, "", attempt_data(record.request)))
             return mine, (record.timeout_at - now).total_seconds()
 
@@ -111,7 +111,7 @@ class DatabaseRecords(Records):
 
         return self._call(f"gate '{record.id}'", work)
 
-    def look(self, record: Record, *, files: bool) -> GateDecision | None:
+    def find_decision(self, record: Record, *, files: bool) -> GateDecision | None:
         what = f"gate '{record.id}'"
         if self._call(what, lambda rows: rows.is_pending(record.id), atomic=False):
             return None
@@ -132,7 +132,7 @@ class DatabaseRecords(Records):
         except schema.DatabaseError:
             return None
 
-    def rest(self) -> None:
+    def stop_waiting(self) -> None:
         with self._lock:
             self._drop()
 
@@ -266,8 +266,8 @@ def runs_with_gates(database: PostgresDatabase, gate: str | None = None, run: st
         return sorted({str(name) for (name,) in (*waiting, *decided)})
 
 
-def _left(row: GateRow) -> Left:
+def _earlier_record(row: GateRow) -> EarlierRecord:
     if row.status == "pending" or not (row.seen or row.status == "approved"):
-        return Left(row.record)
+        return EarlierRecord(row.record)
     decision = GateDecision(cast("Status", row.status), row.resolved_by or SYSTEM, row.comment)
-    return Left(row.record, decision, row.seen)
+    return EarlierRecord(row.record, decision, row.seen)

@@ -27,10 +27,10 @@ from prose_kernel.storage.gates.records import (
     EventType,
     Record,
     Status,
-    approval,
+    approval_problem,
     decision_event,
     parsed_time,
-    unclaimable,
+    principal_problem,
 )
 
 NO_LONGER_THERE: Final = "its row is no longer in the database"
@@ -148,9 +148,9 @@ class GateRows:
                 *(None, None, None),
             ),
         )
-        self.note(record)
+        self.set_process(record)
 
-    def note(self, record: Record) -> None:
+    def set_process(self, record: Record) -> None:
         """Record which process now waits for a decision."""
         request = record.request
         noted = (request.id, request.name, request.at, request.attempt, this_host(), record.process)
@@ -212,7 +212,7 @@ class GateRows:
             decision = GateDecision("timeout", SYSTEM)
             self.decide(record.id, decision, now, pending=False)
             self.log(decision_event(record, decision, now))
-        elif why := unclaimable(by) or (approval(record.request, by) if status == "approved" else None):
+        elif why := principal_problem(by) or (approval_problem(record.request, by) if status == "approved" else None):
             self.reopen(record.id)
             self.log(AuditEvent(record.id, "ignored", SYSTEM, now, "", {"reason": why, "source": source}))
             return None

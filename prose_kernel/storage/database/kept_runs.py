@@ -18,7 +18,7 @@ from prose_kernel.storage.database.postgres import PostgresDatabase
 from prose_kernel.storage.database.sqlite import FILE, read_only
 from prose_kernel.storage.runs import KeptRun, State, StoredBinding
 
-_LOOK_SECONDS: Final = 1.0
+_LEASE_CHECK_SECONDS: Final = 1.0
 _ENDS: Final[dict[str, State]] = {"running": "running", "completed": "done", "interrupted": "interrupted"}
 
 
@@ -94,7 +94,7 @@ class PostgresRuns:
                 return journal_reading.head_of(run.id, lines)
         return None
 
-    def bring(self, run_id: str, warn: Callable[[str], None]) -> None:
+    def fetch_journal(self, run_id: str, warn: Callable[[str], None]) -> None:
         """Write the database's copy of a run's journal to this machine, unless the journal here contains all of it.
 
         If the run has an owner, call `warn`, and wait until its lease has expired. Raises `UsageError` if the owner
@@ -103,7 +103,7 @@ class PostgresRuns:
         path = self._directory / run_id / journal_reading.NAME
         with self._opened() as connection:
             self._wait_for_lease(connection, run_id, path, warn)
-            if _has_all(connection, run_id, path):
+            if _is_complete(connection, run_id, path):
                 return
             if path.exists() and journal_reading.is_written(path):
                 raise UsageError(f"run {run_id} is being run by another process", hint="wait until that one has ended")
@@ -124,7 +124,7 @@ class PostgresRuns:
             if not left:
                 warn(f"Waiting until the lease of run {run_id} on {owner.host} has expired.")
             left = owner.seconds
-            self._pause(_LOOK_SECONDS)
+            self._pause(_LEASE_CHECK_SECONDS)
 
     def bindings(self, run: KeptRun) -> list[StoredBinding]:
         return _bindings(schema.POSTGRES, self._database.open, run.id)
@@ -158,7 +158,7 @@ def _rows(
                 return
 
 
-def _has_all(connection: schema.Connection, run_id: str, path: Path) -> bool:
+def _is_complete(connection: schema.Connection, run_id: str, path: Path) -> bool:
     """Return whether the file contains the database's whole copy of a journal. Comparing the last row is enough,
     because each line's checksum covers all lines before it. Raises `UsageError` if neither exists."""
     for start, lines in _rows(connection, run_id, 1, last=True):

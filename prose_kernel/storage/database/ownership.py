@@ -61,7 +61,7 @@ def owner_of(connection: Connection, run_id: str) -> Owner | None:
     return None
 
 
-def knows(connection: Connection, run_id: str) -> bool:
+def has_run(connection: Connection, run_id: str) -> bool:
     """Return whether the database has a run. Raises `DatabaseError`."""
     return bool(connection.query("SELECT 1 FROM openprose.run WHERE id = %s", (run_id,)))
 
@@ -82,7 +82,7 @@ class Ownership:
 
     # ------------------------------------------------------------ the journal's file
 
-    def reach(self, size: int, *, answered: bool = True) -> None:
+    def journal_grew(self, size: int, *, answered: bool = True) -> None:
         """Report that the journal's file has `size` bytes of whole records; `answered`: there is a new answer."""
         self._size = size
         if answered:
@@ -105,7 +105,7 @@ class Ownership:
         return self._epoch > 0
 
     @property
-    def is_short(self) -> bool:
+    def is_single_statement(self) -> bool:
         """Whether `update` is a single statement, which needs no transaction around it."""
         return self._epoch > 0 and self._compared and self._size - self._sent <= _ROW_BYTES
 
@@ -117,9 +117,9 @@ class Ownership:
         Raises `StoreFailed` if this process does not own the run and cannot take it over; and `DatabaseError`.
         """
         self._begun = _clock()
-        epoch = self._epoch or self._take(connection)
+        epoch = self._epoch or self._claim(connection)
         if not self._compared:
-            self._sent = self._copied(connection)
+            self._sent = self._check_copy(connection)
         self._sending = self._sent
         lines = self._next()
         changed = f"UPDATE openprose.run SET {assignments}, x_expires = {_LEASE} WHERE id = %s AND x_epoch = %s"
@@ -136,7 +136,7 @@ class Ownership:
     def _next(self) -> bytes:
         return bytes_at(self._journal, self._sending, min(self._size - self._sending, _ROW_BYTES))
 
-    def _take(self, connection: Connection) -> int:
+    def _claim(self, connection: Connection) -> int:
         self._process = self._process or _process(self._journal)
         row = (self._run_id, platform.node(), self._process)
         taken = connection.query(_CLAIM, row)
@@ -173,7 +173,7 @@ class Ownership:
             hint="this process had not extended its lease; what it does now is not stored",
         )
 
-    def _copied(self, connection: Connection) -> int:
+    def _check_copy(self, connection: Connection) -> int:
         """Return the length of the copy in the database. Raises `StoreFailed` if it differs from the file here."""
         statement = "SELECT start, lines FROM openprose.x_journal WHERE run_id = %s ORDER BY start DESC LIMIT 1"
         for start, lines in connection.query(statement, (self._run_id,)):

@@ -15,9 +15,9 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.storage.database.schema import (
-    OF_A_RUN,
     POSTGRES,
     RUN,
+    RUN_TABLES,
     X_META,
     Connection,
     DatabaseError,
@@ -36,7 +36,7 @@ _CONNECT_SECONDS: Final = 5
 _STATEMENT_SECONDS: Final = 10
 _SILENT_SECONDS: Final = 12
 """Seconds after which a silent server counts as lost: more than its limit for a statement, which it reports."""
-_PREPARING: Final = 5_760_210
+_SCHEMA_LOCK: Final = 5_760_210
 """The number of the advisory lock for creating tables, because several first runs may begin at the same time."""
 
 _URL: Final = re.compile(r"postgres(ql)?(\+\w+)?://")
@@ -74,7 +74,7 @@ class PostgresDatabase:
         tables of another version."""
         connection = self.open()
         try:
-            with connection.alone(_PREPARING):
+            with connection.exclusive(_SCHEMA_LOCK):
                 prepare(connection, POSTGRES, f"the database {self.place}")
         except BaseException:
             connection.close()
@@ -87,7 +87,7 @@ class PostgresDatabase:
         Raises the errors of `connect`.
         """
         with contextlib.closing(self.connect()) as connection:
-            for table in (RUN, *OF_A_RUN):
+            for table in (RUN, *RUN_TABLES):
                 name = POSTGRES.prefix + table.name
                 may = "SELECT has_table_privilege(%s, 'INSERT')"
                 if connection.query(may, (name,)) != [(True,)]:
@@ -105,7 +105,7 @@ class PostgresDatabase:
         if "@" in self._parts().get("host", ""):  # a part of a password, which must not be shown
             raise DatabaseError(_UNREADABLE)
         try:
-            connection = _class_of_connections().connect(
+            connection = _limited_connections().connect(
                 self._url,
                 autocommit=True,
                 connect_timeout=_CONNECT_SECONDS,
@@ -155,7 +155,7 @@ class PostgresDatabase:
 
 
 @functools.cache
-def _class_of_connections() -> type[psycopg.Connection[Any]]:
+def _limited_connections() -> type[psycopg.Connection[Any]]:
     """Return a class of connections on which no statement waits forever. A frozen server, or a proxy that has lost its
     server, keeps the connection open and answers nothing; no limit of the server or of TCP ends that."""
     import psycopg
@@ -193,25 +193,25 @@ class PostgresConnection:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        with self._in_words(), self._connection.transaction():
+        with self._translated_errors(), self._connection.transaction():
             yield
 
     def execute(self, statement: str, parameters: Row = ()) -> int:
-        with self._in_words():
+        with self._translated_errors():
             changed: int = self._connection.execute(statement, parameters or None).rowcount
         return changed
 
     def executemany(self, statement: str, rows: Iterable[Row]) -> None:
-        with self._in_words(), self._connection.cursor() as cursor:
+        with self._translated_errors(), self._connection.cursor() as cursor:
             cursor.executemany(statement, rows)
 
     def query(self, statement: str, parameters: Row = ()) -> list[tuple[object, ...]]:
-        with self._in_words():
+        with self._translated_errors():
             rows: list[tuple[object, ...]] = self._connection.execute(statement, parameters or None).fetchall()
         return rows
 
     @contextlib.contextmanager
-    def alone(self, number: int) -> Iterator[None]:
+    def exclusive(self, number: int) -> Iterator[None]:
         """Hold the advisory lock with this number, which only one connection to this database can hold."""
         self.execute("SELECT pg_advisory_lock(%s)", (number,))
         try:
@@ -229,7 +229,7 @@ class PostgresConnection:
         self._connection.close()
 
     @contextlib.contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         import psycopg
 
         try:

@@ -35,7 +35,7 @@ _SILENT: Final = 1.0
 _ADDED: Final = "added_source"
 _HINT: Final = "values that are not stored stay in memory, and are tried again with the next flush"
 
-_OF_THE_USER: Final[RowKey] = ("", -1)
+_USER_DATABASE: Final[RowKey] = ("", -1)
 """The key of the user's database among the rows that could not be stored; no binding has this name."""
 
 Work = Callable[[Connection], None]
@@ -57,7 +57,7 @@ class _Batch:
         rows = self.bindings or any(self.rows.values()) or self.agents or self.run or self.gates
         return bool(rows or self.emptied or self.works)
 
-    def before(self, later: _Batch) -> _Batch:
+    def merged_with(self, later: _Batch) -> _Batch:
         """Return the union with a later batch, which wins."""
         rows = {
             table: {**self.rows.get(table, {}), **later.rows.get(table, {})} for table in {**self.rows, **later.rows}
@@ -111,8 +111,8 @@ class RowWriter:
         self._clock = clock
         self._patience = patience
         self._on_wait = on_wait
-        self._why_not = ""
-        self._hurried = False
+        self._wait_reason = ""
+        self._interrupted = False
         self.sql: Final = Statements(database.dialect, home.run_id)
         self._upserts: dict[str, str] = {}
         self._connection: Connection | None = None
@@ -123,7 +123,7 @@ class RowWriter:
         self._rows = BindingRows(self.sql, home, clock)
         self._agents = AgentRows(self.sql, home, clock, users)
         self._unopened: dict[str, int] = {}
-        self._row_of_run = False
+        self._run_row_exists = False
         self._held = 0
         self._sealed = False
         self._weight = 0
@@ -229,7 +229,7 @@ class RowWriter:
         small = self.database.local and self._weight <= _SMALL_BATCH and not (self._being_written or self._reported)
         if not small or not self.write(report=False):
             await self._write_or_wait()
-        self._hurried = False
+        self._interrupted = False
 
     async def _write_or_wait(self) -> None:
         """Write in a thread. While the database is unreachable, locked or full, retry until the patience ends, or the
@@ -238,21 +238,21 @@ class RowWriter:
         try:
             while True:
                 over = self._clock.monotonic() - began >= self._patience
-                if await asyncio.to_thread(self.write, report=over or self._hurried or bool(self._reported)):
+                if await asyncio.to_thread(self.write, report=over or self._interrupted or bool(self._reported)):
                     break
                 if not waiting and self._clock.monotonic() - began > _SILENT:
                     waiting = True
-                    self._on_wait(self._why_not)
+                    self._on_wait(self._wait_reason)
                 await self._clock.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
         finally:
-            self._hurried = False  # an interrupt affects only this flush
+            self._interrupted = False  # an interrupt affects only this flush
             if waiting:
                 self._on_wait(None)
 
     def interrupt(self) -> None:
         """Stop waiting for the database. Callable from any thread."""
-        self._hurried = True
+        self._interrupted = True
 
     def write(self, *, report: bool = True) -> bool:
         """Write as `flush` does, but without an event loop and without waiting. If not `report`, return False when the
@@ -278,7 +278,7 @@ class RowWriter:
         try:
             self._commit(batch, rendered)
         except DatabaseError as error:
-            unwritten, self._why_not, cause = batch, str(error), error
+            unwritten, self._wait_reason, cause = batch, str(error), error
             busy = (error.busy or error.lost) and not report
             for key, binding in batch.bindings.items():
                 problems.setdefault(key, (binding.key.name, str(error)))
@@ -288,15 +288,15 @@ class RowWriter:
             busy = False
             unwritten.agents, problem = self._agents.write_of_user(batch.agents)
             if problem is not None:
-                problems[_OF_THE_USER] = problem
+                problems[_USER_DATABASE] = problem
             unwritten.gates, self._unopened = self._unopened, {}
         with self._swap:
-            self._next = unwritten.before(self._next)
+            self._next = unwritten.merged_with(self._next)
             self._being_written = {}
             if busy:
                 return False
             new = [problem for key, problem in problems.items() if key not in self._reported]
-            self._reported = set(problems) - self._renewed - {_OF_THE_USER}
+            self._reported = set(problems) - self._renewed - {_USER_DATABASE}
         if new:
             raise storage_error(new, _HINT) from cause
         return True
@@ -319,7 +319,7 @@ class RowWriter:
                 self._spill_at = _SPILL
             except DatabaseError:
                 with self._swap:
-                    self._next = batch.before(self._next)
+                    self._next = batch.merged_with(self._next)
                     self._spill_at = len(self._next.rows[table]) + _SPILL  # do not retry with every row
         finally:
             self._disk.release()
@@ -328,7 +328,7 @@ class RowWriter:
 
     def _commit(self, batch: _Batch, rendered: list[schema.Row]) -> None:
         """Write a batch in a transaction. Raises `DatabaseError`."""
-        short = not batch and self._ownership is not None and self._ownership.is_short
+        short = not batch and self._ownership is not None and self._ownership.is_single_statement
         try:
             connection = self._connect()
             with contextlib.nullcontext() if short else connection.transaction():
@@ -337,12 +337,12 @@ class RowWriter:
             if error.lost:
                 self._disconnect()
             raise
-        self._row_of_run = True
+        self._run_row_exists = True
         if self._ownership is not None:
             self._ownership.committed()
-            self._heartbeat = self._heartbeat or Heartbeat(self._beat)
+            self._heartbeat = self._heartbeat or Heartbeat(self._renew_lease)
 
-    def _beat(self) -> None:
+    def _renew_lease(self) -> None:
         """Extend the lease, and copy the journal. A failure will be reported by the next flush."""
         with self._disk, contextlib.suppress(DatabaseError, StateError):
             if self._is_due():
@@ -389,7 +389,7 @@ class RowWriter:
 
     def _execute_run(self, connection: Connection, run: Mapping[str, schema.Value], *, restarted: bool) -> None:
         sql, mark, owned = self.sql, self.sql.dialect.placeholder, self._ownership
-        if owned is None and not self._row_of_run:
+        if owned is None and not self._run_row_exists:
             connection.execute(*sql.ensure_run())
         values = {**run, "updated_at": timestamp(self._clock.now())}
         added = values.pop(_ADDED, None)

@@ -113,20 +113,20 @@ class Column:
 class Table:
     """A table.
 
-    - `key`: the expressions that identify a row inside its run; `once`: the columns that an upsert does not change.
+    - `key`: the expressions that identify a row inside its run; `constant`: the columns that an upsert does not change.
     - `serial`: a column that the database numbers; `indexed`: the columns by which readers search.
-    - `across`: a row may belong to no run (agents of the project).
-    - `of_shared`: only a database of many runs has the table.
+    - `may_lack_run`: a row may belong to no run (agents of the project).
+    - `shared_only`: only a database of many runs has the table.
     """
 
     name: str
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
-    once: tuple[str, ...] = ()
+    constant: tuple[str, ...] = ()
     serial: str = ""
-    across: bool = False
+    may_lack_run: bool = False
     indexed: tuple[str, ...] = ()
-    of_shared: bool = False
+    shared_only: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -152,7 +152,7 @@ RUN: Final = Table(
         Column("state_mode"),
     ),
     key=("id",),
-    once=("started_at",),
+    constant=("started_at",),
 )
 EXECUTION: Final = Table(
     "execution",
@@ -183,7 +183,7 @@ BINDINGS: Final = Table(
         _METADATA,
     ),
     key=("name", "COALESCE(execution_id, -1)"),
-    once=("execution_id", "created_at"),
+    constant=("execution_id", "created_at"),
     indexed=("execution_id",),
 )
 AGENTS: Final = Table(
@@ -196,8 +196,8 @@ AGENTS: Final = Table(
         Column("updated_at", "time", "DEFAULT {now}"),
     ),
     key=("name",),
-    once=("created_at",),
-    across=True,
+    constant=("created_at",),
+    may_lack_run=True,
 )
 AGENT_SEGMENTS: Final = Table(
     "agent_segments",
@@ -209,7 +209,7 @@ AGENT_SEGMENTS: Final = Table(
     ),
     key=("agent_name", "segment_number"),
     serial="id",
-    across=True,
+    may_lack_run=True,
 )
 IMPORTS: Final = Table(
     "imports",
@@ -239,7 +239,7 @@ GATES: Final = Table(
         *_text("resolved_by", "resolution_comment"),
     ),
     key=("id",),
-    once=("execution_id",),
+    constant=("execution_id",),
     indexed=("status",),
 )
 GATE_AUDIT_LOG: Final = Table(
@@ -284,13 +284,13 @@ X_JOURNAL: Final = Table(
     "x_journal",
     (Column("start", "integer", _NOT_NULL), Column("lines", "bytes", _NOT_NULL)),
     key=("start",),
-    of_shared=True,
+    shared_only=True,
 )
 """The bytes of the run's journal file: `lines` begin at the offset `start` (`ownership.py`)."""
 
 X_META: Final = Table("x_meta", (Column("name", "text", _NOT_NULL), Column("value")), key=("name",))
 
-OF_A_RUN: Final = (
+RUN_TABLES: Final = (
     EXECUTION,
     BINDINGS,
     AGENTS,
@@ -304,7 +304,7 @@ OF_A_RUN: Final = (
 )
 """The tables whose rows belong to a run, in the order of their creation."""
 
-ALL: Final = (X_META, RUN, *OF_A_RUN)
+ALL_TABLES: Final = (X_META, RUN, *RUN_TABLES)
 
 
 # ---------------------------------------------------------------- dialects
@@ -401,7 +401,7 @@ POSTGRES: Final = Dialect(
 
 def create(dialect: Dialect) -> tuple[str, ...]:
     """Return the statements that create all missing tables and write the version."""
-    tables = [table for table in ALL if dialect.shared or not table.of_shared]
+    tables = [table for table in ALL_TABLES if dialect.shared or not table.shared_only]
     made = [statement for table in tables for statement in _create(table, dialect)]
     if dialect.prefix:
         # not `IF NOT EXISTS`, which needs the right to create a schema even if the schema exists
@@ -419,7 +419,7 @@ def _versions(dialect: Dialect) -> str:
 
 
 def _create(table: Table, dialect: Dialect) -> Iterator[str]:
-    of_run = dialect.shared and table in OF_A_RUN
+    of_run = dialect.shared and table in RUN_TABLES
     lines = [_column(column, dialect) for column in table.columns]
     if table.serial:
         lines.insert(0, f"{table.serial} {dialect.serial}")
@@ -441,14 +441,14 @@ def _create(table: Table, dialect: Dialect) -> Iterator[str]:
         yield f"CREATE UNIQUE INDEX IF NOT EXISTS {table.name}_identity ON {name} ({', '.join(identity)})"
     if not dialect.shared:
         return
-    for column in (*table.indexed, *(("run_id",) if table.across else ())):
+    for column in (*table.indexed, *(("run_id",) if table.may_lack_run else ())):
         yield f"CREATE INDEX IF NOT EXISTS {table.name}_{column} ON {name} ({column})"
     if _METADATA in table.columns:
         yield f"CREATE INDEX IF NOT EXISTS {table.name}_metadata ON {name} USING GIN (metadata)"
 
 
 def _run_id(table: Table, dialect: Dialect) -> str:
-    required = "" if table.across else f" {_NOT_NULL}"
+    required = "" if table.may_lack_run else f" {_NOT_NULL}"
     return f"run_id {dialect.types['text']}{required} REFERENCES {dialect.prefix}run (id) ON DELETE CASCADE"
 
 
@@ -462,9 +462,9 @@ def _column(column: Column, dialect: Dialect) -> str:
 
 def identity_of(table: Table, dialect: Dialect) -> tuple[str, ...]:
     """Return the expressions that identify a row of a table, for `ON CONFLICT` in an upsert."""
-    if not dialect.shared or table not in OF_A_RUN or not table.key:
+    if not dialect.shared or table not in RUN_TABLES or not table.key:
         return table.key
-    return (*table.key, "COALESCE(run_id, '__project__')") if table.across else ("run_id", *table.key)
+    return (*table.key, "COALESCE(run_id, '__project__')") if table.may_lack_run else ("run_id", *table.key)
 
 
 # ---------------------------------------------------------------- opening
@@ -477,7 +477,7 @@ def prepare(connection: Connection, dialect: Dialect, place: str) -> None:
     migrate. `place` is the database's name for people.
     """
     there = {str(name) for (name,) in connection.query(dialect.existing)}
-    if not there & {table.name for table in ALL}:
+    if not there & {table.name for table in ALL_TABLES}:
         with connection.transaction():
             for statement in create(dialect):
                 connection.execute(statement)

@@ -85,19 +85,19 @@ class SqliteConnection:
         try:
             return self._connection.execute(statement, parameters).rowcount
         except sqlite3.Error as error:
-            raise _in_words(error) from None
+            raise _translated(error) from None
 
     def executemany(self, statement: str, rows: Iterable[Row]) -> None:
         try:
             self._connection.executemany(statement, rows)
         except sqlite3.Error as error:
-            raise _in_words(error) from None
+            raise _translated(error) from None
 
     def query(self, statement: str, parameters: Row = ()) -> list[tuple[object, ...]]:
         try:
             return self._connection.execute(statement, parameters).fetchall()
         except sqlite3.Error as error:
-            raise _in_words(error) from None
+            raise _translated(error) from None
 
     def close(self) -> None:
         with contextlib.suppress(sqlite3.Error):
@@ -114,7 +114,7 @@ def read_only(file: Path) -> Connection:
     try:
         return SqliteConnection(sqlite3.connect(place, uri=True, isolation_level=None, timeout=_BUSY))
     except sqlite3.Error as error:
-        raise _in_words(error) from None
+        raise _translated(error) from None
 
 
 def _open(file: Path) -> sqlite3.Connection:
@@ -125,19 +125,19 @@ def _open(file: Path) -> sqlite3.Connection:
     except OSError as error:
         raise DatabaseError(reason_of(error, "it cannot be opened")) from None
     except sqlite3.Error as error:
-        raise _in_words(error) from None
+        raise _translated(error) from None
     try:
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
         connection.execute("PRAGMA synchronous = NORMAL")
     except BaseException as error:
         connection.close()
         if isinstance(error, sqlite3.Error):
-            raise _in_words(error) from None
+            raise _translated(error) from None
         raise
     return connection
 
 
-def _in_words(error: sqlite3.Error) -> DatabaseError:
+def _translated(error: sqlite3.Error) -> DatabaseError:
     name = getattr(error, "sqlite_errorname", "") or ""
     reason = _REASONS.get(name) or _REASONS.get("_".join(name.split("_")[:2])) or str(error).lower()
     busy = name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL"))

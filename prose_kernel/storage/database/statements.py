@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from prose_kernel.runtime.text import encodable
-from prose_kernel.storage.database.schema import OF_A_RUN, Dialect, Row, Table, Value, identity_of
+from prose_kernel.storage.database.schema import RUN_TABLES, Dialect, Row, Table, Value, identity_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Statements:
 
     def row(self, table: Table, *values: Value, project: bool = False) -> tuple[Value, ...]:
         """Return a row for `insert` and `upsert`, with the run's id if the table has it; NULL with `project`."""
-        if not self.dialect.shared or table not in OF_A_RUN:
+        if not self.dialect.shared or table not in RUN_TABLES:
             return values
         return (None if project else self.run_id, *values)
 
@@ -32,7 +32,7 @@ class Statements:
     def upsert(self, table: Table) -> str:
         """Return a statement that inserts a row, or updates the row with the same identity, except constant columns."""
         identity = identity_of(table, self.dialect)
-        kept = {"run_id", *table.key, *table.once}
+        kept = {"run_id", *table.key, *table.constant}
         changed = ", ".join(f"{name} = excluded.{name}" for name in self._names(table) if name not in kept)
         return f"{self.insert(table)} ON CONFLICT ({', '.join(identity)}) DO UPDATE SET {changed}"
 
@@ -44,19 +44,19 @@ class Statements:
     def where(self, table: Table, *conditions: str) -> str:
         """Return ` WHERE` with the conditions (`{}` is a placeholder) and the run, whose id is the last parameter."""
         parts = [condition.format(self.dialect.placeholder) for condition in conditions]
-        if self.dialect.shared and table in OF_A_RUN:
+        if self.dialect.shared and table in RUN_TABLES:
             parts.append(f"run_id = {self.dialect.placeholder}")
         return f" WHERE {' AND '.join(parts)}" if parts else ""
 
     def parameters(self, table: Table, *values: Value) -> tuple[Value, ...]:
         """Return the parameters of a statement with `where(table, ...)`."""
-        return (*values, self.run_id) if self.dialect.shared and table in OF_A_RUN else values
+        return (*values, self.run_id) if self.dialect.shared and table in RUN_TABLES else values
 
     def name(self, table: Table) -> str:
         return self.dialect.prefix + table.name
 
     def _names(self, table: Table) -> tuple[str, ...]:
-        of_run = self.dialect.shared and table in OF_A_RUN
+        of_run = self.dialect.shared and table in RUN_TABLES
         return ("run_id", *table.names) if of_run else table.names
 
     def clean(self, text: str) -> str:

@@ -49,7 +49,7 @@ class DatabaseTrace(Trace):
         place, program = event.place, ".".join(event.place.program)
         row = (program, event.execution_id, place.execution_id, event.block, place.depth + 1)
         self._writes.add(schema.X_FRAMES, row[:2], *row)
-        self._mark(event)
+        self._log_marker(event)
 
     def on_program_called(self, event: ev.ProgramCalled) -> None:
         self._import(event)
@@ -80,7 +80,7 @@ class DatabaseTrace(Trace):
         error = details.pop("error", None)
         of_loop = isinstance(event, ev.LoopPass | ev.LoopLeft)
         parent = self._parent(place, inside=not of_loop)
-        self._opened(event, number)
+        self._track(event, number)
         if of_loop and (loop := self._loop_of(place)) is not None:
             details["loop_id"] = loop.first
         metadata: dict[str, object] = {"event": kind, "line": line, **details}
@@ -112,12 +112,12 @@ class DatabaseTrace(Trace):
     def _append(self, chain: Where, entry: Entry) -> None:
         self._writes.add(schema.EXECUTION, entry[0], *entry)
 
-    def _begun(self, chain: Where, program: str) -> None:
+    def _write_heading(self, chain: Where, program: str) -> None:
         if not chain:
             mode = self._writes.database.dialect.name
             self._writes.set_run(program_path=self._writes.sql.clean(program), status="running", state_mode=mode)
 
-    def _ended(self, chain: Where, error: RunError | None) -> None:
+    def _write_end(self, chain: Where, error: RunError | None) -> None:
         interrupted = isinstance(error, Interrupted)
         status = "completed" if error is None else "failed"
         message = self._writes.sql.clean(error.message) if error is not None else None
@@ -142,7 +142,7 @@ class DatabaseTrace(Trace):
             found.append(around[-1].current)
         return max(found, default=0) or None
 
-    def _opened(self, event: ev.Event, number: int) -> None:
+    def _track(self, event: ev.Event, number: int) -> None:
         place = event.place
         match event:
             case ev.ParallelStarted():

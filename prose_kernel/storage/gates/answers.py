@@ -12,7 +12,7 @@ from prose_kernel.errors import NoPerson, UsageError
 from prose_kernel.runtime import question_forms
 from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.runtime.question_forms import Button, Field, Form
-from prose_kernel.storage.gates.records import SYSTEM, approval, unclaimable
+from prose_kernel.storage.gates.records import SYSTEM, approval_problem, principal_problem
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.services import Asker
@@ -57,7 +57,7 @@ async def decided(asker: Asker, prompt: str, form: Form, again: str = "please an
     return answer
 
 
-class Prior:
+class PriorDecisions:
     """Decisions that a person gave before the gate was reached.
 
     `every` holds for each instance of a gate name in the run (`--yes`, `--no`). `supplied` looks up the value given for
@@ -78,11 +78,11 @@ class Prior:
     def give(self, name: str, answer: Answer) -> None:
         """Add a decision for the next instance of the gate `name` (`%gate approve|reject NAME`). Raises `UsageError`
         for an impossible principal."""
-        if why := unclaimable(answer.principal):
+        if why := principal_problem(answer.principal):
             raise UsageError(why)
         self._next.setdefault(name, deque()).append(answer)
 
-    def use_up(self, name: str) -> None:
+    def drop_next(self, name: str) -> None:
         """Drop the decision for the next instance, which a replay has already used."""
         if waiting := self._next.get(name):
             waiting.popleft()
@@ -107,7 +107,7 @@ class Conversation:
         self._name = name
         self._asker = asker
         self._source = source
-        self._left = left
+        self._seconds_left = left
         self._asking = False
 
     async def hold(self) -> GateDecision:
@@ -134,7 +134,7 @@ class Conversation:
     def _form(self, note: str) -> Form:
         buttons = Button("Approve", "approve", ": "), Button("Reject", "reject", ": ")
         title, reason = f"gate {escaped(self._name)}", Field("Reason (optional)")
-        return Form("gate", title, buttons, reason, escaped_lines(self._request.prompt), note, left=self._left)
+        return Form("gate", title, buttons, reason, escaped_lines(self._request.prompt), note, left=self._seconds_left)
 
     def _answered(self, decision: GateDecision) -> GateDecision:
         self._asking = False
@@ -162,4 +162,4 @@ def terms(request: GateRequest) -> str:
 
 
 def refusal(name: str, request: GateRequest, principal: str) -> str:
-    return f"gate {name}: {approval(request, principal)}"
+    return f"gate {name}: {approval_problem(request, principal)}"

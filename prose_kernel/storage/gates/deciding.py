@@ -17,7 +17,7 @@ from msgspec import structs
 from prose_kernel.errors import StateError, UsageError, reason_of
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
-from prose_kernel.storage.gates.answers import Conversation, Prior, refusal
+from prose_kernel.storage.gates.answers import Conversation, PriorDecisions, refusal
 from prose_kernel.storage.gates.decision_socket import DecisionServer
 from prose_kernel.storage.gates.file_records import MemoryRecords
 from prose_kernel.storage.gates.records import (
@@ -25,14 +25,14 @@ from prose_kernel.storage.gates.records import (
     SYSTEM,
     Approval,
     AuditEvent,
-    Left,
+    EarlierRecord,
     Record,
     RecordIds,
     Records,
     RecordsUnavailable,
     Watcher,
+    principal_problem,
     record_data,
-    unclaimable,
 )
 
 if TYPE_CHECKING:
@@ -92,14 +92,14 @@ class Gatekeeper:
         asker: Asker,
         clock: Clock,
         policy: GatePolicy,
-        prior: Prior | None = None,
+        prior: PriorDecisions | None = None,
         *,
         started: Callable[[int], bool] = lambda _: False,
         inspect: Callable[[int], None] | None = None,
     ) -> None:
         if policy.mode == "wait" and not records.outside and not policy.notebook:
             raise UsageError("gates cannot wait here: a run that lives in memory is out of reach for other processes")
-        self.prior = prior or Prior()
+        self.prior = prior or PriorDecisions()
         self._records = records
         self._asker = asker
         self._policy = policy
@@ -110,12 +110,12 @@ class Gatekeeper:
         self._opening = asyncio.Lock()
         self._open: dict[str, _Open] = {}
         self._ids = RecordIds()
-        self._left: list[Left] | None = None  # records of earlier processes whose places are not reached again yet
+        self._earlier: list[EarlierRecord] | None = None  # records whose places are not reached again yet
         self._server: DecisionServer | None = None
         self._watcher = Watcher(records.listen)
         self._closing = "cancelled"
         self._waiting = 0  # the number of calls that wait for the database, of which the person was notified
-        self._away = False  # whether the database of the records was unreachable at the last call
+        self._unreachable = False  # whether the database of the records was unreachable at the last call
 
     def interrupt(self) -> None:
         """Record gates that close from now on as interrupted."""
@@ -143,59 +143,59 @@ class Gatekeeper:
         finally:
             self._open = {name: gate for name, gate in self._open.items() if gate.decision is None}
             if not self._open:
-                self._watcher.rest()
-                self._records.rest()
+                self._watcher.stop_waiting()
+                self._records.stop_waiting()
 
     async def _begin(self, request: GateRequest) -> _Open:
         """Open the gate, or continue with the record that an earlier process left."""
         deadline = self._clock.monotonic() + request.timeout
         async with self._opening:
-            if self._left is None:
-                used, self._left = await self._begun(lambda: self._records.earlier())
+            if self._earlier is None:
+                used, self._earlier = await self._call_or_use_memory(lambda: self._records.earlier())
                 self._ids = RecordIds(used)
-            left = self._left_of(request)
-            if left is None:
+            earlier = self._earlier_record(request)
+            if earlier is None:
                 request = structs.replace(request, id=self._ids.take(request, self._open))
-                opened = await self._opened(lambda: self._records.open(request, outside=self._watches), new=True)
+                opened = await self._open_record(lambda: self._records.open(request, outside=self._watches), new=True)
                 return _Open(opened, deadline)
-            self._ids.note(request, left.record.id)
-            if left.decision is not None and left.known:
-                return _Open(left.record, deadline, left.decision)
-            return await self._taken_over(left.record)
+            self._ids.note(request, earlier.record.id)
+            if earlier.decision is not None and earlier.known:
+                return _Open(earlier.record, deadline, earlier.decision)
+            return await self._take_over(earlier.record)
 
     def replayed(self, request: GateRequest, decision: GateDecision) -> None:
         """Remove a decision in advance for the next instance of a gate, if this replayed decision has used it."""
         if decision.source == "option":
-            self.prior.use_up(request.name)
+            self.prior.drop_next(request.name)
 
-    async def took_over(self, approvals: Sequence[Approval], how: str) -> None:
+    async def log_confirmed_approvals(self, approvals: Sequence[Approval], how: str) -> None:
         """Log approvals of an earlier process that were confirmed, and so count again; `how` is the source of the
         confirmation. Raises `StateError`."""
         if not approvals:
             return
         now = self._clock.now()
         events = [
-            AuditEvent(one.record, "approved", one.decision.by, now, one.decision.comment, _taken_over(one, how))
+            AuditEvent(one.record, "approved", one.decision.by, now, one.decision.comment, _approval_metadata(one, how))
             for one in approvals
         ]
         try:
-            await self._begun(lambda: self._records.log(events))
+            await self._call_or_use_memory(lambda: self._records.log(events))
         finally:
             if not self._open:
-                self._records.rest()
+                self._records.stop_waiting()
 
-    async def _opened(self, call: Callable[[], Record], *, new: bool) -> Record:
+    async def _open_record(self, call: Callable[[], Record], *, new: bool) -> Record:
         """Return the record that `call` opens. If this call is cancelled, close the record."""
         opened: list[Record] = []
         try:
-            await (self._begun if new else self._kept)(lambda: opened.append(call()))
+            await (self._call_or_use_memory if new else self._call_records)(lambda: opened.append(call()))
         except asyncio.CancelledError:
             for record in opened:
                 self._close(record)
             raise
         return opened[0]
 
-    async def _taken_over(self, record: Record) -> _Open:
+    async def _take_over(self, record: Record) -> _Open:
         seconds = 0.0
 
         def take_over() -> Record:
@@ -203,10 +203,10 @@ class Gatekeeper:
             mine, seconds = self._records.take_over(record, outside=self._watches)
             return mine
 
-        mine = await self._opened(take_over, new=False)
+        mine = await self._open_record(take_over, new=False)
         return _Open(mine, self._clock.monotonic() + seconds, resumed=True)
 
-    def _left_of(self, request: GateRequest) -> Left | None:
+    def _earlier_record(self, request: GateRequest) -> EarlierRecord | None:
         """Return the record to continue with: the newest one of an earlier process at this place, for this question.
 
         A decision that the earlier process knew is in the run's journal. It is requested again only if the process was
@@ -214,24 +214,25 @@ class Gatekeeper:
         after an approval that was given while no process ran the run, unless the policy `believes` such records.
         """
         place = request.at, request.attempt
-        here = [k for k in self._left or () if (k.record.request.at, k.record.request.attempt) == place and request.at]
+        known = self._earlier or []
+        here = [k for k in known if (k.record.request.at, k.record.request.attempt) == place and request.at]
         if not here:
             return None
-        self._left = [left for left in self._left or () if left not in here]
-        left = here[-1]
-        ended = left.decision is not None and not (self._policy.believes and left.decision.status == "approved")
-        return None if ended or not _asks_the_same(left.record.request, request) else left
+        self._earlier = [earlier for earlier in known if earlier not in here]
+        newest = here[-1]
+        ended = newest.decision is not None and not (self._policy.believes and newest.decision.status == "approved")
+        return None if ended or not _is_same_question(newest.record.request, request) else newest
 
     async def _settle(self, gate: _Open) -> GateDecision:
         try:
             if gate.resumed and self._watches and (made := await self._look(gate)) is not None:
-                return await self._keep(gate, made)
-            decided = self._beforehand(gate.record)
+                return await self._decide_once(gate, made)
+            decided = self._prior_decision(gate.record)
             if decided is not None:
-                return await self._keep(gate, decided)
+                return await self._decide_once(gate, decided)
             if self._asks or self._waits:
                 return await self._race(gate)
-            return await self._keep(gate, GateDecision("rejected", SYSTEM, reason="nobody"))
+            return await self._decide_once(gate, GateDecision("rejected", SYSTEM, reason="nobody"))
         except BaseException:
             # On a cancellation, interrupt or error, the record must not stay pending without a waiting run.
             if gate.decision is None:
@@ -242,26 +243,26 @@ class Gatekeeper:
     def _close(self, record: Record) -> GateDecision:
         """Close the record of a gate for which the run no longer waits, in any state of the event loop."""
         decision = GateDecision("rejected", SYSTEM, reason=self._closing)
-        if not self._away:  # else each gate would block the loop for seconds, and none would be closed
+        if not self._unreachable:  # else each gate would block the loop for seconds, and none would be closed
             try:
                 self._records.resolve(record, decision, watched=False)
             except RecordsUnavailable:
-                self._away = True
+                self._unreachable = True
             except StateError:
                 pass  # this error must not replace an interrupt
         return decision
 
-    async def _begun(self, call: Callable[[], _T]) -> _T:
+    async def _call_or_use_memory(self, call: Callable[[], _T]) -> _T:
         """Return the result of a call that begins a record. If the run has no directory, use records in memory."""
         try:
-            return await self._kept(call)
+            return await self._call_records(call)
         except StateError:
-            if not self._records.nowhere:
+            if not self._records.lacks_directory:
                 raise
             self._records = MemoryRecords(self._clock)
             return call()
 
-    async def _kept(self, call: Callable[[], _T], *, patience: float | None = None) -> _T:
+    async def _call_records(self, call: Callable[[], _T], *, patience: float | None = None) -> _T:
         """Return the result of a call of the records. For a database, make it in a thread, and retry for `patience`
         seconds while the database is unreachable. A call in a thread is always awaited: a cancellation takes effect
         after it."""
@@ -274,25 +275,25 @@ class Gatekeeper:
                 calling = asyncio.ensure_future(asyncio.to_thread(call))
                 try:
                     found = await asyncio.shield(calling)
-                    self._away = False
+                    self._unreachable = False
                     return found
                 except RecordsUnavailable as error:
-                    self._away = True
+                    self._unreachable = True
                     if self._clock.monotonic() >= end:
                         raise
                     if not waiting:
                         waiting = True
-                        self._waits_for_records(error.message)
+                        self._count_wait(error.message)
                 except asyncio.CancelledError:
                     await asyncio.wait([calling])
-                    self._away = isinstance(calling.exception(), RecordsUnavailable)
+                    self._unreachable = isinstance(calling.exception(), RecordsUnavailable)
                     raise
                 await self._clock.sleep(POLL_SECONDS)
         finally:
             if waiting:
-                self._waits_for_records(None)
+                self._count_wait(None)
 
-    def _waits_for_records(self, reason: str | None) -> None:
+    def _count_wait(self, reason: str | None) -> None:
         """Count a call that waits for the database, or (None) no longer waits; report only the first and the last."""
         self._waiting += 1 if reason is not None else -1
         if self._waiting == (1 if reason is not None else 0):
@@ -325,7 +326,7 @@ class Gatekeeper:
 
     # ------------------------------------------------------------ deciders
 
-    async def _keep(self, gate: _Open, proposal: GateDecision) -> GateDecision:
+    async def _decide_once(self, gate: _Open, proposal: GateDecision) -> GateDecision:
         """Decide a gate unless it is decided, and return its decision; the only place where that happens. The deadline
         is checked in the same step, so that a decider who sees "approved" has approved: with files, nothing else runs
         between check and decision; in a database, the conditional update decides who was first. Raises `StateError` if
@@ -333,13 +334,14 @@ class Gatekeeper:
         if gate.decision is None:
             late = proposal.source is not None and self._clock.monotonic() >= gate.deadline
             decision = GateDecision("timeout", SYSTEM) if late else proposal
-            decision = await self._kept(lambda: self._records.resolve(gate.record, decision, watched=self._watches))
+            resolve = functools.partial(self._records.resolve, gate.record, decision, watched=self._watches)
+            decision = await self._call_records(resolve)
             if gate.decision is None:
                 gate.decision = decision
                 gate.decided.set()
         return gate.decision
 
-    def _beforehand(self, record: Record) -> GateDecision | None:
+    def _prior_decision(self, record: Record) -> GateDecision | None:
         answer = self.prior.take(record.request.name)
         if answer is None:
             return None
@@ -366,7 +368,7 @@ class Gatekeeper:
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             winner = late if late in done else next(task for task in tasks if task in done)
-            decision = await self._keep(gate, winner.result())
+            decision = await self._decide_once(gate, winner.result())
         finally:
             for task in tasks:
                 task.cancel()
@@ -401,8 +403,8 @@ class Gatekeeper:
 
     async def _look(self, gate: _Open, *, patience: float | None = None) -> GateDecision | None:
         """Return a decision from outside, or None. A decision in a database's records counts immediately."""
-        look = functools.partial(self._records.look, gate.record, files=self._policy.files)
-        decision = await self._kept(look, patience=patience)
+        look = functools.partial(self._records.find_decision, gate.record, files=self._policy.files)
+        decision = await self._call_records(look, patience=patience)
         if decision is not None and self._records.remote and gate.decision is None:
             gate.decision = decision
             gate.decided.set()
@@ -438,34 +440,34 @@ class Gatekeeper:
         if request.get("ask") == "list":
             return {"gates": [record_data(gate.record) for gate in self._open.values() if gate.decision is None]}
         gate = self._open.get(str(request.get("gate")))
-        if gate is None or not _means(request, gate.record):
+        if gate is None or not _concerns(request, gate.record):
             return {"refused": None}
         status, by, comment = request.get("decision"), str(request.get("principal")), str(request.get("comment") or "")
         if status not in ("approved", "rejected"):
             return {"refused": "a decision is approved or rejected"}
-        if why := unclaimable(by):
+        if why := principal_problem(by):
             return {"refused": why}
         if status == "approved" and by not in gate.record.request.allow:
             return {"refused": refusal(self._name(gate.record), gate.record.request, by)}
         proposal = GateDecision(status, by, comment, source="cli")
         try:
-            decision = await self._keep(gate, proposal)
+            decision = await self._decide_once(gate, proposal)
         except StateError as error:
             return {"refused": error.message}
         return {"ok": True} if decision is proposal else {"refused": None}
 
 
-def _taken_over(one: Approval, how: str) -> dict[str, object]:
+def _approval_metadata(one: Approval, how: str) -> dict[str, object]:
     first = {"first_approved": timestamp(one.at)} if one.at is not None else {}
     return {"source": how, "resumed": True, **first}
 
 
-def _asks_the_same(one: GateRequest, other: GateRequest) -> bool:
+def _is_same_question(one: GateRequest, other: GateRequest) -> bool:
     """Return whether both would ask a person the same question."""
     return (one.name, one.prompt, one.allow, one.on_reject) == (other.name, other.prompt, other.allow, other.on_reject)
 
 
-def _means(request: Mapping[str, object], record: Record) -> bool:
+def _concerns(request: Mapping[str, object], record: Record) -> bool:
     """Return whether a request means this record, and not its former state before `retry` opened it again."""
     asked = request.get("created_at"), request.get("attempt", 1)
     return asked == (record_data(record)["created_at"], record.request.attempt)

@@ -64,13 +64,13 @@ class DecisionServer:
         self._inspect = inspect or (lambda pid: refuse_insiders(pid, started))
         self._listening: socket.socket | None = None
         self._users = 0
-        self._silent: dict[asyncio.Task[Any], None] = {}  # connections without a request, the oldest first
-        self._heard: set[asyncio.Task[Any]] = set()
+        self._without_request: dict[asyncio.Task[Any], None] = {}  # connections without a request, the oldest first
+        self._answering: set[asyncio.Task[Any]] = set()
 
     def acquire(self) -> None:
         """Listen for one more gate. Raises `OSError` if the system refuses the socket; then nothing is left of it."""
         if self._users == 0:
-            with _short(self._place) as place:
+            with _short_path(self._place) as place:
                 self._listening = _listen(place)
             self._watch()
         self._users += 1
@@ -85,10 +85,10 @@ class DecisionServer:
             listening.close()
             with contextlib.suppress(OSError):
                 self._place.unlink(missing_ok=True)
-            for connection in tuple(self._silent):
+            for connection in tuple(self._without_request):
                 connection.cancel()
-            if self._heard:
-                await asyncio.wait(self._heard, timeout=_SECONDS)
+            if self._answering:
+                await asyncio.wait(self._answering, timeout=_SECONDS)
 
     # Not `asyncio.start_unix_server`, which leaves a connection open if it accepts it in the loop iteration of `close`.
 
@@ -110,14 +110,14 @@ class DecisionServer:
             connection.close()
             return
         task = asyncio.ensure_future(self._serve(connection))
-        self._silent[task] = None
+        self._without_request[task] = None
         task.add_done_callback(
-            partial(self._over, connection)
+            partial(self._connection_ended, connection)
         )  # also runs for a task that is cancelled before it begins
 
-    def _over(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
-        self._silent.pop(task, None)
-        self._heard.discard(task)
+    def _connection_ended(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
+        self._without_request.pop(task, None)
+        self._answering.discard(task)
         connection.close()
 
     async def _serve(self, connection: socket.socket) -> None:
@@ -128,9 +128,9 @@ class DecisionServer:
         try:
             async with asyncio.timeout(_SECONDS):
                 request = json_object(await reader.readline())
-                self._silent.pop(task, None)
-                self._heard.add(task)
-                answer = await self._answered(request, connection)
+                self._without_request.pop(task, None)
+                self._answering.add(task)
+                answer = await self._reply(request, connection)
                 writer.write(json.dumps(dict(answer)).encode() + b"\n")
                 await writer.drain()
         except (OSError, TimeoutError, ValueError):
@@ -140,23 +140,23 @@ class DecisionServer:
 
     def _has_room(self) -> bool:
         """Return whether there is room for a new connection; if necessary, close the oldest one without a request."""
-        if len(self._silent) + len(self._heard) >= _MOST:
-            oldest = next(iter(self._silent), None)
+        if len(self._without_request) + len(self._answering) >= _MOST:
+            oldest = next(iter(self._without_request), None)
             if oldest is None:
                 return False
-            del self._silent[oldest]
+            del self._without_request[oldest]
             oldest.cancel()
         return True
 
-    async def _answered(self, request: dict[str, Any], connection: socket.socket) -> Mapping[str, object]:
+    async def _reply(self, request: dict[str, Any], connection: socket.socket) -> Mapping[str, object]:
         try:
             with connection.dup() as separate:  # the process table is read in a thread
-                await asyncio.to_thread(self._look, separate, request.get("ask") == "decide")
+                await asyncio.to_thread(self._check_peer, separate, request.get("ask") == "decide")
         except PeerRefused as refused:
             return {"refused": str(refused), "inside": isinstance(refused, Insider)}
         return await self._answer(request)
 
-    def _look(self, connection: socket.socket, decides: bool) -> None:
+    def _check_peer(self, connection: socket.socket, decides: bool) -> None:
         with peer_of(connection) as pid:
             if decides:
                 self._inspect(pid)
@@ -170,7 +170,7 @@ def ask(directory: Path, request: Mapping[str, object]) -> dict[str, Any] | None
     until = time.monotonic() + 2 * _SECONDS
     with socket.socket(socket.AF_UNIX) as connection:
         try:
-            with _short(directory / NAME) as place:
+            with _short_path(directory / NAME) as place:
                 _connect(connection, place, until)
             with peer_of(connection) as pid:
                 if is_marked(pid):
@@ -215,7 +215,7 @@ def _listen(place: str) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _short(place: Path) -> Iterator[str]:
+def _short_path(place: Path) -> Iterator[str]:
     """Yield a path to the same file that is short enough for a socket."""
     text = str(place.absolute())
     if len(os.fsencode(text)) <= _LONGEST:

@@ -26,8 +26,8 @@ from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.storage.gates.records import (
     SYSTEM,
     AuditEvent,
+    EarlierRecord,
     EventType,
-    Left,
     Record,
     Records,
     Status,
@@ -57,7 +57,7 @@ class FileRecords(Records):
         self._clock = clock
 
     @property
-    def nowhere(self) -> bool:
+    def lacks_directory(self) -> bool:
         return not self.directory.parent.is_dir()
 
     def command(self, record: Record) -> str:
@@ -65,11 +65,11 @@ class FileRecords(Records):
 
     # ------------------------------------------------------------ the run
 
-    def earlier(self) -> tuple[set[str], list[Left]]:
+    def earlier(self) -> tuple[set[str], list[EarlierRecord]]:
         """Return all ids in the log, and the pending records. A decision of an earlier process is in its journal. A
         decision that is only in a file does not count: the gate opens again."""
         pending = self.pending()
-        return {file_stem(event.gate_id) for event in self.events()}, [Left(record) for record in pending]
+        return {file_stem(event.gate_id) for event in self.events()}, [EarlierRecord(record) for record in pending]
 
     def open(self, request: GateRequest, *, outside: bool) -> Record:
         now = self._clock.now()
@@ -105,7 +105,7 @@ class FileRecords(Records):
             "comment": decision.comment,
         }
         if decision.source != "file":
-            self.look(record, files=False)
+            self.find_decision(record, files=False)
         try:
             write_whole(self._resolved(record.id), _json(data, indent=2), durable=True)
             self._log(decision_event(record, decision, now))
@@ -114,7 +114,7 @@ class FileRecords(Records):
             raise _unkept(f"gate '{record.id}'", error) from None
         return decision
 
-    def look(self, record: Record, *, files: bool) -> GateDecision | None:
+    def find_decision(self, record: Record, *, files: bool) -> GateDecision | None:
         place = self._resolved(record.id)
         if not os.path.lexists(place):
             return None
@@ -179,7 +179,7 @@ class MemoryRecords(Records):
 
     outside = False
     remote = False
-    nowhere: Final = False
+    lacks_directory: Final = False
     directory = None
 
     def __init__(self, clock: Clock) -> None:
@@ -189,7 +189,7 @@ class MemoryRecords(Records):
     def command(self, record: Record) -> str:
         return f"%gate approve {shlex.quote(record.request.name)}"
 
-    def earlier(self) -> tuple[set[str], list[Left]]:
+    def earlier(self) -> tuple[set[str], list[EarlierRecord]]:
         return set(), []
 
     def open(self, request: GateRequest, *, outside: bool) -> Record:
@@ -204,7 +204,7 @@ class MemoryRecords(Records):
         self._events.append(decision_event(record, decision, self._clock.now()))
         return decision
 
-    def look(self, record: Record, *, files: bool) -> None:
+    def find_decision(self, record: Record, *, files: bool) -> None:
         return None
 
     def log(self, events: Sequence[AuditEvent]) -> None:

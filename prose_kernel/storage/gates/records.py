@@ -63,7 +63,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class EarlierRecord:
     """A record that an earlier process of the same run has left. `decision` is None if it is pending, or was rejected
     since. `known` is true if the earlier process has seen the decision."""
 
@@ -164,13 +164,13 @@ class Records(Protocol):
     remote: bool
 
     @property
-    def nowhere(self) -> bool:
+    def lacks_directory(self) -> bool:
         """Whether records cannot be kept because the run has no directory (E219); then it keeps them in memory."""
 
     def command(self, record: Record) -> str:
         """Return the command that approves the record from outside."""
 
-    def earlier(self) -> tuple[set[str], list[Left]]:
+    def earlier(self) -> tuple[set[str], list[EarlierRecord]]:
         """Return the ids of records of this run's earlier processes (as file names), and the records to continue."""
 
     def open(self, request: GateRequest, *, outside: bool) -> Record:
@@ -184,7 +184,7 @@ class Records(Protocol):
         """Keep and log the decision of the run, unless the record is decided already. Return the decision that counts.
         If not `watched`, decisions of other processes never count."""
 
-    def look(self, record: Record, *, files: bool) -> GateDecision | None:
+    def find_decision(self, record: Record, *, files: bool) -> GateDecision | None:
         """Return a decision by another process, with `files` also from a decision file, or None. An invalid decision is
         undone, and logged as `ignored` with the reason."""
 
@@ -195,7 +195,7 @@ class Records(Protocol):
         """Return a source of change notifications; None if the records must be polled."""
         return None
 
-    def rest(self) -> None:
+    def stop_waiting(self) -> None:
         """Release the resources for waiting, because no gate is open."""
         return  # without a body, mypy would treat the method as abstract
 
@@ -206,8 +206,8 @@ POLL_SECONDS: Final = 1.0
 class Watcher:
     """Pauses between two checks of a record: for a second, or until the database reports a change (7.8).
 
-    It listens from the first pause until `rest`. `changes` counts the notifications, so that none is missed between a
-    check and the pause after it.
+    It listens from the first pause until `stop_waiting`. `changes` counts the notifications, so that none is missed
+    between a check and the pause after it.
     """
 
     def __init__(self, listen: Callable[[], PostgresListening | None]) -> None:
@@ -242,12 +242,12 @@ class Watcher:
 
     def _drain(self) -> None:
         if self._listening is not None and not self._listening.drain():
-            self.rest()
+            self.stop_waiting()
         self.changes += 1
         self._change.set()
         self._change = asyncio.Event()
 
-    def rest(self) -> None:
+    def stop_waiting(self) -> None:
         self._asked = False
         if self._listening is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -330,14 +330,14 @@ def last_event(events: Sequence[AuditEvent], gate_id: str) -> AuditEvent | None:
     return next((event for event in decided if event.gate_id == gate_id), None)
 
 
-def unclaimable(principal: str) -> str | None:
+def principal_problem(principal: str) -> str | None:
     """Return the reason why no person can decide under this name; None if it is allowed."""
     if not principal:
         return "a decision needs a principal"
     return "system is the run itself, no principal who decides" if principal == SYSTEM else None
 
 
-def approval(request: GateRequest, principal: str) -> str | None:
+def approval_problem(request: GateRequest, principal: str) -> str | None:
     """Return the reason why this principal may not approve; None if it may."""
     if principal in request.allow:
         return None

@@ -26,7 +26,14 @@ from prose_kernel.storage.database.schema import DatabaseError
 from prose_kernel.storage.database.sqlite import FILE, SqliteDatabase, read_only
 from prose_kernel.storage.gates.decision_socket import ask
 from prose_kernel.storage.gates.file_records import FileRecords
-from prose_kernel.storage.gates.records import AuditEvent, Record, approval, record_data, record_of, unclaimable
+from prose_kernel.storage.gates.records import (
+    AuditEvent,
+    Record,
+    approval_problem,
+    principal_problem,
+    record_data,
+    record_of,
+)
 
 Verb = Literal["approve", "reject"]
 _STATUS: Final[Mapping[Verb, Literal["approved", "rejected"]]] = {"approve": "approved", "reject": "rejected"}
@@ -137,7 +144,7 @@ def resolve_gate(
     """
     principal, comment = by.principal, by.comment
     if peers.MARK in by.environment:
-        raise _from_inside()
+        raise _inside_error()
     if len(comment) > _LONGEST_COMMENT:
         raise UsageError(f"a comment may have {_LONGEST_COMMENT:,} characters, this one has {len(comment):,}")
     records, record, how = _find_pending(_runs(state_dir, clock, run, postgres, gate), gate)
@@ -153,7 +160,7 @@ def resolve_gate(
         )
     if how is Decidable.UNREACHABLE:
         _ask(records, {"ask": "list"})  # raises if another program listens in its place
-        raise _silent(records)
+        raise _no_answer_error(records)
     if how is Decidable.IN_DATABASE and isinstance(records, DatabaseGates):
         return _decide(records, record, _STATUS[verb], principal, comment)
     answer = _ask(
@@ -171,14 +178,14 @@ def resolve_gate(
     if answer is not None and answer.get("ok") is True:
         return Resolution(record.run, record.spelled, _STATUS[verb], principal, comment)
     if answer is not None and answer.get("inside"):
-        raise _from_inside(str(answer.get("refused")))
+        raise _inside_error(str(answer.get("refused")))
     if answer is not None and answer.get("refused"):
         claim = verb == "approve" and principal not in record.request.allow and record.request.allow
         raise GateRefused(str(answer["refused"]), hint="--as NAME names the principal who decides" if claim else None)
     event = records.last_event(record.id)
     if answer is None and (event is None or event.event_type == "created"):
-        raise _silent(records)
-    raise _already(records, record.id)
+        raise _no_answer_error(records)
+    raise _already_decided_error(records, record.id)
 
 
 def _decide(
@@ -186,10 +193,10 @@ def _decide(
 ) -> Resolution:
     """Decide a gate of an unreachable run in its database; check the caller here, because the run cannot."""
     if peers.is_marked() or (record.local and peers.descends_from(record.process)):
-        raise _from_inside()
-    if why := unclaimable(principal):
+        raise _inside_error()
+    if why := principal_problem(principal):
         raise GateRefused(why)
-    if status == "approved" and (why := approval(record.request, principal)):
+    if status == "approved" and (why := approval_problem(record.request, principal)):
         claim = "--as NAME names the principal who decides" if record.request.allow else None
         raise GateRefused(f"gate {record.spelled}: {why}", hint=claim)
     try:
@@ -197,7 +204,7 @@ def _decide(
             return Resolution(record.run, record.spelled, status, principal, comment)
     except DatabaseError as error:
         raise GateRefused(f"gate {record.spelled} could not be decided: {error}") from None
-    raise _already(records, record.id)
+    raise _already_decided_error(records, record.id)
 
 
 def gate_log(
@@ -210,8 +217,8 @@ def gate_log(
     found: list[tuple[str, list[AuditEvent]]] = []
     for records in _runs(state_dir, clock, run, postgres, gate):
         events = records.events()
-        chosen = [event for event in events if event.gate_id == _in_log(gate)]
-        chosen = chosen or [event for event in events if _RECORD_ID.sub("", event.gate_id) == _in_log(gate)]
+        chosen = [event for event in events if event.gate_id == _record_name(gate)]
+        chosen = chosen or [event for event in events if _RECORD_ID.sub("", event.gate_id) == _record_name(gate)]
         if chosen:
             found.append((records.run_id, chosen))
     if not found:
@@ -290,10 +297,10 @@ def _pending(records: FileRecords | DatabaseGates) -> list[tuple[Record, Decidab
         live = (record_of(data, records.run_id) for data in gates if isinstance(data, dict))
         answers = {True: Decidable.AT_SOCKET, False: Decidable.AT_PROMPT}
         return [(record, answers[record.outside]) for record in live if record is not None]
-    return [(record, _how(record, isinstance(records, DatabaseGates))) for record in kept]
+    return [(record, _decidable_place(record, isinstance(records, DatabaseGates))) for record in kept]
 
 
-def _how(record: Record, in_database: bool) -> Decidable:
+def _decidable_place(record: Record, in_database: bool) -> Decidable:
     """Return where a gate can be decided if its run does not listen here."""
     if record.local and not peers.is_alive(record.process):
         return Decidable.ENDED
@@ -322,17 +329,17 @@ def _find_pending(
 
 def _not_pending(runs: list[FileRecords | DatabaseGates], gate: str) -> GateRefused:
     for records in reversed(runs):
-        if records.last_event(_in_log(gate)) is not None:
-            return _already(records, _in_log(gate))
+        if records.last_event(_record_name(gate)) is not None:
+            return _already_decided_error(records, _record_name(gate))
     return GateRefused(f"no such gate is pending: {gate}", hint="prose gates lists those that are")
 
 
-def _silent(records: FileRecords | DatabaseGates) -> GateRefused:
+def _no_answer_error(records: FileRecords | DatabaseGates) -> GateRefused:
     hint = "try again, or answer at the run's own prompt"
     return GateRefused(f"run {records.run_id} does not answer on its socket", hint=hint)
 
 
-def _already(records: FileRecords | DatabaseGates, gate_id: str) -> GateRefused:
+def _already_decided_error(records: FileRecords | DatabaseGates, gate_id: str) -> GateRefused:
     event = records.last_event(gate_id)
     if event is None or event.event_type == "created":
         return GateRefused(f"already resolved: gate {gate_id}")
@@ -341,11 +348,11 @@ def _already(records: FileRecords | DatabaseGates, gate_id: str) -> GateRefused:
     return GateRefused(f"already resolved: gate {gate_id} was {event.event_type} by {event.principal}")
 
 
-def _from_inside(why: str = "called from inside a run") -> GateRefused:
+def _inside_error(why: str = "called from inside a run") -> GateRefused:
     hint = "type the command in your own terminal, or answer at the run's own prompt"
     return GateRefused(f"{why}; nothing that a program starts may decide a gate", hint=hint)
 
 
-def _in_log(gate: str) -> str:
+def _record_name(gate: str) -> str:
     """Return a gate's name in its records, which is without the module."""
     return gate.rpartition(":")[2]
