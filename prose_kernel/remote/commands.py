@@ -20,7 +20,7 @@ from prose_kernel.processes.cross_loop import await_answer
 from prose_kernel.processes.resources import covers, shown, unmet
 from prose_kernel.processes.shell import CLOSED, identified
 from prose_kernel.processes.termination import GRACE
-from prose_kernel.remote.connection import Connection, Target, Terms
+from prose_kernel.remote.connection import ActorOptions, Connection, Target
 from prose_kernel.remote.messages import LEASE, Inherit
 from prose_kernel.remote.placement import Group, WaitingCommands, needs_of
 from prose_kernel.remote.worker_actor import allowed
@@ -122,7 +122,7 @@ class RemoteCommands:
         self._patterns = (*INHERITED, *environment)
         self._displayed = displayed
         self._numbers = 0
-        self._here: set[int] = set()  # process ids of workers on this machine
+        self._local_workers: set[int] = set()  # process ids of workers on this machine
         self._waiting = WaitingCommands()
         self._no_worker: asyncio.TimerHandle | None = None
         self._unmet: dict[str, asyncio.TimerHandle | None] = {}
@@ -131,9 +131,9 @@ class RemoteCommands:
         self._closed = False
         self._connection = Connection(
             Target(url, resources),
-            Terms(directory, self.mark, shell, link.grace, link.lease),
+            ActorOptions(directory, self.mark, shell, link.grace, link.lease),
             joined=self._place_soon,
-            left=self._gone,
+            left=self._worker_left,
             changed=self._place,
             direct=link.direct,
         )
@@ -143,7 +143,7 @@ class RemoteCommands:
         owners are ended first. Raises `UsageError` with the reason if no worker can be used."""
         claims = owner is not None and self._connection.begun
         self._owner = owner or self._owner
-        await self._opened()
+        await self._connected()
         if owner is not None and claims:
             claimed = asyncio.run_coroutine_threadsafe(self._connection.claim(owner), self._connection.loop)
             await asyncio.wrap_future(claimed)
@@ -154,7 +154,7 @@ class RemoteCommands:
         """The id of the run whose commands are executed."""
         return self._owner.run if self._owner is not None else None
 
-    async def _opened(self) -> None:
+    async def _connected(self) -> None:
         opened = self._connection.open(self._owner)
         if opened.done():  # return without giving other coroutines a turn
             return opened.result()
@@ -183,7 +183,7 @@ class RemoteCommands:
         link, loop = self._connection, asyncio.get_running_loop()
         if self._closed:
             return CLOSED
-        await self._opened()
+        await self._connected()
         answer: asyncio.Future[CommandResult] = loop.create_future()
         command: list[RemoteCommand] = []
 
@@ -231,13 +231,13 @@ class RemoteCommands:
         self._waiting.add(command)
         self._place()
 
-    def works_in(self, pid: int) -> bool:
+    def is_worker(self, pid: int) -> bool:
         """Return whether a process of this machine is, or was, one of the workers. Callable from any thread."""
-        return pid in self._here
+        return pid in self._local_workers
 
     def _place_soon(self, worker: WorkerClient) -> None:
         if worker.facts.host == socket.gethostname():
-            self._here.add(worker.facts.pid)
+            self._local_workers.add(worker.facts.pid)
         for timer in self._unmet.values():
             if timer is not None:
                 timer.cancel()
@@ -247,7 +247,7 @@ class RemoteCommands:
     def _place(self) -> None:
         """Give places to waiting commands, in order, each at the worker with the most free places."""
         for worker in self._connection.workers.values():
-            self._take_back(worker)
+            self._requeue_unsent(worker)
         workers = [worker for worker in self._connection.workers.values() if not worker.leaving]
         if not workers and self._waiting and self._no_worker is None:
             self._no_worker = self._connection.loop.call_later(NO_WORKER, self._give_up)
@@ -290,11 +290,11 @@ class RemoteCommands:
         values = {name: value for name, value in os.environ.items() if allowed(name, self._patterns)}
         return Inherit(self._patterns, values)
 
-    def _gone(self, worker: WorkerClient) -> None:
-        self._take_back(worker)
+    def _worker_left(self, worker: WorkerClient) -> None:
+        self._requeue_unsent(worker)
         self._place()
 
-    def _take_back(self, worker: WorkerClient) -> None:
+    def _requeue_unsent(self, worker: WorkerClient) -> None:
         """Return the commands that the worker has not started to the waiting ones."""
         unsent, worker.unsent = worker.unsent, []
         for command in unsent:

@@ -42,9 +42,9 @@ _DIRECT = 2.0
 _FIRST_WORKER = 5.0
 _SLOW = 2.0
 """Seconds to wait for slow workers if others are ready."""
-_LOOK = 2.0
+_UPDATE_INTERVAL = 2.0
 """Seconds between two requests for the list of workers."""
-_AGAIN = 10.0
+_RETRY_REFUSED = 10.0
 _LEAVING = "it is being retired"
 
 
@@ -93,7 +93,7 @@ def _place(address: str) -> tuple[str, int] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ActorOptions:
     """The options of every actor, and the directory that its worker must share with this machine."""
 
     directory: Path
@@ -121,7 +121,7 @@ class Connection:
     def __init__(
         self,
         target: Target,
-        terms: Terms,
+        options: ActorOptions,
         *,
         joined: Callable[[WorkerClient], None],
         left: Callable[[WorkerClient], None],
@@ -131,7 +131,7 @@ class Connection:
         self.target = target
         self._owner: Owner | None = None
         self.workers: dict[str, WorkerClient] = {}
-        self._terms = terms
+        self._options = options
         self._joined, self._left, self._changed = joined, left, changed
         self._direct = direct
         self._client: Any = None
@@ -139,8 +139,8 @@ class Connection:
         self._refused: dict[str, Refused] = {}
         self._retry: dict[str, float] = {}
         self._futures: dict[str, Any] = {}
-        self._coming: dict[str, asyncio.Future[None]] = {}
-        self._look_now, self._closing = asyncio.Event(), asyncio.Event()
+        self._starting: dict[str, asyncio.Future[None]] = {}
+        self._update_now, self._closing = asyncio.Event(), asyncio.Event()
         self._opened: Future[None] = Future()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -222,7 +222,7 @@ class Connection:
         closing.cancel()
         serving.cancel()
         [ended] = await asyncio.gather(serving, return_exceptions=True)
-        await self._farewell()
+        await self._end_commands()
         if self._client is not None:
             with contextlib.suppress(Exception):
                 await within(self._client.close(), _CONNECT)
@@ -234,14 +234,14 @@ class Connection:
 
     async def _serve(self) -> None:
         await self._connect()
-        await self._first_look()
+        await self._wait_for_workers()
         self._opened.set_result(None)
         while True:
             with contextlib.suppress(TimeoutError):
-                await within(self._look_now.wait(), _LOOK if self.workers else _LOOK / 10)
-            self._look_now.clear()
+                await within(self._update_now.wait(), _UPDATE_INTERVAL if self.workers else _UPDATE_INTERVAL / 10)
+            self._update_now.clear()
             with contextlib.suppress(Exception):  # the scheduler cannot be reached: known workers continue
-                await within(self._look(), 2 * _ACTOR)
+                await within(self._update_workers(), 2 * _ACTOR)
 
     async def _connect(self) -> None:
         options: dict[str, Any] = {}
@@ -297,22 +297,22 @@ class Connection:
     @property
     def _ladder(self) -> float:
         """The most seconds that a worker needs to end commands."""
-        return _ACTOR + 3 * self._terms.grace
+        return _ACTOR + 3 * self._options.grace
 
-    async def _first_look(self) -> None:
+    async def _wait_for_workers(self) -> None:
         """Wait for the present workers, but not for slow ones if others are ready, unless this run is resumed: slow
         workers may still run its commands."""
         until = self.loop.time() + _FIRST_WORKER
         resumed = self._owner is not None and self._owner.resumed
         while True:
-            await self._look()
-            if self._coming:
-                await asyncio.wait(self._coming.values(), timeout=None if resumed else _SLOW)
+            await self._update_workers()
+            if self._starting:
+                await asyncio.wait(self._starting.values(), timeout=None if resumed else _SLOW)
             if resumed and any(problem.again for problem in self._refused.values()):
-                await asyncio.sleep(self._terms.lease + 3 * self._terms.grace)
+                await asyncio.sleep(self._options.lease + 3 * self._options.grace)
                 resumed = False
-            while self._coming and not self.workers:
-                await asyncio.wait(self._coming.values(), return_when=asyncio.FIRST_COMPLETED)
+            while self._starting and not self.workers:
+                await asyncio.wait(self._starting.values(), return_when=asyncio.FIRST_COMPLETED)
             if self.workers:
                 return
             if self._refused:
@@ -323,7 +323,7 @@ class Connection:
                 raise UsageError(f"remote: the scheduler {self.target.url} has no worker", hint=hint)
             await asyncio.sleep(0.1)
 
-    async def _look(self) -> None:
+    async def _update_workers(self) -> None:
         """Start to add new workers, and give up workers that have left."""
         known: Mapping[str, Any] = (await self._client.scheduler.identity(n_workers=-1))["workers"]
         for address in [address for address in self._refused if address not in known]:
@@ -334,20 +334,20 @@ class Connection:
         for address in known:
             refused = self._refused.get(address)
             waits = refused is not None and not (refused.again and self._retry[address] <= now)
-            if address not in self.workers and address not in self._coming and not waits:
-                coming = asyncio.ensure_future(self._take_in(address, known[address]))
-                self._coming[address] = coming
-                coming.add_done_callback(partial(self._came, address))
+            if address not in self.workers and address not in self._starting and not waits:
+                starting = asyncio.ensure_future(self._add_worker(address, known[address]))
+                self._starting[address] = starting
+                starting.add_done_callback(partial(self._start_ended, address))
 
-    def _came(self, address: str, _: asyncio.Future[None]) -> None:
-        del self._coming[address]
+    def _start_ended(self, address: str, _: asyncio.Future[None]) -> None:
+        del self._starting[address]
 
-    async def _take_in(self, address: str, known: Mapping[str, Any]) -> None:
+    async def _add_worker(self, address: str, known: Mapping[str, Any]) -> None:
         try:
-            facts, actor = await self._introduced(address)
+            facts, actor = await self._start_actor(address)
         except Refused as problem:
             self._refused[address] = problem
-            self._retry[address] = self.loop.time() + _AGAIN
+            self._retry[address] = self.loop.time() + _RETRY_REFUSED
             self._futures.pop(address, None)
             return
         self._refused.pop(address, None)
@@ -361,20 +361,20 @@ class Connection:
         self._futures.pop(worker.address, None)  # this releases the actor, if it still exists
         if worker.leaving:
             self._refused[worker.address] = Refused(_LEAVING)
-        self._look_now.set()
+        self._update_now.set()
         self._left(worker)
 
-    async def _introduced(self, address: str) -> tuple[Facts, Actor]:
+    async def _start_actor(self, address: str) -> tuple[Facts, Actor]:
         """Start an actor on a worker, and check that the worker can be used. Raises `Refused`."""
         await self._require_package(address)
-        terms = self._terms
+        options = self._options
         key = f"prose-actor-{secrets.token_hex(8)}"
         future = self._client.submit(
             WorkerActor,
-            terms.mark,
-            terms.shell,
-            terms.grace,
-            terms.lease,
+            options.mark,
+            options.shell,
+            options.grace,
+            options.lease,
             key=key,
             actor=True,
             pure=False,
@@ -393,7 +393,7 @@ class Connection:
             raise _refusal(problem)
         actor = Actor(self._client, address, key, direct=self._direct and await self._reachable(address))
         secret = secrets.token_hex(16)
-        proof = terms.directory / f".prose-remote-{secrets.token_hex(8)}"
+        proof = options.directory / f".prose-remote-{secrets.token_hex(8)}"
         try:
             await asyncio.to_thread(_write_private, proof, secret)
             facts = await within(actor.hello(str(proof), self._owner), self._ladder)
@@ -405,7 +405,7 @@ class Connection:
             raise Refused(f"its actor does not answer: {_one_line(failed)}", again=True) from None
         finally:
             await asyncio.to_thread(proof.unlink, missing_ok=True)
-        _compare(facts, secret)
+        _check_facts(facts, secret)
         return facts, actor
 
     async def _require_package(self, address: str) -> None:
@@ -431,10 +431,10 @@ class Connection:
         writer.close()
         return True
 
-    async def _farewell(self) -> None:
+    async def _end_commands(self) -> None:
         """End all commands on all workers simultaneously, within the time of a ladder."""
         workers = tuple(self.workers.values())
-        patience = 3 * self._terms.grace + LEASE
+        patience = 3 * self._options.grace + LEASE
         await asyncio.gather(*(worker.close(patience) for worker in workers))
         for worker in workers:
             worker.lose()
@@ -488,7 +488,7 @@ class Actor:
 # ---------------------------------------------------------------- parts
 
 
-def _compare(facts: Facts, secret: str) -> None:
+def _check_facts(facts: Facts, secret: str) -> None:
     """Raise `Refused` if the worker differs from this machine in versions or directory, or is being retired."""
     ours = versions()
     for name, version in ours.items():
@@ -533,7 +533,7 @@ def _load() -> None:
         raise UsageError("remote: Dask is not installed", hint=INSTALL) from None
     import warnings
 
-    warnings.filterwarnings("ignore", category=VersionMismatchWarning)  # `_compare` compares the versions
+    warnings.filterwarnings("ignore", category=VersionMismatchWarning)  # `_check_facts` compares the versions
     for name in [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 

@@ -45,11 +45,11 @@ _INTERVAL = 0.05
 _WINDOW = 4 * 1024 * 1024
 """Characters of one command that may wait for the driver; then reading pauses, as it would with a full pipe."""
 _LEAVING = messages.Leaving()
-_LOAD = 1024 * 1024
+_ANSWER_SIZE = 1024 * 1024
 """Characters of output in one answer; the last message may exceed this, because messages are never cut."""
 
 
-class StrangeDriver(Exception):
+class NotThisActor(Exception):
     """The call is meant for another actor, or comes after the end of this one."""
 
 
@@ -68,7 +68,7 @@ class WorkerActor:
     seconds between two steps of a ladder, `lease` the seconds that it continues without contact to its driver."""
 
     def __init__(self, mark: str, shell: str | None, grace: float = GRACE, lease: float = messages.LEASE) -> None:
-        self._work = Work(mark, shell, grace, lease)
+        self._work = DriverCommands(mark, shell, grace, lease)
 
     async def hello(self, proof: str, owner: Owner | None) -> messages.Facts:
         """End commands of earlier owners; return facts about this worker, and the content of the file `proof`.
@@ -78,21 +78,21 @@ class WorkerActor:
         return await self._work.introduce(proof, owner)
 
     async def claim(self, instance: str, owner: Owner) -> None:
-        """Make the driver the owner of another run. Raises `Superseded`, `StrangeDriver`."""
-        await self._work.meant(instance).claim(owner)
+        """Make the driver the owner of another run. Raises `Superseded`, `NotThisActor`."""
+        await self._work.require_instance(instance).claim(owner)
 
     async def send_orders(self, instance: str, batch: int, orders: Sequence[messages.Order]) -> None:
-        """Follow the orders in sequence, each batch once. Raises `StrangeDriver`."""
-        self._work.meant(instance).take(batch, orders)
+        """Follow the orders in sequence, each batch once. Raises `NotThisActor`."""
+        self._work.require_instance(instance).take(batch, orders)
 
     async def exchange(self, instance: str, seen: Mapping[int, int]) -> tuple[messages.News, ...]:
         """Return news of all commands as soon as there are any, or nothing after a while. `seen` has the number of the
         last message that the driver has received about each command; later messages are kept and sent again."""
-        return await self._work.meant(instance).news(seen)
+        return await self._work.require_instance(instance).news(seen)
 
     async def close(self, instance: str) -> None:
         """End all commands. Returns when nothing is left; the results can still be fetched."""
-        await asyncio.to_thread(self._work.meant(instance).close)
+        await asyncio.to_thread(self._work.require_instance(instance).close)
 
     def __del__(self) -> None:
         work = getattr(self, "_work", None)
@@ -101,13 +101,13 @@ class WorkerActor:
                 threading.Thread(target=work.end, name="prose-actor-end", daemon=True).start()
 
 
-class Work:
+class DriverCommands:
     """The work of an actor. It is a separate object, so that the actor can be deleted (`__del__`) while this runs."""
 
     def __init__(self, mark: str, shell: str | None, grace: float, lease: float) -> None:
         self._instance = secrets.token_hex(8)
         self._engine = Engine(grace=grace, mark=mark)
-        self._environment = _Inherited(f"{self._engine.marker}:exec")
+        self._environment = _InheritedEnvironment(f"{self._engine.marker}:exec")
         self._shell = ShellCommands(self._engine, shell, environment=self._environment)
         self._lease = lease
         self._batch = 0
@@ -122,7 +122,7 @@ class Work:
     async def introduce(self, proof: str, owner: Owner | None) -> messages.Facts:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-            self._loop.call_later(self._lease, self._look)
+            self._loop.call_later(self._lease, self._check_lease)
             self._host = this_host()
             self._host.join(self)
         if owner is not None:
@@ -136,20 +136,20 @@ class Work:
         assert self._host is not None
         await self._host.claim(self, owner)
 
-    def meant(self, instance: str) -> Work:
+    def require_instance(self, instance: str) -> DriverCommands:
         if instance != self._instance or self._ended or self._loop is None:
-            raise StrangeDriver
+            raise NotThisActor
         self._heard = self._loop.time()
         return self
 
-    def _look(self) -> None:
+    def _check_lease(self) -> None:
         """End all commands if the driver has been silent for too long."""
         assert self._loop is not None
         if self._ended:
             return
         rest = self._heard + self._lease - self._loop.time()
         if rest > 0:
-            self._loop.call_later(rest, self._look)
+            self._loop.call_later(rest, self._check_lease)
         else:
             threading.Thread(target=self.end, name="prose-actor-end", daemon=True).start()
 
@@ -220,13 +220,13 @@ class Work:
         self._left = self._left or _LEAVING.number in seen
         for number, at in seen.items():
             command = self._commands.get(number)
-            if command is not None and command.arrived(at):
+            if command is not None and command.acknowledge(at):
                 del self._commands[number]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(messages.POLL):
                 while True:
                     if self._ended:  # a driver gets no results of commands that it has not ordered to end
-                        raise StrangeDriver
+                        raise NotThisActor
                     self._news.clear()
                     if found := self._collect():
                         return found
@@ -236,7 +236,7 @@ class Work:
     def _collect(self) -> tuple[messages.News, ...]:
         """Return pending news of every command, up to a maximum size; commands left out come first next time."""
         found: list[messages.News] = [_LEAVING] if self._leaving and not self._left else []
-        room = _LOAD
+        room = _ANSWER_SIZE
         for number in tuple(self._commands):
             if room <= 0:
                 break
@@ -278,7 +278,7 @@ class _Command:
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._kept: deque[tuple[int, messages.News]] = deque()  # messages not acknowledged yet, with their sizes
-        self._keeps = 0
+        self._kept_size = 0
         self._count = 0
 
     def start(self, process: Process) -> None:
@@ -316,8 +316,8 @@ class _Command:
         with self._lock:
             self._count += 1
             self._kept.append((self._size, messages.Chunk(self._number, self._count, pieces)))
-            self._keeps += self._size
-            self.full = self._keeps >= _WINDOW
+            self._kept_size += self._size
+            self.full = self._kept_size >= _WINDOW
         self._wake()
 
     def stop(self) -> None:
@@ -352,21 +352,21 @@ class _Command:
                     break
         return size, found
 
-    def arrived(self, at: int) -> bool:
+    def acknowledge(self, at: int) -> bool:
         """Drop the messages that the driver has received, up to this one; return True if that was the last."""
         with self._lock:
             while self._kept and self._kept[0][1].at <= at:
                 size, message = self._kept.popleft()
-                self._keeps -= size
+                self._kept_size -= size
                 if isinstance(message, (messages.End, messages.Declined)):
                     return True
-            was_full, self.full = self.full, self._keeps >= _WINDOW
+            was_full, self.full = self.full, self._kept_size >= _WINDOW
         if was_full and not self.full:
             self._engine.post(self.room)
         return False
 
 
-class _Inherited(Environment):
+class _InheritedEnvironment(Environment):
     """The worker's environment, with the variables that the driver sets."""
 
     def __init__(self, marker: str) -> None:

@@ -70,8 +70,8 @@ class RemoteCommand:
         self._answer = answer
         self._seen = 0
         self._started = 0.0
-        self._kept = {"stdout": _Kept(request.max_output), "stderr": _Kept(request.max_output)}
-        self._impatience: asyncio.TimerHandle | None = None
+        self._kept = {"stdout": _Beginning(request.max_output), "stderr": _Beginning(request.max_output)}
+        self._end_timer: asyncio.TimerHandle | None = None
         if live is not None:
             live.room = self._room
 
@@ -79,7 +79,7 @@ class RemoteCommand:
     def _name(self) -> str | None:
         return f"{self.worker.facts.host} {self.worker.address}" if self.worker is not None else None
 
-    def begins(self, worker: WorkerClient) -> None:
+    def assign(self, worker: WorkerClient) -> None:
         self.worker = worker
         self._started = asyncio.get_running_loop().time()
 
@@ -111,15 +111,15 @@ class RemoteCommand:
         """Stop a command that the caller no longer needs. It gets a limited time to end."""
         if self.worker is not None and not self.ended:
             self.worker.send_orders(messages.Stop(self.number))
-            self.is_to_end("cancelled")
+            self.expect_end("cancelled")
 
-    def is_to_end(self, why: Outcome) -> None:
+    def expect_end(self, why: Outcome) -> None:
         """Limit the wait for a command that was ordered to end."""
         if self.ending or self.worker is None:
             return
         self.ending = why
         self.worker.send_orders(messages.Hold(self.number, on=False))
-        self._impatience = asyncio.get_running_loop().call_later(_STOPPING, self._lose_patience)
+        self._end_timer = asyncio.get_running_loop().call_later(_STOPPING, self._lose_patience)
 
     def _lose_patience(self) -> None:
         if self.worker is not None:
@@ -151,8 +151,8 @@ class RemoteCommand:
         if self.ended:
             return
         self.ended = True
-        if self._impatience is not None:
-            self._impatience.cancel()
+        if self._end_timer is not None:
+            self._end_timer.cancel()
         if self._live is not None:
             self._live.stop()
         self._answer(result)
@@ -162,7 +162,7 @@ def _size(request: CommandRequest) -> int:
     return len(request.command) + len(request.stdin or "")
 
 
-class _Kept:
+class _Beginning:
     """The beginning of a stream as received so far, which is the output of a lost command."""
 
     def __init__(self, most: int) -> None:
@@ -242,7 +242,7 @@ class WorkerClient:
 
     def start(self, command: RemoteCommand, inherited: messages.Inherit) -> None:
         self.running[command.number] = command
-        command.begins(self)
+        command.assign(self)
         if inherited != self._inherited:
             self._inherited = inherited
             self.send_orders(inherited)
@@ -257,11 +257,11 @@ class WorkerClient:
         """Interrupt all commands of the worker for the user."""
         self.send_orders(messages.Interrupt())
         for command in self.running.values():
-            command.is_to_end("interrupted")
+            command.expect_end("interrupted")
 
     async def claim(self, owner: Owner, patience: float) -> None:
         """Send the owner of the next run to the actor. A worker that refuses or does not answer is lost."""
-        await self._asked(self._actor.claim(self.facts.instance, owner), patience)
+        await self._answer_or_lose(self._actor.claim(self.facts.instance, owner), patience)
 
     def forget(self, command: RemoteCommand) -> None:
         """Keep the place and resources of a command taken: it may still run."""
@@ -283,7 +283,8 @@ class WorkerClient:
                 messages.SILENCE
                 + sum(_size(order.request) for order in orders if isinstance(order, messages.Start)) / _SLOWEST
             )
-            if not await self._asked(self._actor.send_orders(self.facts.instance, self._batch, orders), patience):
+            call = self._actor.send_orders(self.facts.instance, self._batch, orders)
+            if not await self._answer_or_lose(call, patience):
                 return
 
     async def _receiving(self) -> None:
@@ -292,7 +293,7 @@ class WorkerClient:
             patience = (
                 messages.LEASE + sum(2 * command.request.max_output for command in self.running.values()) / _SLOWEST
             )
-            answer = await self._asked(self._actor.exchange(self.facts.instance, seen), patience)
+            answer = await self._answer_or_lose(self._actor.exchange(self.facts.instance, seen), patience)
             if answer is None:
                 return
             [news], seen = answer, {}
@@ -316,7 +317,7 @@ class WorkerClient:
             case messages.Chunk() | messages.End() if command is not None and command.take(one):
                 self.running.pop(one.number, None)
 
-    async def _asked(self, call: Awaitable[T], patience: float) -> tuple[T] | None:
+    async def _answer_or_lose(self, call: Awaitable[T], patience: float) -> tuple[T] | None:
         """Return the answer of a call; give up the worker and return None if it fails or takes too long."""
         try:
             return (await within(call, patience),)

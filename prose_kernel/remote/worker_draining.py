@@ -11,7 +11,7 @@ import contextlib
 import pickle
 from typing import Any
 
-from prose_kernel.remote.worker_host import drained
+from prose_kernel.remote.worker_host import wait_until_drained
 
 
 async def dask_teardown(nanny: Any) -> None:
@@ -20,4 +20,4 @@ async def dask_teardown(nanny: Any) -> None:
         return
     with contextlib.suppress(OSError):  # the worker has ended; this includes Dask's `CommClosedError`
         async with nanny.rpc(nanny.worker_address) as worker:
-            await worker.run(function=pickle.dumps(drained))
+            await worker.run(function=pickle.dumps(wait_until_drained))

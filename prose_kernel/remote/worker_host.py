@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 from prose_kernel.runtime.ports import Owner
 
 if TYPE_CHECKING:
-    from prose_kernel.remote.worker_actor import Work
+    from prose_kernel.remote.worker_actor import DriverCommands
 
 _PLUGIN: Final = "prose_kernel-host"
-_REASON_LATE: Final = 0.3
+_NEWS_DELAY: Final = 0.3
 """Seconds to wait for the news that a closing worker is being retired, which may arrive after the order to close."""
 
 
@@ -35,20 +35,20 @@ class WorkerHost:
         self.leaving = False
         self._worker = worker
         self._loop = asyncio.get_running_loop()
-        self._tenants: set[Work] = set()
+        self._tenants: set[DriverCommands] = set()
         self._newest: dict[str, Owner] = {}
         self._left, self._empty = asyncio.Event(), asyncio.Event()
         self._closing: asyncio.Task[object] | None = None
 
-    def join(self, tenant: Work) -> None:
+    def join(self, tenant: DriverCommands) -> None:
         self._tenants.add(tenant)
 
-    def gone(self, tenant: Work) -> None:
+    def gone(self, tenant: DriverCommands) -> None:
         """Record that all commands of a tenant have ended. Callable from any thread."""
         with contextlib.suppress(RuntimeError):  # the worker has ended
             self._loop.call_soon_threadsafe(self._gone, tenant)
 
-    async def claim(self, tenant: Work, owner: Owner) -> None:
+    async def claim(self, tenant: DriverCommands, owner: Owner) -> None:
         """Make the tenant's driver the owner of a run, and end all commands of its former owners here.
 
         Raises `Superseded`.
@@ -88,7 +88,7 @@ class WorkerHost:
         """End commands before the worker closes; Dask waits for this. A retired worker lets its commands finish."""
         if self._tenants and not self.leaving:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._left.wait(), _REASON_LATE)
+                await asyncio.wait_for(self._left.wait(), _NEWS_DELAY)
         if not self.leaving:
             await asyncio.gather(*(asyncio.to_thread(tenant.end) for tenant in self._tenants))
         elif self._tenants:
@@ -100,7 +100,7 @@ class WorkerHost:
         for tenant in tuple(self._tenants):
             tenant.leave()
 
-    def _gone(self, tenant: Work) -> None:
+    def _gone(self, tenant: DriverCommands) -> None:
         self._tenants.discard(tenant)
         if self.leaving and not self._tenants:
             self._empty.set()
@@ -124,7 +124,7 @@ def this_host() -> WorkerHost:
     return found
 
 
-async def drained(dask_worker: Any) -> None:
+async def wait_until_drained(dask_worker: Any) -> None:
     """Wait until the commands of a Dask worker have ended. Runs on this worker; Dask passes the argument."""
     host: WorkerHost | None = dask_worker.plugins.get(_PLUGIN)
     if host is not None:

@@ -169,7 +169,7 @@ class Run:
     def _owns_process(self, number: int) -> bool:
         """Return whether this process group, POSIX session or worker process on this machine belongs to this run."""
         engine, remote = self.context.engine.made, self.context.remote
-        return (engine is not None and engine.guards(number)) or (remote is not None and remote.works_in(number))
+        return (engine is not None and engine.guards(number)) or (remote is not None and remote.is_worker(number))
 
     # ------------------------------------------------------------ services
 

@@ -13,7 +13,7 @@ from prose_kernel.telemetry.spans import Attribute
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.41.0"
 LONGEST: Final = 32_000
 """The most characters of an attribute with content."""
-OWN_MODELS: Final = ("model", "agent")
+MODEL_ORIGINS: Final = ("model", "agent")
 """The origins of answers by generative AI: a model server, a CLI agent; not a person, a script or a recording."""
 
 _PROVIDERS: Final[Mapping[str, str]] = {
@@ -43,13 +43,13 @@ def tool_name(name: str) -> str:
     return name if _TOOL.fullmatch(name) else "unknown"
 
 
-def asked_with(sampling: object) -> dict[str, Attribute]:
+def sampling_attributes(sampling: object) -> dict[str, Attribute]:
     """Return the sampling options of a request to a model, as attributes."""
     options = sampling if isinstance(sampling, Mapping) else {}
     return {f"gen_ai.request.{name}": options[name] for name in _SAMPLING if name in options}
 
 
-def consumed(usage: Usage, *, tokens: bool = True) -> dict[str, Attribute]:
+def usage_attributes(usage: Usage, *, tokens: bool = True) -> dict[str, Attribute]:
     """Return the consumption as attributes, without `tokens` if child spans have them."""
     found: dict[str, Attribute] = {"prose.requests": usage.requests}
     if usage.counted and tokens:
@@ -61,18 +61,18 @@ def consumed(usage: Usage, *, tokens: bool = True) -> dict[str, Attribute]:
     return found
 
 
-class Whole(str):
+class JsonText(str):
     """JSON text whose contents are already cut to `LONGEST`; it must not be cut itself."""
 
     __slots__ = ()
 
 
-def parts(text: str) -> Whole:
-    return Whole(json.dumps([{"type": "text", "content": text[:LONGEST]}], ensure_ascii=False))
+def parts(text: str) -> JsonText:
+    return JsonText(json.dumps([{"type": "text", "content": text[:LONGEST]}], ensure_ascii=False))
 
 
-def message(role: str, text: str) -> Whole:
+def message(role: str, text: str) -> JsonText:
     found = {"role": role, "parts": [{"type": "text", "content": text[:LONGEST]}]}
     if role == "assistant":
         found["finish_reason"] = "stop"
-    return Whole(json.dumps([found], ensure_ascii=False))
+    return JsonText(json.dumps([found], ensure_ascii=False))

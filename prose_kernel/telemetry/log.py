@@ -24,13 +24,13 @@ from prose_kernel.telemetry.spans import Attribute, Note, Span, trace_and_span
 
 LARGEST: Final = 20 * 1024 * 1024
 _BEGINNING: Final = b'{"time"'
-ENDS_ALONE: Final = ("statement",)
+WITHOUT_BEGIN: Final = ("statement",)
 
 
 class LogFile:
     """A recorder. The first failed write is reported through `warn`, and nothing more is written."""
 
-    names: ClassVar[bool] = False
+    assigns_ids: ClassVar[bool] = False
 
     def __init__(self, path: Path, warn: Callable[[str], None], *, largest: int = LARGEST) -> None:
         self._path = path
@@ -41,7 +41,7 @@ class LogFile:
         self._measured: dict[tuple[str, tuple[tuple[str, Attribute], ...]], list[float]] = {}
 
     def begun(self, span: Span) -> None:
-        if span.kind not in ENDS_ALONE:
+        if span.kind not in WITHOUT_BEGIN:
             self._write(self._line("begin", span, span.begin))
 
     def noted(self, span: Span, note: Note) -> None:
@@ -59,7 +59,7 @@ class LogFile:
         if span.message:
             line["message"] = span.message
         self._write(line)
-        for measure in measures.of(span):
+        for measure in measures.measures_of(span):
             self._measured.setdefault((measure.name, tuple(measure.attributes.items())), []).append(measure.value)
         if span.kind == "run":
             self._write(self._line("metrics", span, span.end) | {"metrics": self._metrics()})

@@ -35,7 +35,7 @@ class Measure(NamedTuple):
     attributes: Mapping[str, Attribute]
 
 
-def of(span: Span) -> Iterator[Measure]:
+def measures_of(span: Span) -> Iterator[Measure]:
     """Yield the measures of an ended span."""
     assert span.end is not None
     seconds, found = (span.end - span.begin) / 1e9, span.attributes

@@ -36,16 +36,16 @@ _KINDS: Final = {"attempt": trace.SpanKind.CLIENT, "request": trace.SpanKind.CLI
 class Tracer:
     """A recorder. `environment` holds the `OTEL_` variables and the trace context of this process."""
 
-    names: ClassVar[bool] = True
+    assigns_ids: ClassVar[bool] = True
 
     def __init__(self, environment: Mapping[str, str], warn: Callable[[str], None]) -> None:
         provider = trace.get_tracer_provider()
         self._own: TracerProvider | None = None
-        self._exporter: Patient | None = None
+        self._exporter: WarningExporter | None = None
         if isinstance(provider, trace.ProxyTracerProvider):  # the user has set none
-            with complaints(environment, warn):
+            with sdk_messages(environment, warn):
                 if (exporter := _exporter(environment)) is not None:
-                    self._exporter = Patient(exporter, warn)
+                    self._exporter = WarningExporter(exporter, warn)
                 provider = self._own = _provider(environment, self._exporter)
         self._tracer = provider.get_tracer("prose_kernel", __version__, schema_url=SCHEMA)
         self._spans: dict[int, trace.Span] = {}
@@ -60,8 +60,9 @@ class Tracer:
         else:
             parent_context = self._remote
         kind = _KINDS.get(span.kind, trace.SpanKind.INTERNAL)
-        attributes, links = written(span.attributes), _links(span)
-        made = self._tracer.start_span(_text(span.name), parent_context, kind, attributes, links, start_time=span.begin)
+        attributes, links = clean_attributes(span.attributes), _links(span)
+        name = _clean(span.name)
+        made = self._tracer.start_span(name, parent_context, kind, attributes, links, start_time=span.begin)
         self._spans[id(span)] = made
         span_context = made.get_span_context()
         if span_context.is_valid:  # it isn't if recording is off (OTEL_SDK_DISABLED)
@@ -70,16 +71,16 @@ class Tracer:
 
     def noted(self, span: Span, note: Note) -> None:
         if (made := self._spans.get(id(span))) is not None:
-            made.add_event(note.name, written(note.attributes), note.at)
+            made.add_event(note.name, clean_attributes(note.attributes), note.at)
 
     def ended(self, span: Span) -> None:
         made = self._spans.pop(id(span), None)
         if made is None:
             return
-        made.update_name(_text(span.name))
-        made.set_attributes(written(span.attributes))
+        made.update_name(_clean(span.name))
+        made.set_attributes(clean_attributes(span.attributes))
         if span.status == "error":
-            made.set_status(trace.Status(trace.StatusCode.ERROR, _text(span.message or span.error) or None))
+            made.set_status(trace.Status(trace.StatusCode.ERROR, _clean(span.message or span.error) or None))
         elif span.status == "cancelled":
             made.set_attribute("prose.outcome", "cancelled")
         made.end(span.end)
@@ -94,15 +95,15 @@ class Tracer:
             self._exporter.failed()
 
 
-def _text(text: str) -> str:
+def _clean(text: str) -> str:
     """Return a text without secrets and without characters that UTF-8 cannot encode. A file name may contain such
     characters; they would lose all spans that are sent together."""
     return hidden_of_process()(text).encode("utf-8", "backslashreplace").decode()
 
 
-def written(attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
-    """Return attributes with texts in the form of `_text`."""
-    return {name: _text(value) if isinstance(value, str) else value for name, value in attributes.items()}
+def clean_attributes(attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
+    """Return attributes with texts in the form of `_clean`."""
+    return {name: _clean(value) if isinstance(value, str) else value for name, value in attributes.items()}
 
 
 def _links(span: Span) -> list[trace.Link]:
@@ -161,7 +162,7 @@ def _wanted(environment: Mapping[str, str]) -> bool:
 
 
 @contextlib.contextmanager
-def complaints(environment: Mapping[str, str], warn: Callable[[str], None]) -> Iterator[None]:
+def sdk_messages(environment: Mapping[str, str], warn: Callable[[str], None]) -> Iterator[None]:
     """Pass the SDK's log messages about its variables to `warn`, each as one line without the values of headers, which
     contain keys. Raises `UsageError` if the SDK cannot continue."""
     logger, handler = logging.getLogger("opentelemetry"), _Messages()
@@ -202,11 +203,11 @@ def _exporter(environment: Mapping[str, str]) -> SpanExporter | None:
     destination(environment)
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    quiet(*_QUIET)
+    silence_loggers(*_QUIET)
     return OTLPSpanExporter()
 
 
-def quiet(*names: str) -> None:
+def silence_loggers(*names: str) -> None:
     """Drop the records of these loggers, because our own warning reports the problem once."""
     for name in names:
         logging.getLogger(name).addFilter(_nothing)
@@ -216,7 +217,7 @@ def _nothing(record: logging.LogRecord) -> bool:
     return False
 
 
-class Patient(SpanExporter):
+class WarningExporter(SpanExporter):
     """Exports through another exporter, in the exporting thread, and warns once if that fails."""
 
     def __init__(self, exporter: SpanExporter, warn: Callable[[str], None]) -> None:

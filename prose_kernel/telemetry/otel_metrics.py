@@ -31,13 +31,13 @@ _TOKENS: Final = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 
 class Meter:
     """A recorder. `environment` holds the `OTEL_` variables."""
 
-    names: ClassVar[bool] = False
+    assigns_ids: ClassVar[bool] = False
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         provider = metrics.get_meter_provider()
         self._own: MeterProvider | None = None
         if not isinstance(provider, MeterProvider) and type(provider).__name__.startswith("_Proxy"):
-            with otel.complaints(environment, _no_warning):
+            with otel.sdk_messages(environment, _no_warning):
                 provider = self._own = _provider(environment)
         meter = provider.get_meter("prose_kernel", __version__, schema_url=SCHEMA)
         seconds = partial(meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=_SECONDS)
@@ -59,8 +59,8 @@ class Meter:
         """Do nothing: notes are not measured."""
 
     def ended(self, span: Span) -> None:
-        for measure in measures.of(span):
-            self._record[measure.name](measure.value, otel.written(measure.attributes))
+        for measure in measures.measures_of(span):
+            self._record[measure.name](measure.value, otel.clean_attributes(measure.attributes))
 
     def close(self) -> None:
         if self._own is None:
@@ -80,7 +80,7 @@ def _provider(environment: Mapping[str, str]) -> MeterProvider:
     if wanted == "otlp" and otel.destination(environment) != "no exporter":
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
-        otel.quiet("opentelemetry.exporter.otlp.proto.http.metric_exporter", "opentelemetry.sdk.metrics")
+        otel.silence_loggers("opentelemetry.exporter.otlp.proto.http.metric_exporter", "opentelemetry.sdk.metrics")
         readers.append(PeriodicExportingMetricReader(SilentMetrics(OTLPMetricExporter())))
     return MeterProvider(readers, resource=otel.resource(environment), shutdown_on_exit=False)
 

@@ -16,7 +16,7 @@ from typing import ClassVar, Final
 from prose_kernel.access import atomic, plain_files
 from prose_kernel.errors import RunError
 from prose_kernel.runtime import events as ev
-from prose_kernel.telemetry.conventions import LONGEST, Whole
+from prose_kernel.telemetry.conventions import LONGEST, JsonText
 from prose_kernel.telemetry.spans import Attribute, Kind, Note, Recorder, Span, Status, trace_and_span
 
 TRACE: Final = "traceparent"
@@ -43,14 +43,14 @@ class Outline:
         self._recorders = tuple(recorders)
         self._content = content
         self._directory = run
-        self._kept = False
+        self._traceparent_written = False
         self._clock = clock
         self._run: Span | None = None
         self._cell: Span | None = None
         self._statement: Span | None = None
         self._ordinal = 0
         self._boundary = 0  # when the last statement ended, and so the next one began
-        self._heard = 0  # the time of the running statement's last event
+        self._last_event = 0  # the time of the running statement's last event
         self._open: dict[object, Span] = {}
         self._attempts: dict[int, int] = {}
         self._asked: dict[str, Span] = {}
@@ -82,15 +82,15 @@ class Outline:
     def _begin(self, kind: Kind, name: str, parent: Span | None, begin: int = 0) -> Span:
         return Span(kind, name, begin or self._clock(), parent)
 
-    def _started(self, span: Span) -> Span:
+    def _report_begin(self, span: Span) -> Span:
         for recorder in self._recorders:
-            if not recorder.names:
-                self._name(span)
+            if not recorder.assigns_ids:
+                self._set_ids(span)
             recorder.begun(span)
-        self._name(span)
+        self._set_ids(span)
         return span
 
-    def _name(self, span: Span) -> None:
+    def _set_ids(self, span: Span) -> None:
         """Set a span's ids, unless a tracer has set them."""
         if span.span_id:
             return
@@ -115,10 +115,10 @@ class Outline:
         if self._content:
             span.message = error.message[:LONGEST]
 
-    def _say(self, span: Span, key: str, text: object) -> None:
+    def _set_content(self, span: Span, key: str, text: object) -> None:
         """Set an attribute that contains content."""
         if self._content and text:
-            span.attributes[key] = text if isinstance(text, Whole) else str(text)[:LONGEST]
+            span.attributes[key] = text if isinstance(text, JsonText) else str(text)[:LONGEST]
 
     # ------------------------------------------------------------ run, cell, statement
 
@@ -132,20 +132,20 @@ class Outline:
             span.attributes["gen_ai.workflow.name"] = program
         if self._directory is not None:
             span.attributes["prose.run"] = self._directory.name
-            span.link = self._earlier(self._directory / TRACE)
-        self._run = self._started(span)
+            span.link = self._read_traceparent(self._directory / TRACE)
+        self._run = self._report_begin(span)
         return span
 
-    def _keep(self) -> None:
+    def _write_traceparent(self) -> None:
         """Write the id of the run's span into the run's directory once that exists; don't create the directory."""
-        if self._kept or self._run is None or self._directory is None or not self._directory.is_dir():
+        if self._traceparent_written or self._run is None or self._directory is None or not self._directory.is_dir():
             return
-        self._kept = True
+        self._traceparent_written = True
         with contextlib.suppress(OSError):  # without the file, a resumed run has no link
             atomic.write_whole(self._directory / TRACE, f"{self._run.traceparent}\n")
 
     @staticmethod
-    def _earlier(file: Path) -> str:
+    def _read_traceparent(file: Path) -> str:
         """Return the `traceparent` of this run's span in its former process, or ""."""
         try:
             found = plain_files.read_text(file, plain_files.SMALL).strip()
@@ -167,12 +167,12 @@ class Outline:
         run = self._run or self._begin_run("")
         span = self._begin("cell", f"cell {event.place.source.number(event.index)}", run)
         span.attributes |= {"prose.cell": event.index, "code.file.path": event.place.source.name}
-        self._cell = self._started(span)
+        self._cell = self._report_begin(span)
         self._boundary = span.begin
         self._ordinal = event.place.ordinal
 
     def _end_cell(self, status: Status, error: RunError | None = None) -> None:
-        self._keep()
+        self._write_traceparent()
         for key in list(self._open):
             self._close(key, "cancelled")
         self._attempts.clear()
@@ -181,7 +181,7 @@ class Outline:
         if cell is not None:
             self._finish(cell, status, error)
 
-    def _at(self, place: ev.Place) -> Span:
+    def _statement_span(self, place: ev.Place) -> Span:
         """Return the span of the running statement of the root program. Root statements run one after the other, so
         each begins when the last one ends. Called programs have their own statement numbers."""
         if self._statement is None or (place.ordinal != self._ordinal and not place.program):
@@ -190,11 +190,11 @@ class Outline:
             parent = self._cell or self._run or self._begin_run("")
             span = self._begin("statement", "statement", parent, self._boundary)
             span.attributes["prose.statement"] = place.ordinal
-            self._statement = self._started(span)
-            self._mark(self._statement, place)
+            self._statement = self._report_begin(span)
+            self._set_place(self._statement, place)
         return self._statement
 
-    def _mark(self, span: Span, place: ev.Place) -> None:
+    def _set_place(self, span: Span, place: ev.Place) -> None:
         """Set the place of an event, and the kind of its statement."""
         line, column = place.source.line_column(place.span.start)
         for name in ("prose.kind", "prose.block", "prose.branch"):
@@ -210,22 +210,22 @@ class Outline:
 
     def on_statement_done(self, event: ev.StatementDone) -> None:
         if not event.place.program and not event.place.depth:
-            span = self._at(event.place)
+            span = self._statement_span(event.place)
             span.attributes.pop("prose.name", None)  # a binding inside this statement has set it
-            self._mark(span, event.place)
-            self._heard = self._clock()
+            self._set_place(span, event.place)
+            self._last_event = self._clock()
             self._end_statement("ok")
 
     def on_bound(self, event: ev.Bound) -> None:
         place = event.place
-        span = self._at(place)
-        self._heard = self._clock()
+        span = self._statement_span(place)
+        self._last_event = self._clock()
         if not (place.depth or place.branches or place.program) and not span.attributes.get("prose.name"):
-            self._mark(span, place)
+            self._set_place(span, place)
             span.attributes["prose.name"] = event.name
 
     def on_program_called(self, event: ev.ProgramCalled) -> None:
-        self._at(event.place)
+        self._statement_span(event.place)
 
     def _end_statement(self, status: Status, error: RunError | None = None, end: int = 0) -> None:
         span, self._statement = self._statement, None
@@ -236,8 +236,8 @@ class Outline:
         span.name = str(span.attributes.get("prose.kind", span.name))
         if error is not None and error.location is not None:
             span.attributes["prose.error.line"] = error.location.line
-        self._boundary = end or self._heard or self._clock()
-        self._heard = 0
+        self._boundary = end or self._last_event or self._clock()
+        self._last_event = 0
         self._finish(span, status, error, self._boundary)
 
     # ------------------------------------------------------------ notes
@@ -250,7 +250,7 @@ class Outline:
         self._note(event.place, "prose.warning", {"prose.code": event.code}, event.message)
 
     def _note(self, place: ev.Place, name: str, attributes: dict[str, Attribute], text: str) -> None:
-        span = self._at(place)
+        span = self._statement_span(place)
         if self._content:
             attributes["exception.message" if name == "exception" else "prose.message"] = text[:LONGEST]
         note = Note(name, self._clock(), attributes)
@@ -259,12 +259,12 @@ class Outline:
 
     # ------------------------------------------------------------ spans inside statements
 
-    def _opened(self, key: object, kind: Kind, name: str, place: ev.Place, parent: Span | None = None) -> Span:
+    def _open_span(self, key: object, kind: Kind, name: str, place: ev.Place, parent: Span | None = None) -> Span:
         """Return a new span that is not reported to the recorders yet, so that the caller can add attributes."""
-        span = self._begin(kind, name, parent or self._at(place))
-        self._mark(span, place)
+        span = self._begin(kind, name, parent or self._statement_span(place))
+        self._set_place(span, place)
         self._open[key] = span
-        self._keep()
+        self._write_traceparent()
         return span
 
     def _close(self, key: object, status: Status, error: RunError | None = None) -> Span | None:
@@ -273,8 +273,8 @@ class Outline:
             if span.kind == "attempt" and span.name != "attempt":
                 span.attributes["gen_ai.operation.name"] = "chat"
             self._finish(span, status, error)
-            self._heard = span.end or 0
-            self._keep()
+            self._last_event = span.end or 0
+            self._write_traceparent()
         return span
 
     handlers: ClassVar = ev.handlers(vars())

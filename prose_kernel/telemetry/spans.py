@@ -65,7 +65,7 @@ class Note:
 class Recorder(Protocol):
     """A destination of spans. Methods never raise, and don't wait (except `close`)."""
 
-    names: ClassVar[bool]
+    assigns_ids: ClassVar[bool]
     """Whether it sets the ids of spans, which other recorders use. Such a recorder comes first."""
 
     def begun(self, span: Span) -> None:

@@ -18,13 +18,13 @@ from prose_kernel.runtime import events as ev
 from prose_kernel.runtime import tracing
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Commands, OnOutput, SessionResult, Usage
 from prose_kernel.telemetry.conventions import (
-    OWN_MODELS,
-    asked_with,
-    consumed,
+    MODEL_ORIGINS,
     message,
     parts,
     provider_name,
+    sampling_attributes,
     tool_name,
+    usage_attributes,
 )
 from prose_kernel.telemetry.outline import Outline
 from prose_kernel.telemetry.spans import Attribute, Kind, Span, Status
@@ -45,15 +45,15 @@ class Operation:
         if model:
             self.span.attributes["gen_ai.response.model"] = model
         if usage is not None:
-            self.span.attributes |= consumed(usage)
+            self.span.attributes |= usage_attributes(usage)
         if error and outcome == "error":
             self.span.error = self.span.attributes["error.type"] = error
         self.spans._finish(self.span, outcome)
 
     def called(self, *, outcome: str, arguments: str = "", answer: str = "") -> None:
         self.span.attributes["prose.outcome"] = outcome
-        self.spans._say(self.span, "gen_ai.tool.call.arguments", arguments)
-        self.spans._say(self.span, "gen_ai.tool.call.result", answer)
+        self.spans._set_content(self.span, "gen_ai.tool.call.arguments", arguments)
+        self.spans._set_content(self.span, "gen_ai.tool.call.result", answer)
         if outcome in ("ok", "cancelled"):
             self.spans._finish(self.span, "ok" if outcome == "ok" else "cancelled")
         else:
@@ -74,10 +74,10 @@ class Spans(Outline):
 
     def on_command_started(self, event: ev.CommandStarted) -> None:
         request = event.request
-        span = self._opened(("command", request.at), "command", "command", event.place)
+        span = self._open_span(("command", request.at), "command", "command", event.place)
         span.attributes["prose.at"] = request.at
-        self._say(span, "process.command_line", event.command)
-        self._started(span)
+        self._set_content(span, "process.command_line", event.command)
+        self._report_begin(span)
 
     def on_command_finished(self, event: ev.CommandFinished) -> None:
         key, result = ("command", event.request.at), event.result
@@ -101,15 +101,15 @@ class Spans(Outline):
         session = self._open.get(key)
         if session is None:
             who = request.agent or request.label or ""
-            session = self._opened(key, "session", f"invoke_agent {who}".strip(), event.place)
+            session = self._open_span(key, "session", f"invoke_agent {who}".strip(), event.place)
             session.attributes |= {"gen_ai.operation.name": "invoke_agent", "prose.at": request.at}
             if who:
                 session.attributes["gen_ai.agent.name"] = who
             if request.model:
                 session.attributes["gen_ai.request.model"] = request.model
-            self._started(session)
+            self._report_begin(session)
         number = self._attempts[event.spawn] = self._attempts.get(event.spawn, 0) + 1
-        attempt = self._opened(
+        attempt = self._open_span(
             ("attempt", event.spawn), "attempt", f"chat {request.model or ''}".strip(), event.place, session
         )
         attempt.attributes["prose.attempt"] = number
@@ -119,9 +119,9 @@ class Spans(Outline):
         if request.output is not None:
             attempt.attributes["gen_ai.output.type"] = "json"
         if request.system:
-            self._say(attempt, "gen_ai.system_instructions", parts(request.system))
-        self._say(attempt, "gen_ai.input.messages", message("user", request.task))
-        self._started(attempt)
+            self._set_content(attempt, "gen_ai.system_instructions", parts(request.system))
+        self._set_content(attempt, "gen_ai.input.messages", message("user", request.task))
+        self._report_begin(attempt)
 
     def on_session_progressed(self, event: ev.SessionProgressed) -> None:
         tool, attempt = event.tool, self._open.get(("attempt", event.spawn))
@@ -134,11 +134,11 @@ class Spans(Outline):
             "gen_ai.tool.name": name,
             "prose.outcome": tool.outcome,
         }
-        self._say(span, "gen_ai.tool.call.arguments", tool.summary)
-        self._say(span, "gen_ai.tool.call.result", tool.detail)
+        self._set_content(span, "gen_ai.tool.call.arguments", tool.summary)
+        self._set_content(span, "gen_ai.tool.call.result", tool.detail)
         if tool.outcome != "ok":
             span.error = span.attributes["error.type"] = tool.outcome
-        self._started(span)
+        self._report_begin(span)
         self._finish(span, "ok" if tool.outcome == "ok" else "error", end=now)
 
     def on_session_finished(self, event: ev.SessionFinished) -> None:
@@ -160,25 +160,25 @@ class Spans(Outline):
         attempt.attributes["prose.replayed"] = result.replayed
         if result.origin:
             attempt.attributes["prose.origin"] = result.origin
-        if result.origin in OWN_MODELS:
+        if result.origin in MODEL_ORIGINS:
             if result.provider:
                 attempt.attributes["gen_ai.provider.name"] = provider_name(result.provider)
             if model := str(result.details.get("model") or ""):
                 attempt.name = "attempt" if attempt.requests else f"chat {model}"
                 attempt.attributes |= {"gen_ai.request.model": model, "gen_ai.response.model": model}
-            attempt.attributes |= asked_with(result.details.get("sampling"))
+            attempt.attributes |= sampling_attributes(result.details.get("sampling"))
         else:
             attempt.name = "attempt"
         if result.usage is not None and not result.replayed:  # its requests have the tokens, if they report themselves
-            attempt.attributes |= consumed(result.usage, tokens=not attempt.requests)
+            attempt.attributes |= usage_attributes(result.usage, tokens=not attempt.requests)
         answer = result.text if result.text is not None else result.summary
-        self._say(attempt, "gen_ai.output.messages", message("assistant", answer))
+        self._set_content(attempt, "gen_ai.output.messages", message("assistant", answer))
 
     def on_judge_asked(self, event: ev.JudgeAsked) -> None:
-        span = self._opened(("judgement", event.at), "judgement", "judgement", event.place)
+        span = self._open_span(("judgement", event.at), "judgement", "judgement", event.place)
         span.attributes["prose.at"] = event.at
-        self._say(span, "prose.question", event.question)
-        self._started(span)
+        self._set_content(span, "prose.question", event.question)
+        self._report_begin(span)
 
     def on_judged(self, event: ev.Judged) -> None:
         key = ("judgement", event.at)
@@ -190,8 +190,8 @@ class Spans(Outline):
         details = event.details
         if details.get("model"):
             self._judged_by(span, details)
-        self._say(span, "prose.answer", event.answer if event.answer is not None else "uncertain")
-        self._say(span, "prose.reason", event.reason)
+        self._set_content(span, "prose.answer", event.answer if event.answer is not None else "uncertain")
+        self._set_content(span, "prose.reason", event.reason)
         self._close(key, "ok")
 
     # ------------------------------------------------------------ requests and tools that report themselves
@@ -225,7 +225,7 @@ class Spans(Outline):
         parent.reports = True
         span = self._begin(kind, name, parent)
         span.attributes |= attributes
-        self._started(span)
+        self._report_begin(span)
         return Operation(self, span)
 
     def _judged_by(self, judgement: Span, details: Mapping[str, object]) -> None:
@@ -241,15 +241,15 @@ class Spans(Outline):
         usage = details.get("usage")
         if isinstance(usage, Mapping) and not replayed:
             names = Usage.__struct_fields__
-            span.attributes |= consumed(Usage(**{name: usage[name] for name in names if name in usage}))
-        self._started(span)
+            span.attributes |= usage_attributes(Usage(**{name: usage[name] for name in names if name in usage}))
+        self._report_begin(span)
         self._finish(span, "ok")
 
     def on_gate_opened(self, event: ev.GateOpened) -> None:
         request = event.request
-        span = self._opened(("gate", request.id), "gate", f"gate {request.name}", event.place)
+        span = self._open_span(("gate", request.id), "gate", f"gate {request.name}", event.place)
         span.attributes["prose.gate"] = request.name
-        self._started(span)
+        self._report_begin(span)
 
     def on_gate_resolved(self, event: ev.GateResolved) -> None:
         key = ("gate", event.request.id)
