@@ -16,9 +16,9 @@ from pathlib import Path
 
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.exec_tool.audit import AuditLog
-from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.tool import AgentPrograms
 from prose_kernel.processes.monitored_process import Confinement, MonitoredLaunch, MonitoredProcess, MonitorRecord
+from prose_kernel.processes.options import ExecOptions
 from prose_kernel.processes.sandbox import mechanisms
 from prose_kernel.processes.sandbox_syscalls import EXECUTE, READ
 from prose_kernel.processes.shell import ShellCommands

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from prose_kernel.processes.engine import Engine
-from prose_kernel.processes.tasks.options import TaskOptions
+from prose_kernel.processes.options import TaskOptions
 from prose_kernel.processes.tasks.service import TaskService
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.services import CommandCompleted, TaskCaller

@@ -14,11 +14,10 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
-from prose_kernel.processes import scripts
-from prose_kernel.processes.spawn import close
+from prose_kernel.processes.spawn import close, script_command
 
 SCRIPT = Path(__file__).with_name("monitor_process.py")
-COMMAND = scripts.command(SCRIPT, ("-I", "-S"))
+COMMAND = script_command(SCRIPT, ("-I", "-S"))
 
 _AGAIN = 0.005
 """Seconds until a job is sent again if the monitor's queue is full."""

@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from prose_kernel.processes import scripts, system, watchdog_process
+from prose_kernel.processes import system, watchdog_process
 from prose_kernel.processes.process_table import Member, member_of, processes_of_run
-from prose_kernel.processes.spawn import ExitWatch, close
+from prose_kernel.processes.spawn import ExitWatch, close, script_command
 
 _SCRIPT = Path(__file__).with_name("watchdog_process.py")
 _ATTEMPTS = 2
@@ -187,7 +187,7 @@ class Watchdog:
 
     def _spawn(self, reader: int) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "PROSE_JOB"}
-        argv = [*scripts.command(_SCRIPT, system.PYTHON_FLAGS), str(os.getpid()), str(self._state_dir), self._marker]
+        argv = [*script_command(_SCRIPT, system.PYTHON_FLAGS), str(os.getpid()), str(self._state_dir), self._marker]
         argv += [str(self._journal.path)] if self._journal is not None else []
         try:
             self._popen = subprocess.Popen(

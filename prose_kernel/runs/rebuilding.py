@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from prose_kernel.language.source import Source
     from prose_kernel.runs.languages import Language
     from prose_kernel.runs.settings import Settings
-    from prose_kernel.storage.stored_run import StoredRun
+    from prose_kernel.storage.run_directory import StoredRun
 
 DATABASES: Final = ("sqlite", "postgres")
 

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.requests import Request
     from prose_kernel.storage.answer_files import AnswerFiles
     from prose_kernel.storage.file_history import FileHistory
-    from prose_kernel.storage.run_directory import RunDirectory
-    from prose_kernel.storage.stored_run import StoredRun
+    from prose_kernel.storage.run_directory import RunDirectory, StoredRun
     from prose_kernel.storage.transcript import InContextTrace
 
 _WITH_JOURNAL: Final = "keep the run in files: --state=filesystem"

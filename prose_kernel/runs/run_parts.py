@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from prose_kernel.storage.database.schema import Database
     from prose_kernel.storage.gates.deciding import Gatekeeper
     from prose_kernel.storage.gates.records import Records
-    from prose_kernel.storage.run_directory import RunDirectory
-    from prose_kernel.storage.stored_run import StoredRun
+    from prose_kernel.storage.run_directory import RunDirectory, StoredRun
     from prose_kernel.telemetry.spans_from_events import Spans
 
 
@@ -49,8 +48,7 @@ def keep(context: RunContext) -> StoredRun | None:
     if settings.state.kind == "in-context" or context.start.overrides.store is not None:
         return None
     from prose_kernel.storage.filesystem import FilesystemStore
-    from prose_kernel.storage.run_directory import RunDirectory
-    from prose_kernel.storage.stored_run import StoredRun
+    from prose_kernel.storage.run_directory import RunDirectory, StoredRun
     from prose_kernel.storage.trace import Trace
 
     home = RunDirectory(Path(settings.state_dir), _run_id(context), cwd=context.start.cwd)
@@ -121,7 +119,7 @@ def in_database(settings: Settings, home: RunDirectory, clock: Clock, emit: List
     from prose_kernel.storage.database.row_writer import RowWriter
     from prose_kernel.storage.database.store import DatabaseStore
     from prose_kernel.storage.database.trace import DatabaseTrace
-    from prose_kernel.storage.stored_run import StoredRun
+    from prose_kernel.storage.run_directory import StoredRun
 
     patience = settings.state.patience
     writes = RowWriter(
@@ -289,7 +287,7 @@ def remote_owner(context: RunContext, run: str) -> Owner:
 
 def task_service(context: RunContext, home: RunDirectory | None) -> TaskService:
     """Return the service for commands with a waiting window, and the tasks that they become."""
-    from prose_kernel.processes.tasks.options import TaskOptions
+    from prose_kernel.processes.options import TaskOptions
     from prose_kernel.processes.tasks.service import TaskService
     from prose_kernel.processes.tasks.unfinished_runs import Pointer
     from prose_kernel.runs.settings import surroundings
@@ -308,8 +306,8 @@ def task_service(context: RunContext, home: RunDirectory | None) -> TaskService:
 
 def agent_programs(context: RunContext, home: RunDirectory | None) -> AgentPrograms:
     """Return the `Exec` tool for agents, which the operator has switched on."""
-    from prose_kernel.processes.exec_tool.options import ExecOptions
     from prose_kernel.processes.exec_tool.tool import AgentPrograms
+    from prose_kernel.processes.options import ExecOptions
 
     options = ExecOptions(**asdict(context.settings.exec))
     audit = _audit_log(context, home.directory if home is not None else None)

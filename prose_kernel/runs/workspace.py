@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from prose_kernel.runs.run_machines import BoundName, Defined
     from prose_kernel.runtime.machine import Machine, Preview
     from prose_kernel.runtime.services import Asker
-    from prose_kernel.storage.stored_run import StoredRun
+    from prose_kernel.storage.run_directory import StoredRun
 
 __all__ = ["Start", "Workspace", "preload_cell_modules", "uncancel"]
 
@@ -57,19 +57,11 @@ def preload_cell_modules(language: Language) -> None:
     from prose_kernel.processes.shell import ShellCommands
     from prose_kernel.runs import journal
     from prose_kernel.runtime import redaction
-    from prose_kernel.storage import (
-        file_history,
-        filesystem,
-        in_memory_store,
-        shown_files,
-        stored_run,
-        trace,
-        transcript,
-    )
+    from prose_kernel.storage import file_history, filesystem, in_memory_store, shown_files, trace, transcript
     from prose_kernel.storage.gates import deciding
 
     _ = Engine, ShellCommands, language.machine(), resources, journal, redaction
-    _ = deciding, file_history, filesystem, in_memory_store, shown_files, stored_run, trace, transcript
+    _ = deciding, file_history, filesystem, in_memory_store, shown_files, trace, transcript
     if system.LINUX:
         from prose_kernel.processes import sandbox_syscalls  # uses system calls that only Linux has
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prose_kernel.access import plain_files
 from prose_kernel.runtime.ports import Store
 from prose_kernel.storage import layout
 from prose_kernel.storage.pending_writes import PendingWrites
+
+if TYPE_CHECKING:
+    from prose_kernel.runtime.events import Listener
+    from prose_kernel.storage.database.ownership import Ownership
+    from prose_kernel.storage.database.schema import Database
 
 
 class RunDirectory:
@@ -186,3 +193,17 @@ class RunStore(Store):
 
     def _memory(self, agent: str, persist: str) -> Path:
         return self.home.memory_directory(agent, persist, self.chain, self._user_home)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """The parts of a run that is stored outside of memory. The directory is on disk; a database may have the bindings.
+
+    `trace` is the listener that writes the trace; `copy` writes the copy of the journal in a database of many runs.
+    """
+
+    home: RunDirectory
+    store: RunStore
+    trace: Listener
+    database: Database | None = None
+    copy: Ownership | None = None

@@ -20,9 +20,9 @@ from prose_kernel.evaluation.assertions import PythonFunction
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.exec_tool.audit import AuditLog
 from prose_kernel.processes.exec_tool.capabilities import capabilities
-from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.tool import AgentPrograms
 from prose_kernel.processes.long_lived_processes import Helpers
+from prose_kernel.processes.options import ExecOptions
 from prose_kernel.processes.sandbox import mechanisms
 from prose_kernel.programs.lock_file import LockFile
 from prose_kernel.runs import settings

@@ -26,7 +26,7 @@ from prose_kernel.models.providers.model_sessions import ModelSessions
 from prose_kernel.models.tools.commands import command_tools
 from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.processes.engine import Engine
-from prose_kernel.processes.tasks.options import TaskOptions
+from prose_kernel.processes.options import TaskOptions
 from prose_kernel.processes.tasks.service import TaskService
 from prose_kernel.processes.tasks.terminals import TaskTerminals
 from prose_kernel.runtime import open_request

@@ -21,8 +21,8 @@ from prose_kernel.models.tools.exec import exec_tools
 from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.exec_tool.audit import AuditLog
-from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.tool import AgentPrograms
+from prose_kernel.processes.options import ExecOptions
 from prose_kernel.processes.sandbox import mechanisms
 from prose_kernel.runs import settings
 from prose_kernel.runs.workspace import Start, Workspace

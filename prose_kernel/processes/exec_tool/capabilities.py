@@ -16,7 +16,7 @@ from prose_kernel.access.grants import FsGrant, Reach, Surface, is_bare, program
 from prose_kernel.access.path_resolver import resolve
 from prose_kernel.access.session_permissions import file_grants
 from prose_kernel.processes.exec_tool import programs
-from prose_kernel.processes.exec_tool.options import ExecOptions
+from prose_kernel.processes.options import ExecOptions
 from prose_kernel.runtime.services import ExecCaller
 
 __all__ = ["TOOL", "CapabilityError", "CapabilityRecord", "CapabilityStore", "ExecuteRules", "FsGrant", "capabilities"]

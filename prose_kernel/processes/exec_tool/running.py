@@ -14,8 +14,8 @@ from prose_kernel.processes.command_output import Head
 from prose_kernel.processes.cross_loop import ProcessCall
 from prose_kernel.processes.engine import Engine, EngineClosed
 from prose_kernel.processes.exec_tool.checks import Refused
-from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.monitored_process import MonitoredLaunch, MonitoredProcess, MonitorRecord, StartFailure
+from prose_kernel.processes.options import ExecOptions
 from prose_kernel.runtime.ports import Stream
 
 GRACE = 1.0

@@ -17,10 +17,10 @@ from prose_kernel.processes.exec_tool.audit import AuditLog, display
 from prose_kernel.processes.exec_tool.capabilities import CapabilityRecord, CapabilityStore
 from prose_kernel.processes.exec_tool.checks import Checked, Refused
 from prose_kernel.processes.exec_tool.dispatch import Call, Dispatcher, Handler
-from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.running import GRACE, Ended, Run, limits
 from prose_kernel.processes.exec_tool.sandbox_plan import Plan
 from prose_kernel.processes.monitored_process import MonitoredLaunch
+from prose_kernel.processes.options import ExecOptions
 from prose_kernel.processes.sandbox import Mechanisms, mechanisms
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.services import ExecCaller, ExecOutcome

@@ -21,11 +21,11 @@ from prose_kernel.processes.background_processes import end_detached
 from prose_kernel.processes.child_process import Process, Record
 from prose_kernel.processes.command_output import Live
 from prose_kernel.processes.engine import Engine
+from prose_kernel.processes.options import TaskOptions
 from prose_kernel.processes.shell import Shell
 from prose_kernel.processes.spawn import directory_problem
 from prose_kernel.processes.tasks.ledger import Ledger
 from prose_kernel.processes.tasks.log import Log
-from prose_kernel.processes.tasks.options import TaskOptions
 from prose_kernel.processes.tasks.records import TaskRecord, already_running, new_id, snapshot_of
 from prose_kernel.processes.tasks.requests import CommandCall, read_call
 from prose_kernel.processes.tasks.running import (

@@ -21,9 +21,9 @@ from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.exec_tool import sandbox_plan
 from prose_kernel.processes.exec_tool.capabilities import capabilities
 from prose_kernel.processes.exec_tool.checks import Checked, Refused
-from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.sandbox_plan import Plan
 from prose_kernel.processes.monitored_process import Confinement, MonitoredLaunch, MonitoredProcess, MonitorRecord
+from prose_kernel.processes.options import ExecOptions
 from prose_kernel.processes.sandbox import mechanisms
 from prose_kernel.processes.shell import LONGEST_ARGUMENT, Shell
 from prose_kernel.processes.tasks.running import Identity, Recorder

@@ -17,8 +17,8 @@ from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.exec_tool.audit import AuditLog
 from prose_kernel.processes.exec_tool.capabilities import CapabilityRecord, CapabilityStore, FsGrant
 from prose_kernel.processes.exec_tool.dispatch import Dispatcher, Handler
-from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.tool import ExecTool, register_exec
+from prose_kernel.processes.options import ExecOptions
 from prose_kernel.processes.process_table import member_of
 from prose_kernel.processes.sandbox import Mechanisms, mechanisms
 from prose_kernel.runtime.services import ExecOutcome

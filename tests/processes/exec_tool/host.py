@@ -8,8 +8,8 @@ from pathlib import Path
 
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.exec_tool.audit import AuditLog
-from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.tool import AgentPrograms
+from prose_kernel.processes.options import ExecOptions
 from prose_kernel.runtime.services import ExecCaller
 
 

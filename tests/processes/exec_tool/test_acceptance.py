@@ -18,8 +18,8 @@ from prose_kernel.processes.exec_tool.arguments import InvalidArguments, parse
 from prose_kernel.processes.exec_tool.audit import AuditLog
 from prose_kernel.processes.exec_tool.capabilities import CapabilityError, CapabilityRecord, CapabilityStore, FsGrant
 from prose_kernel.processes.exec_tool.dispatch import Call, Dispatcher, Handler
-from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.tool import AgentPrograms, ExecTool, register_exec
+from prose_kernel.processes.options import ExecOptions
 from prose_kernel.runtime.services import ExecCaller
 
 # ---------------------------------------------------------------- registration

@@ -19,8 +19,8 @@ from waiting import PATIENCE, appears, eventually, processes, until
 
 from prose_kernel.processes.exec_tool.audit import AuditLog, display
 from prose_kernel.processes.exec_tool.dispatch import Dispatcher
-from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.tool import ExecTool
+from prose_kernel.processes.options import ExecOptions
 from prose_kernel.processes.process_table import below, members
 
 HOST = Path(__file__).with_name("host.py")

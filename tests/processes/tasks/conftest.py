@@ -10,7 +10,7 @@ import pytest_asyncio
 from processes.tasks.desk import GRACE, Desk, MakeDesk
 
 from prose_kernel.processes.engine import Engine
-from prose_kernel.processes.tasks.options import TaskOptions
+from prose_kernel.processes.options import TaskOptions
 
 
 @pytest_asyncio.fixture

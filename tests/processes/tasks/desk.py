@@ -9,8 +9,8 @@ from pathlib import Path
 from waiting import PATIENCE
 
 from prose_kernel.processes.engine import Engine
+from prose_kernel.processes.options import TaskOptions
 from prose_kernel.processes.process_table import carries_prefix, members
-from prose_kernel.processes.tasks.options import TaskOptions
 from prose_kernel.processes.tasks.service import TaskService
 from prose_kernel.processes.tasks.store import Store
 from prose_kernel.runtime.clock import SystemClock

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from prose_kernel.processes.engine import Engine
-from prose_kernel.processes.tasks.options import TaskOptions
+from prose_kernel.processes.options import TaskOptions
 from prose_kernel.processes.tasks.service import TaskService
 from prose_kernel.processes.tasks.unfinished_runs import Pointer
 from prose_kernel.runtime.clock import SystemClock

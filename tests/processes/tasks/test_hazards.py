@@ -76,7 +76,7 @@ async def test_71_the_monitor_of_an_agents_command_ends_it_when_the_kernel_is_go
     program = (
         "import asyncio, sys; from pathlib import Path\n"
         "from processes.tasks.desk import AGENT, Desk; from prose_kernel.processes.engine import Engine\n"
-        "from prose_kernel.processes.tasks.options import TaskOptions\n"
+        "from prose_kernel.processes.options import TaskOptions\n"
         "async def main():\n"
         "    desk = Desk(Engine(state_dir=Path(sys.argv[1])), Path(sys.argv[1]), TaskOptions())\n"
         "    task = await desk.task('setsid env -i sleep 65.5 & echo up; sleep 65.6', AGENT)\n"
