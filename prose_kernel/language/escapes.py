@@ -1,4 +1,7 @@
-"""Writes invisible characters as escapes, in texts that a user approves and in commands that a hint suggests."""
+"""Writes invisible characters as escapes, in texts that a user approves and in commands that a hint suggests.
+
+Also makes fences that the text of a Markdown code block cannot close.
+"""
 
 from __future__ import annotations
 
@@ -43,3 +46,8 @@ def _escape(character: str) -> str:
     short = {"\r": "\\r", "\t": "\\t", "\n": "\\n"}.get(character)
     code = ord(character)
     return short or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}")
+
+
+def code_fence(text: str) -> str:
+    """Return a fence for a Markdown code block that the text cannot close."""
+    return "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])

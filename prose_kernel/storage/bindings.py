@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
 from prose_kernel.errors import StateError
+from prose_kernel.language.escapes import code_fence
 from prose_kernel.runtime.json_text import mapped
 from prose_kernel.runtime.ports import Binding
 from prose_kernel.runtime.structured_text import split_source, split_value
@@ -53,7 +54,7 @@ def header(binding: Binding) -> str:
         lines.append(f"execution_id: {key.execution_id}")
     if binding.label is not None:
         lines.append(f"label: {binding.label}")
-    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", binding.source))])
+    fence = code_fence(binding.source)
     lines += ["", "source:", f"{fence}prose", binding.source, fence, ""]
     if isinstance(binding.value, ExecText) and (metadata := command_facts(binding.value)):
         lines += [*(field_text(name, value) for name, value in metadata.items()), ""]

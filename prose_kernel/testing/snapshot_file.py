@@ -34,6 +34,7 @@ from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
+from prose_kernel.language.escapes import code_fence
 from prose_kernel.runs.toml_file import TomlFile
 from prose_kernel.views.escaping import visible
 
@@ -188,7 +189,7 @@ def _written(case: Case) -> str:
         return f"{case.head}\n"
     parts = [case.head, "", f"{_STATUS}{case.status}", ""]
     for title, text in case.sections.items():
-        fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
+        fence = code_fence(text)
         parts += [f"## {title}", "", f"{fence}{_kind(text)}", *([text] if text else []), fence, ""]
     return "\n".join(parts)
 
