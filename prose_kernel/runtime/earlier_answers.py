@@ -72,9 +72,9 @@ _PROBLEMS: Final[Mapping[type, str]] = {NotRecorded: "unrecorded", LookupError: 
 
 @dataclass(frozen=True, slots=True)
 class AskedAgain:
-    """A request that was asked again, with the category (`why`): its earlier answer was a failure, it has changed, or
-    it is new. `near` is the most similar earlier request. `differs` names the parts that differ from it; if there are
-    none, `reason` explains in words why the earlier answer was not used."""
+    """A request that was asked in spite of the earlier run, with the category (`why`): the earlier answer is a failure,
+    the request has changed, or it is new. `near` is the most similar earlier request. `differs` names the parts that
+    differ from it; if there are none, `reason` explains in words why the earlier answer was not used."""
 
     asked: Asked
     why: Why

@@ -173,7 +173,7 @@ class Steps:
         return self.short((kind, identity), self._chain)
 
     def short(self, identity: object, chain: str = "") -> str:
-        """Return a digest of an identity, without the ids of the run."""
+        """Return a digest of an identity, without the ids of the run. The requests of a conversation share one."""
         data = dumps(identity)
         for run_id in self._without:
             data = data.replace(run_id, b"*")

@@ -150,7 +150,7 @@ class McpServer(Struct, frozen=True):
 
 
 class Permissions(Struct, frozen=True):
-    """The kinds of rules in `[permissions]`; the settings keep them as a mapping of those that are given."""
+    """The kinds of rules in `[permissions]`. The settings keep those that are set, as a mapping."""
 
     read: PatternRule = "allow"
     write: PatternRule = "allow"
@@ -260,9 +260,9 @@ class ExecSettings(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
-    """Memories of digest and ledger (docs/reference/vvm.md 6.6), in bytes: a digest, the items of one `retain` and how
-    many there may be, the facts that a call gets and how many. `patience` is in seconds: the wait for another
-    process."""
+    """Limits of memories with digest and ledger (docs/reference/vvm.md 6.6), sizes in bytes: one `retain` has at most
+    `items` of size `item`; a call gets at most `facts`, of `facts_size` together. `patience` is the longest wait for
+    another process, in seconds."""
 
     digest: int = 16 * 1024
     item: int = 1024
@@ -304,10 +304,10 @@ class SessionOptions:
 class Surroundings:
     """The place of a run.
 
-    `cwd` is the workspace (absolute); `run_directory` that of the run, None while it lives in memory; `notebook` the
-    notebook's path from the server (`JPY_SESSION_NAME`), None elsewhere; keys are looked up in `environment`.
-    `attended` is a hint for defaults: False for a non-interactive run (`CI=true`). `state_dir` is the state directory,
-    relative to `cwd`.
+    `cwd` is the workspace (absolute); `run_directory` the directory of the run, None if it is only in memory;
+    `notebook` the notebook's path from the server (`JPY_SESSION_NAME`), or None; `environment` has the keys of
+    providers. `attended` is a hint for defaults: False for a non-interactive run (`CI=true`). `state_dir` is the state
+    directory, relative to `cwd`.
     """
 
     cwd: str
@@ -320,8 +320,8 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class PostgresUrls:
-    """The URL of PostgreSQL for runs, that for memory of scope `user` (None: the same), and the place of the first one.
-    URLs hold passwords and are never shown."""
+    """The URL of PostgreSQL for runs, the URL for memory of scope `user` (None: the same), and the `place` in which the
+    first one was found. URLs contain passwords and are never shown."""
 
     url: str | None = field(default=None, repr=False)
     user_url: str | None = field(default=None, repr=False)

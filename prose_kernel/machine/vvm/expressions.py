@@ -131,12 +131,12 @@ def _with_members(s: Context, node: tree.Node, value: Value) -> Any:
 
 def _is_unknown(s: Context, value: Value) -> bool:
     """Return whether a value is unknown in a preview."""
-    return s.host.preview is not None and type(value) is str and s.host.preview.placeholder(value) is not None
+    return s.host.preview is not None and type(value) is str and s.host.preview.unknown_result(value) is not None
 
 
 def raise_or_unknown(s: Context, error: RunError, *values: Value) -> Value:
     """Raise the error. In a preview with an unknown value, return a placeholder instead."""
-    placeholder: Value = s.host.preview.placeholder(*values) if s.host.preview is not None else None
+    placeholder: Value = s.host.preview.unknown_result(*values) if s.host.preview is not None else None
     if placeholder is None:
         raise error.with_traceback(None) from None
     return placeholder

@@ -210,7 +210,7 @@ class LibraryFunction(Function):
         given = self.bind(s, node, arguments, keywords)
         if self.at_once is not None:
             if s.host.preview is not None and self.computes:
-                placeholder: Value = s.host.preview.placeholder(*given.values())
+                placeholder: Value = s.host.preview.unknown_result(*given.values())
                 if placeholder is not None:
                     return placeholder
             return self.at_once(s, node, given)
