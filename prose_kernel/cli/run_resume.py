@@ -273,7 +273,7 @@ def _texts(kept: KeptRun, file: Path, name: str, given: RunOptions) -> tuple[lis
 def _notebook(kept: KeptRun, file: Path, name: str, stored: Sequence[tuple[str, str]], given: RunOptions) -> list[Cell]:
     """Return the cells of a notebook. Raises `UsageError` if a cell that has begun was changed or removed."""
     from prose_kernel.cli.notebook_file import read_cells
-    from prose_kernel.notebook.cell_scan import draft_language, segments
+    from prose_kernel.notebook.cell_scan import draft_language, has_statements, segments
 
     if given.stored or given.changed:
         option = "--stored" if given.stored else "--changed"
@@ -284,8 +284,7 @@ def _notebook(kept: KeptRun, file: Path, name: str, stored: Sequence[tuple[str, 
         for cell in cells
         for language, text in [draft_language(cell.text, default)]
         for piece in segments(text, language)
-        if not piece.magic
-        and any(line.strip() and not line.lstrip().startswith("#") for line in piece.text.split("\n"))
+        if not piece.magic and has_statements(piece.text)
     ]
     then = [text.strip() for by, text in stored if by.startswith("cell ")]
     if now[: len(then)] != then or (kept.state == "done" and len(now) > len(then)):

@@ -102,8 +102,6 @@ def fork(run: str, at: str, with_files: bool, yes: bool, state_dir: str | None) 
     """Begin a branch of RUN before AT; run nothing.
 
     AT is a cell (c3), a statement (c1/4) or a request (c1/4/x0); prose runs show RUN lists them. RUN stays as it is.
-
-
     """
     from prose_kernel.runs import settings
     from prose_kernel.runs.restored_files import FileRestoration

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages, run_parts
-from prose_kernel.runs.context import RunContext, Start, SuppliedValues
+from prose_kernel.runs.context import Listeners, RunContext, Start, SuppliedValues
 from prose_kernel.runs.imported_programs import Imports
 from prose_kernel.runs.lazy_objects import Once
-from prose_kernel.runs.listeners import Listeners
 from prose_kernel.runs.run import Run
 from prose_kernel.runs.settings import ANSWER_SOURCES, Settings, budget_limits
 from prose_kernel.runtime import open_request

@@ -21,8 +21,8 @@ from prose_kernel.runs.workspace import Workspace
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.ports import Stream
-from prose_kernel.testing.limits import time_limited
 from prose_kernel.testing.notebook_source import CodeCell
+from prose_kernel.testing.options import time_limited
 from prose_kernel.testing.outputs import Output
 from prose_kernel.views.display import Display, Problem
 from prose_kernel.views.display import Output as Sink

@@ -26,9 +26,8 @@ from prose_kernel.runtime.events import Bound, BranchFinished, CommandOutput, Ev
 from prose_kernel.runtime.text import as_argument, escaped
 from prose_kernel.runtime.values import verbatim
 from prose_kernel.testing import snapshot_file
-from prose_kernel.testing.limits import EarlyEnd, time_limited
 from prose_kernel.testing.notebook_run import remove_run
-from prose_kernel.testing.options import Options
+from prose_kernel.testing.options import EarlyEnd, Options, time_limited
 from prose_kernel.testing.snapshot_file import SUFFIX, Case, CaseOptions
 from prose_kernel.views.test_results import Finding, Outcome, Statement, Tested, difference
 
