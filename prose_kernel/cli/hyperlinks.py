@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from prose_kernel.errors import UsageError
 from prose_kernel.runs import reference_pages
+from prose_kernel.runs.settings import in_ci
 
 _PROGRAMS = frozenset(("iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper", "Tabby", "rio", "WarpTerminal"))
 _TERMS = frozenset(("xterm-kitty", "alacritty", "foot", "foot-extra", "xterm-ghostty", "contour", "wezterm"))
@@ -18,7 +19,7 @@ def understood(environment: Mapping[str, str]) -> bool:
     """Return whether the terminal of this environment is known to show links, or what `FORCE_HYPERLINK` says."""
     if (forced := environment.get("FORCE_HYPERLINK", "")) != "":
         return forced not in ("0", "false", "no")
-    if environment.get("CI") or environment.get("TERM", "dumb") == "dumb" or environment.get("TMUX"):
+    if in_ci(environment) or environment.get("TERM", "dumb") == "dumb" or environment.get("TMUX"):
         return False
     if environment.get("TERM_PROGRAM") in _PROGRAMS or environment["TERM"] in _TERMS:
         return True

@@ -24,7 +24,7 @@ from prose_kernel.runs.journal import Range
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.provenance import Opening
 from prose_kernel.runs.resumption import Resumption, branch
-from prose_kernel.runs.settings import FIXED_SETTINGS
+from prose_kernel.runs.settings import original_settings
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.home import expanded
 from prose_kernel.storage import runs
@@ -69,7 +69,7 @@ def branch_request(request: Request) -> Request:
     if last is None:
         return replace(request, former=LastRun())
     new = branch(earlier.journal, last.end, SystemClock(), request.settings.state_dir)
-    began_with = {name: value for name, value in head.settings.items() if name in FIXED_SETTINGS and value is not None}
+    began_with = original_settings(head.settings)
     how = Resumption(new)
     return replace(
         request,

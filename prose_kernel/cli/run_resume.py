@@ -227,10 +227,8 @@ def _original_options(
         if head.decisions.get(name, approved) != approved:
             raise against(f"--{'yes' if approved else 'no'} {name}", f"with --{'no' if approved else 'yes'} {name}")
     # only these settings are taken over, because commands can write the journal
-    kept_settings = (*settings.FIXED_SETTINGS, "cassette_mode")
-    chosen: dict[str, Any] = {
-        name: head.settings[name] for name in kept_settings if head.settings.get(name) is not None
-    }
+    chosen = settings.original_settings(head.settings)
+    chosen["cassette_mode"] = head.settings.get("cassette_mode")
     for name in ("gates", *run_options.ANSWERING):
         chosen[name] = given.settings[name] or chosen.get(name)
     chosen["cassette_realtime"] = True if given.realtime else None

@@ -326,8 +326,10 @@ async def _read_when_ready(descriptor: int) -> bytes:
 
 
 def is_interactive(source: TextIO, err: TextIO) -> bool:
-    """Return whether a user can be asked: stdin and stderr are terminals, and `CI` is not set."""
-    return source.isatty() and err.isatty() and not os.environ.get("CI")
+    """Return whether a user can be asked: stdin and stderr are terminals, and no CI system runs this process."""
+    from prose_kernel.runs.settings import in_ci
+
+    return source.isatty() and err.isatty() and not in_ci(os.environ)
 
 
 def confirm(text: str, question: str, hint: str, refused: str = "nothing was changed") -> None:

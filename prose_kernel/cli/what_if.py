@@ -57,7 +57,7 @@ def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
     head = found.head
     if head is None or found.interactive or head.program.endswith(".ipynb") or head.origin:
         raise UsageError(f"run {found.id} is not one of a program file", hint="prose runs lists the runs")
-    began_with = {name: head.settings[name] for name in settings.FIXED_SETTINGS if head.settings.get(name) is not None}
+    began_with = settings.original_settings(head.settings)
     typed = {name: value for name, value in options.items() if name not in ("why", "yes", "yes_rerun", "html", "force")}
     chosen: Any = settings.load(cwd, file=run_options.settings_file(cwd, head.program), **{**began_with, **typed})
     language = languages.LANGUAGES[head.language]

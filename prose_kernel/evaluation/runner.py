@@ -289,7 +289,7 @@ def _with_mode(chosen: Settings, overrides: Mapping[str, Any]) -> Settings:
     """Set the mode of recordings, unless it is set: providers may be asked if one is chosen. In CI, they may be asked
     only if the command line says so."""
     mode = chosen.cassette.mode
-    in_ci = os.environ.get("CI", "").strip().casefold() not in ("", "0", "false")
+    in_ci = settings.in_ci(os.environ)
     if mode is None or (in_ci and "cassette_mode" not in overrides):
         asked = chosen.provider not in NO_LIVE_MODEL or chosen.judge.provider not in ("off", "auto", None)
         mode = "auto" if asked and not in_ci else "replay"

@@ -250,7 +250,7 @@ class Cells:
         Raises `UsageError` if another process runs it, `GateRejected` if its approvals are not confirmed, and
         `ResumeMismatch`; then there is no run.
         """
-        from prose_kernel.runs.settings import FIXED_SETTINGS
+        from prose_kernel.runs.settings import original_settings
         from prose_kernel.runs.workspace import Start, Workspace
 
         await self.end()
@@ -262,9 +262,8 @@ class Cells:
             notebook_path=head.notebook_path,
             language=languages.LANGUAGES[head.language],
         )
-        began = {name: value for name, value in head.settings.items() if name in FIXED_SETTINGS}
-        chosen = {**began, "state_dir": resumption.state_dir or self.settings.state_dir}
-        settings = self.settings.changed(**chosen)
+        state_dir = resumption.state_dir or self.settings.state_dir
+        settings = self.settings.changed(**original_settings(head.settings), state_dir=state_dir)
         workspace = self.started_workspace = Workspace(settings, start, asker=self.asker, resumption=resumption)
         self._hook(workspace)
         self.provenance = Provenance(self.provenance)

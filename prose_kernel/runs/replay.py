@@ -24,7 +24,7 @@ from prose_kernel.runs.context import RunContext, Start, SuppliedValues
 from prose_kernel.runs.journal import RunJournal
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.run_machines import BoundName, Machines
-from prose_kernel.runs.settings import FIXED_SETTINGS, Settings
+from prose_kernel.runs.settings import Settings, original_settings
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.journal_records import Asked, Record, Repeated, Text, answer_in
@@ -114,8 +114,7 @@ class Replaying:
     def __init__(self, found: JournalRead, settings: Settings, listener: ReplayListener, store: Store | None) -> None:
         self._found, self._head = found, found.head
         head = found.head
-        chosen = {name: value for name, value in head.settings.items() if name in FIXED_SETTINGS and value is not None}
-        self._settings = settings.changed(**chosen)
+        self._settings = settings.changed(**original_settings(head.settings))
         self._listener = listener
         self._programs: dict[str, Any] = {}
         self._over = False

@@ -301,6 +301,16 @@ class Settings(Struct, frozen=True):
         )
 
 
+def original_settings(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings in `FIXED_SETTINGS` from those that the journal of a run has recorded."""
+    return {name: recorded[name] for name in FIXED_SETTINGS if recorded.get(name) is not None}
+
+
+def in_ci(environment: Mapping[str, str]) -> bool:
+    """Return whether a CI system runs this process: `CI` is set, but not to 0 or false."""
+    return environment.get("CI", "").strip().casefold() not in ("", "0", "false")
+
+
 class Setting(NamedTuple):
     """Place, type and default of a setting. `table` is empty for a key outside of the tables of `prose.toml`."""
 
@@ -443,7 +453,7 @@ def surroundings(cwd: Path, run_directory: Path | None, state_dir: str) -> Surro
         str(run_directory) if run_directory is not None else None,
         notebook,
         environment,
-        attended=environment.get("CI", "").strip().casefold() in ("", "0", "false"),
+        attended=not in_ci(environment),
         state_dir=state_dir,
     )
 

@@ -74,12 +74,13 @@ def test(
     5: nothing to test.
     """
     from prose_kernel.runs.run_parts import add_prose_to_path
+    from prose_kernel.runs.settings import in_ci
     from prose_kernel.testing import suite
     from prose_kernel.testing.options import SECONDS, Options
     from prose_kernel.testing.outputs import Rules
     from prose_kernel.views.test_results import check_junit, write_junit
 
-    if options["update"] and os.environ.get("CI", "").strip().casefold() not in ("", "0", "false"):
+    if options["update"] and in_ci(os.environ):
         raise UsageError(
             "--update changes committed files, and CI is set", hint="to do it all the same: CI= prose test --update"
         )

@@ -20,6 +20,7 @@ KITTY = {"TERM": "xterm-kitty"}
         ({"TERM": "dumb", "TERM_PROGRAM": "vscode"}, False),
         (KITTY, True),
         (KITTY | {"CI": "true"}, False),
+        (KITTY | {"CI": "false"}, True),
         (KITTY | {"TMUX": "/tmp/tmux"}, False),
         (KITTY | {"FORCE_HYPERLINK": "0"}, False),
         ({"FORCE_HYPERLINK": "1"}, True),

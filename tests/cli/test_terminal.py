@@ -155,6 +155,14 @@ def test_in_ci_no_question_is_asked_even_at_a_terminal(start: Start, monkeypatch
     assert end(child) == 3
 
 
+def test_ci_can_be_switched_off(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "false")
+    child = start('input name: "Name?"\n')
+    child.expect_exact("Name? ")
+    child.sendline("Ada")
+    assert end(child) == 0
+
+
 def test_branches_are_shown_while_they_run_and_leave_only_their_output(start: Start) -> None:
     child = start("""parallel:
   slow = exec "while [ ! -e go ]; do sleep 0.05; done; echo late"
