@@ -59,7 +59,7 @@ def show(names: Sequence[str], at: str | None, kind: str | None, grep: str | Non
         entries = [e for e in found.entries if e.record.t != "head" and _wanted(e, at, kind, grep)]
         if as_json:
             for entry in entries:
-                click.echo(json.dumps({"file": found.name, "line": entry.line, **_plain(entry)}, ensure_ascii=False))
+                click.echo(json.dumps({"file": found.name, "line": entry.line, **_decoded(entry)}, ensure_ascii=False))
         else:
             _print(found, entries, full)
         for warning in found.warnings:
@@ -69,7 +69,7 @@ def show(names: Sequence[str], at: str | None, kind: str | None, grep: str | Non
 def _wanted(entry: Entry, at: str | None, kind: str | None, grep: str | None) -> bool:
     place = entry.record.at
     below = at is None or place == at or place.startswith(at.rstrip("/") + "/")
-    return below and kind in (None, entry.record.t) and (grep is None or _contains(_plain(entry), grep))
+    return below and kind in (None, entry.record.t) and (grep is None or _contains(_decoded(entry), grep))
 
 
 def _contains(data: Any, text: str) -> bool:
@@ -80,18 +80,18 @@ def _contains(data: Any, text: str) -> bool:
     return isinstance(data, list) and any(_contains(value, text) for value in data)
 
 
-def _plain(entry: Entry) -> dict[str, Any]:
+def _decoded(entry: Entry) -> dict[str, Any]:
     from prose_kernel.cassettes import records
 
     return records.plain(entry.raw)
 
 
-def _whole(entry: Entry) -> str:
+def _as_markdown(entry: Entry) -> str:
     """Return a record as Markdown; for a malformed one, a text that says so."""
     from prose_kernel.cli import cassette_view
 
     try:
-        return cassette_view.whole(_plain(entry), entry.line)
+        return cassette_view.whole(_decoded(entry), entry.line)
     except (TypeError, ValueError, LookupError, AttributeError):
         return f"## {entry.record.t} {entry.record.at} (line {entry.line})\n\nThis record cannot be decoded.\n"
 
@@ -102,10 +102,10 @@ def _print(found: CassetteFile, entries: Sequence[Entry], full: bool) -> None:
     if full:
         click.echo(f"# {visible(found.name)}\n")
         for entry in entries:
-            click.echo(visible(_whole(entry)))
+            click.echo(visible(_as_markdown(entry)))
         return
     click.echo(f"{visible(found.name)}: {counted(len(entries), 'record')}")
-    if rows := [cassette_view.row(entry.line, _plain(entry)) for entry in entries]:
+    if rows := [cassette_view.row(entry.line, _decoded(entry)) for entry in entries]:
         click.echo(plain_text(Table((), rows, indent=2, most=None)))
 
 

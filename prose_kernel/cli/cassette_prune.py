@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prose_kernel.cli import execution, program_files, result_text, run, run_options
-from prose_kernel.cli.execution import Ended, ProgramRun, Request
+from prose_kernel.cli.execution import ProgramRun, Request, RunEnd
 from prose_kernel.cli.notebook_file import NotebookRun
 from prose_kernel.cli.terminal import Screen, TerminalAsker
 from prose_kernel.errors import ProseError
@@ -39,7 +39,7 @@ class _Watched(ProgramRun):
         super().__init__(request, screen)
         self.asker = TerminalAsker(sys.stdin, screen, available=False)
 
-    async def ended(self, error: ProseError | None) -> Ended:
+    async def ended(self, error: ProseError | None) -> RunEnd:
         self.used = self.workspace.opened.services.cassettes.used()
         return await super().ended(error)
 
@@ -67,7 +67,7 @@ def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequen
         cells=[replace(cell, text=_in_replay(cell.text)) for cell in cells] if is_notebook else cells,
     )
     watched = (_WatchedNotebook if is_notebook else _Watched)(request, Screen(io.StringIO(), sys.stderr))
-    ended = asyncio.run(watched.through())
+    ended = asyncio.run(watched.run_and_close())
     if ended.error is None and ended.signal is None:
         return Replayed(watched.used)
     ending = result_text.error_text(ended.error, ended.stderr_shown) if ended.error is not None else "interrupted"

@@ -76,7 +76,7 @@ class Request(Start):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Ended:
+class RunEnd:
     """The end of a run.
 
     `products` are the texts printed at the end, `notes` the last remarks, about consumption. `text_name` is the last
@@ -121,9 +121,9 @@ class ProgramRun:
         request, settings = self.request, self.request.settings
         if not (self.screen.shares_terminal("stdout") and self.screen.shares_terminal("stderr")):
             settings = settings.changed(display_cap=0)  # a pipe gets everything, and a command waits for a slow reader
-        return self.plugged(settings, replace(request, elsewhere=is_bundled(request.program_file)))
+        return self.new_workspace(settings, replace(request, elsewhere=is_bundled(request.program_file)))
 
-    def plugged(self, settings: Settings, start: Start) -> Workspace:
+    def new_workspace(self, settings: Settings, start: Start) -> Workspace:
         """Return the workspace of this run, or of the run that it resumes, with the narrator as listener."""
         how, narrator = self.request.resumption, self.narrator
         if self.language.markers and self.screen.shares_terminal("stderr"):
@@ -131,12 +131,12 @@ class ProgramRun:
 
             narrator.narrate(MarkedTrace())
         workspace = Workspace(
-            settings, start, asker=self.asker, listeners=[narrator], resumption=how, on_live=self._caught_up
+            settings, start, asker=self.asker, listeners=[narrator], resumption=how, on_live=self._report_lost
         )
         narrator.watch(workspace)
         return workspace
 
-    def _caught_up(self, lost: Sequence[Asked]) -> None:
+    def _report_lost(self, lost: Sequence[Asked]) -> None:
         how = self.request.resumption
         for remark in result_text.under_way(lost, how) if how is not None else ():
             self.screen.note(remark)
@@ -159,9 +159,9 @@ class ProgramRun:
         """Compile and run a text. Raises the errors of `Workspace.execute`, and `UsageError` for an `--input` or a gate
         that the program does not have."""
         compiled = self.compile(cell.text, cell.name)
-        takes = AcceptedValues()
-        takes.add(compiled.program, self.language, self.workspace.imports.of(self.language).load_contract)
-        self.refuse_unknown(takes)
+        accepted = AcceptedValues()
+        accepted.add(compiled.program, self.language, self.workspace.imports.of(self.language).load_contract)
+        self.refuse_unknown(accepted)
         self.narrator.language = self.language
         value = await self.workspace.run(compiled, interrupted=lambda: self.received)
         if self.request.resumption is not None and self.request.resumption.complete:
@@ -170,11 +170,12 @@ class ProgramRun:
     def check_given(self) -> None:
         """Raise `UsageError` for an option with a name that none of several texts knows, before the first text runs."""
 
-    def refuse_unknown(self, takes: AcceptedValues) -> None:
+    def refuse_unknown(self, accepted: AcceptedValues) -> None:
         """Raise `UsageError` for an `--input`, `--yes` or `--no` with a name that the program does not have."""
-        takes.check_inputs(self.request.supplied, "--input ")
+        accepted.check_inputs(self.request.supplied, "--input ")
         for option, approves in (("--yes ", True), ("--no ", False)):
-            takes.check_gates([name for name, one in self.request.typed_decisions.items() if one == approves], option)
+            names = [name for name, one in self.request.typed_decisions.items() if one == approves]
+            accepted.check_gates(names, option)
 
     def compile(self, text: str, name: str, language: Language | None = None) -> Compiled:
         """Compile a text and show its warnings. Raises `CompileError` if it has errors."""
@@ -185,17 +186,17 @@ class ProgramRun:
                 self.screen.note(f"hint: {found.hint}")
         return compiled
 
-    def execute(self) -> Ended:
+    def execute(self) -> RunEnd:
         """Run all texts to the end of the run."""
         self.screen.banner()
-        return asyncio.run(self.through())
+        return asyncio.run(self.run_and_close())
 
-    async def through(self) -> Ended:
+    async def run_and_close(self) -> RunEnd:
         """Run all texts, and close the run."""
         with interrupts(lambda: self.workspace.interrupt()) as received, streams.until_unread(self._unread):
             self.received = received
             try:
-                return await to_end(lambda: self.workspace, self._texts(), self.ended)
+                return await to_end(lambda: self.workspace, self._run_texts(), self.ended)
             finally:
                 self.narrator.close()
 
@@ -204,7 +205,7 @@ class ProgramRun:
             self.received = [signal.SIGPIPE]
             self.workspace.interrupt()
 
-    async def _texts(self) -> None:
+    async def _run_texts(self) -> None:
         """Run all texts until one fails. Raises its error, and `Interrupted` after a signal."""
         request, cells = self.request, self.request.cells
         try:
@@ -215,7 +216,7 @@ class ProgramRun:
                 cells = [Cell(await self.workspace.fetch_program(), request.program_file)]
             for cell in cells:
                 self.text_name = cell.name
-                await self._feed(cell)
+                await self._feed_tolerant(cell)
                 self._done += 1
                 if self.received:
                     break
@@ -227,7 +228,7 @@ class ProgramRun:
         if self.received:
             raise Interrupted
 
-    async def _feed(self, cell: Cell) -> None:
+    async def _feed_tolerant(self, cell: Cell) -> None:
         """Run a cell. If it may fail, note its failure and continue, as Jupyter's runners do."""
         try:
             await self.feed(cell)
@@ -236,19 +237,19 @@ class ProgramRun:
                 raise
             self.screen.note(f"{cell.name} failed, as its tag raises-exception expects: {problem}")
 
-    async def ended(self, error: ProseError | None) -> Ended:
+    async def ended(self, error: ProseError | None) -> RunEnd:
         """Return the end of the run and its results, while the run is still open."""
         workspace, run, received = self.workspace, self.workspace.current, self.received
         started = self._done > 0 or isinstance(error, RunError) or (run is not None and run.id is not None)
         from_outside = bool(received) or (isinstance(error, RunError) and bool(error.answer))
         outputs = workspace.outputs() if started else {}
         self.narrator.close()
-        return Ended(
+        return RunEnd(
             _ended_by(received[0]) if received else _status(error, self._done),
             run_id=run.id if run is not None else None,
             run_directory=run.directory if run is not None else None,
-            outputs=self._data({name: value for name, (value, _) in outputs.items()}),
-            bindings=self._data(workspace.values() if started else {}),
+            outputs=self._json_values({name: value for name, (value, _) in outputs.items()}),
+            bindings=self._json_values(workspace.values() if started else {}),
             products=self._products(outputs),
             error=None if received else error,
             text_name=self.text_name,
@@ -264,7 +265,7 @@ class ProgramRun:
         kept = result_text.kept(earlier, why=self.request.why) if earlier is not None else []
         return (*result_text.session_notes(run.started_services, usage=self.request.usage), *kept)
 
-    def _data(self, values: Mapping[str, Value]) -> dict[str, object]:
+    def _json_values(self, values: Mapping[str, Value]) -> dict[str, object]:
         """Return values as JSON data; empty without `--format json`, because this reads every binding."""
         return {name: verbatim(value) for name, value in values.items()} if self.request.json else {}
 

@@ -58,7 +58,7 @@ class NotebookCells(Cells):
         return self._start.notebook_path
 
     def _new_workspace(self) -> Workspace:
-        return self._runner.plugged(self.settings, self._start)
+        return self._runner.new_workspace(self.settings, self._start)
 
     def check_restorable(self) -> None:
         raise only_in_a_kernel()

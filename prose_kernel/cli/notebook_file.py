@@ -126,7 +126,7 @@ class NotebookRun(ProgramRun):
         request = self.request
         if not request.supplied and not request.typed_decisions:
             return
-        takes, complete = AcceptedValues(), True
+        accepted, complete = AcceptedValues(), True
         for cell in request.cells:
             language, text = draft_language(cell.text, self.language)
             pieces = segments(text, language)
@@ -134,11 +134,11 @@ class NotebookRun(ProgramRun):
             declared = self._cells.declarations("".join(texts), language)
             load = self.workspace.imports.of(language).load_contract
             for one in (*texts, declared):
-                takes.add(self.workspace.declare(one, language), language, load)
+                accepted.add(self.workspace.declare(one, language), language, load)
             complete = complete and language.profile != "prosescript"
             complete = complete and not any(piece.magic and piece.text.split()[:1] == ["run"] for piece in pieces)
         if complete:
-            self.refuse_unknown(takes)
+            self.refuse_unknown(accepted)
 
     async def feed(self, cell: Cell) -> None:
         await self._cells.feed(cell)

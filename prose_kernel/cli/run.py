@@ -18,7 +18,7 @@ from prose_kernel.errors import BudgetSpent, ProseError, RunError, UsageError
 from prose_kernel.runs import languages
 
 if TYPE_CHECKING:
-    from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
+    from prose_kernel.cli.execution import Cell, ProgramRun, Request, RunEnd
     from prose_kernel.cli.run_key import RunKey
     from prose_kernel.runs.languages import Language
 
@@ -276,7 +276,7 @@ def run_of(request: Request, screen: Screen) -> ProgramRun:
 # ---------------------------------------------------------------- the end of a run
 
 
-def _report_end(request: Request, ended: Ended, screen: Screen) -> int:
+def _report_end(request: Request, ended: RunEnd, screen: Screen) -> int:
     """Print the end of a run, and return the exit status."""
     error = ended.error
     if error is not None:
@@ -294,13 +294,13 @@ def _report_end(request: Request, ended: Ended, screen: Screen) -> int:
     return ended.status
 
 
-def _error_text(request: Request, ended: Ended, error: ProseError) -> str:
+def _error_text(request: Request, ended: RunEnd, error: ProseError) -> str:
     named = isinstance(error, RunError) or ended.text_name == request.program_file
     place = "" if named else f"In {ended.text_name}:\n"
     return place + result_text.error_text(error, ended.stderr_shown) + _resume_lines(request, ended)
 
 
-def _resume_lines(request: Request, ended: Ended) -> str:
+def _resume_lines(request: Request, ended: RunEnd) -> str:
     """Return lines with the directory of the run, and the command that resumes it (docs/reference/openprose.md 8)."""
     cwd = Path.cwd()
     lines = (
@@ -337,7 +337,7 @@ def _run_name(directory: Path, cwd: Path) -> str:
     return directory.name if directory.parent in here else shlex.quote(name if "/" in name else f"./{name}")
 
 
-def _result(ended: Ended) -> dict[str, object]:
+def _result(ended: RunEnd) -> dict[str, object]:
     body: dict[str, object] | None = None
     if ended.signal is not None:
         body = {"type": "Interrupted", "code": None, "message": "interrupted", "line": None, "column": None}

@@ -119,7 +119,7 @@ class Evaluation:
         has an unknown name."""
         case = next(case for case in self.cases if not case.broken)
         columns = [*case.columns, *NAMES]
-        takes = AcceptedValues()
+        accepted = AcceptedValues()
         for prepared in self.variants:
             start = Start(self._directory, prepared.name, notebook=prepared.is_notebook, language=prepared.language)
             workspace = Workspace(prepared.settings, start, asker=Unattended(magic=""))
@@ -128,7 +128,7 @@ class Evaluation:
                 for program in () if prepared.is_notebook else prepared.texts(case):
                     compiled = prepared.compiled(workspace, program)
                     load = workspace.imports.of(program.language).load_contract
-                    takes.add(compiled.program, program.language, load)
+                    accepted.add(compiled.program, program.language, load)
                 for number, one in enumerate(self.spec.assertions):
                     about = (one.expression,) if one.expression else rules.subjects(one.rule)
                     for text in about:
@@ -142,7 +142,7 @@ class Evaluation:
         if not any(prepared.is_notebook for prepared in self.variants):
             for word, names in (("yes", self.spec.yes), ("no", self.spec.no)):
                 try:
-                    takes.check_gates(names, f"{word}: ")
+                    accepted.check_gates(names, f"{word}: ")
                 except UsageError as unknown:
                     raise self.spec.mistake((word,), str(unknown), unknown.hint) from None
 

@@ -51,14 +51,14 @@ def run(
     """
     with closing(LoopThread()) as thread:
         made = PythonRun.of(program, inputs, options)
-        return thread.wait(made.whole(), made.workspace.interrupt)
+        return thread.wait(made.run_to_end(), made.workspace.interrupt)
 
 
 async def arun(
     program: str | Path | Program, inputs: Mapping[str, object] | None = None, **options: Unpack[Options]
 ) -> Result:
     """`run` in the caller's event loop. Cancelling the call ends the program's commands and sessions first."""
-    return await PythonRun.of(program, inputs, options).whole()
+    return await PythonRun.of(program, inputs, options).run_to_end()
 
 
 def stream(
@@ -94,7 +94,7 @@ class EventStream:
         self._execution.workspace.interrupt()
 
     async def __aenter__(self) -> EventStream:
-        self._task = asyncio.create_task(self._execution.whole())
+        self._task = asyncio.create_task(self._execution.run_to_end())
         self._task.add_done_callback(lambda task: self._events.put_nowait(None))
         return self
 

@@ -79,18 +79,18 @@ class EarlierApprovals:
         open_ones = [one for one in self.all if not given.get(one.gate)]
         if believe:
             asker.show(f"Approvals taken over from the journal of run {self.run}, unconfirmed:\n{_listed(self.all)}")
-            self._confirmed("journal")
+            self._set_confirmed("journal")
         elif not open_ones:
-            self._confirmed("option")
+            self._set_confirmed("option")
         elif how is None:
             raise self._no_person(open_ones)
-        elif await self._asked(asker, open_ones):
-            self._confirmed(how)
+        elif await self._ask(asker, open_ones):
+            self._set_confirmed(how)
         else:
             hint = "resume it once more to be asked again; --from PLACE begins a branch before a gate"
             raise GateRejected(f"the earlier approvals of run {self.run} were not confirmed; nothing ran", hint=hint)
 
-    async def _asked(self, asker: Asker, left: list[Approval]) -> bool:
+    async def _ask(self, asker: Asker, left: list[Approval]) -> bool:
         from prose_kernel.storage.gates.answers import decided
 
         many = "these approvals" if len(left) > 1 else "this approval"
@@ -114,7 +114,7 @@ class EarlierApprovals:
             no_answer=True,
         )
 
-    def _confirmed(self, how: How) -> None:
+    def _set_confirmed(self, how: How) -> None:
         self.confirmed = how
         approved_in_process(self.run).update(known for _, known in self.found)
 

@@ -108,14 +108,14 @@ def _whole_text(program: Any, source: Source, offset: int, load: Callable[[str],
     return source.text[:offset], None
 
 
-def _spends_nothing(program: object, source: Source) -> Spending:
+def _no_spending(program: object, source: Source) -> Spending:
     """The default for a language whose programs name no models and have no budgets."""
     from prose_kernel.runtime.budgets import Spending
 
     return Spending((), money=False)
 
 
-def _no_other_form(program: object, source: Source) -> tuple[str, str]:
+def _refuse_upgrade(program: object, source: Source) -> tuple[str, str]:
     raise UsageError("programs of this language have one form only")
 
 
@@ -183,7 +183,7 @@ class Language:
     format_program: Callable[[Any], str]
     report: Callable[[Any, str, int], str]
     refused: Callable[[Any, Source, Collection[str]], Diagnostic | None] = lambda program, source, given: None
-    upgrade: Callable[[Any, Source], tuple[str, str]] = _no_other_form
+    upgrade: Callable[[Any, Source], tuple[str, str]] = _refuse_upgrade
     flow: Callable[[Any, Source], tuple[Step, ...]]
     stops: Callable[[Any], list[Span]]
     contract: Callable[[Any], Any]
@@ -215,7 +215,7 @@ class Language:
     all_gates: Callable[[Any, Callable[[str], Any]], frozenset[str] | None] = lambda program, load: frozenset()
     may_run_commands: Callable[[Any], bool] = lambda program: True
     judged_texts: Callable[[Any], Iterable[JudgedText]]
-    spending: Callable[[Any, Source], Spending] = _spends_nothing
+    spending: Callable[[Any, Source], Spending] = _no_spending
     kind_of: Callable[[Value], str]
     text_of: Callable[[Value], str]
     inserted: Callable[[Value], str]
@@ -447,7 +447,7 @@ LANGUAGES: Final = {language.name: language for language in (OPENPROSE, VVM)}
 """All languages by name. The first one is the default."""
 
 
-def _words_of_scripts() -> Words:
+def _prosescript_words() -> Words:
     from prose_kernel.language.words import catalogue
 
     found = catalogue("openprose")
@@ -481,7 +481,7 @@ def _with_profile(profile: Profile) -> Language:
         compile=compile_,
         completeness=partial(_lazy_function("language.openprose.completion:completeness"), profile=profile),
         complete=partial(_lazy_function("language.openprose.completion:complete"), profile=profile),
-        words=_words_of_scripts,
+        words=_prosescript_words,
     )
 
 

@@ -230,12 +230,12 @@ class Provenance:
             if key in self.cells:
                 self.cells[key].gone = False
             elif (cell := waiting.pop(identifying_text(code), None)) is not None:
-                self._adopt(cell, key, code)
+                self._set_key(cell, key, code)
         there = set(self.order)
         for key, cell in self.cells.items():
             cell.gone = cell.gone or key not in there
 
-    def _adopt(self, cell: Cell, key: str, code: str) -> None:
+    def _set_key(self, cell: Cell, key: str, code: str) -> None:
         """Give the front end's key to a cell that was known only by its text."""
         del self.cells[cell.key]
         cell.key, cell.code, cell.opening = key, code, replace(cell.opening, key=key, code=code)
@@ -277,7 +277,7 @@ class Provenance:
         self.runs += 1
         cell = self.cells.get(opening.key)
         if cell is None and (cell := self.cells.get(f"text:{identifying_text(opening.code)}")) is not None:
-            self._adopt(cell, opening.key, opening.code)
+            self._set_key(cell, opening.key, opening.code)
         former = cell.opening if cell is not None else None
         same = former is opening or (former is not None and opening.python and former.number == opening.number)
         self._continues = same and self.calling is not None  # each replayed text counts as a whole run of its cell
@@ -300,7 +300,7 @@ class Provenance:
             for name, event in self._bound.items():
                 source, span = event.place.source, event.place.span
                 own = next((one for text, one in self._texts if text is source), language)
-                self._add(name, Version(cell.ran, cell, cell.label, _kept(event.value), own, source, span))
+                self._add(name, Version(cell.ran, cell, cell.label, _snapshot(event.value), own, source, span))
             if len(self._unread) > MAX_UNREAD_RUNS:
                 self._read_first()
         self._texts, self._bound, self._files = [], {}, {}
@@ -451,10 +451,10 @@ class NameReader:
             if step.kind in DEFINITIONS and step.uses:
                 used: dict[str, None] = dict.fromkeys(step.reads)
                 for way in step.ways:
-                    _sequence(way.steps, set(step.scoped), used)
+                    _collect_uses(way.steps, set(step.scoped), used)
                 # a statement that uses a definition uses the names in its body
                 self.defined[step.uses[0]] = _Definition(step, source, language, frozenset(used) - {*step.scoped})
-        _sequence(ordered, self._bound, self.used)
+        _collect_uses(ordered, self._bound, self.used)
 
     def made_from(self, source: Source, span: Span) -> tuple[str, ...]:
         """Return the names that the statement of a binding uses, including its bodies."""
@@ -465,7 +465,7 @@ class NameReader:
             begin -= 1
         used: dict[str, None] = {}
         for step in steps[begin:end]:
-            _sequence([step], set(), used)
+            _collect_uses([step], set(), used)
         return tuple(used)
 
 
@@ -476,14 +476,14 @@ def _read(texts: Sequence[tuple[Source, Language]]) -> NameReader:
     return reader
 
 
-def _sequence(steps: Sequence[Step], bound: set[str], used: dict[str, None]) -> None:
+def _collect_uses(steps: Sequence[Step], bound: set[str], used: dict[str, None]) -> None:
     """Add names that the steps use before binding them to `used`, and names that they certainly bind to `bound`."""
     for step in steps:
         used.update((name, None) for name in (*step.reads, *step.uses) if name not in bound)
         ends = []
         for way in step.ways:
             inner = {*bound, *step.scoped}
-            _sequence(way.steps, inner, used)
+            _collect_uses(way.steps, inner, used)
             ends.append(inner - set(step.scoped))
         if step.kind == "parallel":
             bound |= set().union(*ends)
@@ -505,7 +505,7 @@ def digest(text: str) -> str:
 # ---------------------------------------------------------------- kept values
 
 
-def _kept(value: Value) -> object:
+def _snapshot(value: Value) -> object:
     """Return a snapshot of a value: the answer in a file changes when the file does."""
     if isinstance(value, Reference):
         try:

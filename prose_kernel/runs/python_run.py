@@ -159,10 +159,10 @@ class PythonRun:
             warnings = tuple(compiled.diagnostics)
             declared, gates = tuple(meant.inputs(compiled.program)), tuple(meant.gates(compiled.program))
             program = Program(name, meant.name, declared, gates, warnings, compiled)
-        takes = AcceptedValues()
-        takes.add(program.compiled.program, meant, run.workspace.imports.of(meant).load_contract)
-        takes.check_inputs(inputs or (), "input ")
-        takes.check_gates(options.get("gates") or (), "gate ")
+        accepted = AcceptedValues()
+        accepted.add(program.compiled.program, meant, run.workspace.imports.of(meant).load_contract)
+        accepted.check_inputs(inputs or (), "input ")
+        accepted.check_gates(options.get("gates") or (), "gate ")
         run._program = program
         return run
 
@@ -174,7 +174,7 @@ class PythonRun:
     def bindings(self) -> Mapping[str, object]:
         return ReadMapping(self.workspace.values(), verbatim)
 
-    async def whole(self) -> Result:
+    async def run_to_end(self) -> Result:
         """Run the program, and end the run."""
 
         async def result(error: ProseError | None) -> Result:

@@ -29,7 +29,7 @@ _HEADING = re.compile(r"(#{2,6}) (?:([EVWR]\d{3}): |(\d+(?:\.\d+)*)\.? )(.+)")
 _KEY = re.compile(r"[EVWR]\d+|\d+(?:\.\d+)*\.?", re.IGNORECASE)
 _OF_SCRIPTS = re.compile(r"[EW]3\d\d|E23\d")
 _OLD_CODE = re.compile(r"([EW])(\d{3})")
-_MEANING = re.compile(r"[3-6]\.\d+$")
+_EXPLAINING = re.compile(r"[3-6]\.\d+$")
 """The numbers of sections that explain the words of a language."""
 _LEAF = re.compile(r"[3-9]\.\d+$")
 _FENCE = re.compile(r" *(`{3,})")
@@ -163,7 +163,7 @@ def about(word: str, page: str) -> Heading | None:
     if page not in pages():
         return None
     own = headings(page)
-    meaning = [one for one in own if _MEANING.match(one.key)]
+    meaning = [one for one in own if _EXPLAINING.match(one.key)]
     name = re.escape(word)
     topic = re.compile(rf"(?i)(?:^|, | and )`?{name}s?`?(?=,| and |$)")
     if (titled := next((one for one in meaning if topic.search(one.title)), None)) is not None:
@@ -174,15 +174,15 @@ def about(word: str, page: str) -> Heading | None:
     in_grammar = re.compile(rf"(?i)(?<![\w-]){name}(?![\w-])")
     table = heading(*_TABLES[page]) if page in _TABLES else None
     return (
-        _with_most(first_in_code, meaning, least=2)
-        or _with_most(in_row, [table] if table is not None else ())
-        or _with_most(first_in_code, meaning)
-        or _with_most(in_code, (one for one in own if _LEAF.match(one.key) and "diagnostics" not in one.file))
-        or _with_most(in_grammar, (one for one in own if one.key in ("2", "2.1")))
+        _best_section(first_in_code, meaning, least=2)
+        or _best_section(in_row, [table] if table is not None else ())
+        or _best_section(first_in_code, meaning)
+        or _best_section(in_code, (one for one in own if _LEAF.match(one.key) and "diagnostics" not in one.file))
+        or _best_section(in_grammar, (one for one in own if one.key in ("2", "2.1")))
     )
 
 
-def _with_most(pattern: re.Pattern[str], sections: Iterable[Heading], least: int = 1) -> Heading | None:
+def _best_section(pattern: re.Pattern[str], sections: Iterable[Heading], least: int = 1) -> Heading | None:
     """Return the (first) section in which the pattern matches most often; None with fewer than `least` matches."""
     counts = [(len(pattern.findall(text(one.page), one.start, one.end)), -at, one) for at, one in enumerate(sections)]
     most = max(counts, default=None)
@@ -253,10 +253,10 @@ def _parsed(wanted: str) -> tuple[str, str]:
     if name not in pages():
         raise UsageError(f"the reference has no page {name}", hint=f"its pages: {', '.join(pages())}")
     key = key.upper().rstrip(".")
-    return name, _renamed(key) if name == "vvm" else key
+    return name, _current_code(key) if name == "vvm" else key
 
 
-def _renamed(key: str) -> str:
+def _current_code(key: str) -> str:
     """Convert a code from before VVM's codes had their own letter: `E001` becomes V001, `W030` becomes V530."""
     old = _OLD_CODE.fullmatch(key)
     if old is None:

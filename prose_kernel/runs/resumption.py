@@ -152,7 +152,7 @@ def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Re
         rewind, cause = _last_record(journal, last) or (None, None)
     failed: tuple[Asked, ...] = ()
     if cause is not None:
-        failed = tuple(asked for asked in _failed(journal, rewind) if asked.key != cause.key)
+        failed = tuple(asked for asked in _failed_requests(journal, rewind) if asked.key != cause.key)
     return Resumption(journal, under_way, rewind, cause, failed, keeps_texts=not interactive)
 
 
@@ -204,7 +204,7 @@ def completed_after(journal: JournalRead, rewind: int) -> list[Completed]:
     ]
 
 
-def _failed(journal: JournalRead, before: int | None) -> Iterator[Asked]:
+def _failed_requests(journal: JournalRead, before: int | None) -> Iterator[Asked]:
     """Yield the requests that had failed before the record `before`, while their branches waited for their turn."""
     for asked, done in journal.unanswered(before):
         if done is not None and _has_failed(asked, done):
@@ -300,7 +300,7 @@ def branch(
     head, directory = journal.head, journal.path.parent
     directories = [directory.parent, *runs_directories(Path(head.directory), state_dir)]
     run_id, started = new_run_id(clock, directories), clock.now()
-    failed = {asked.key for asked in _failed(journal, before)}
+    failed = {asked.key for asked in _failed_requests(journal, before)}
     numbered = [
         (number, record)
         for number, record in journal.records(1, before)

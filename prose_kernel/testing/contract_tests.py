@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from prose_kernel.cli import result_text
-from prose_kernel.cli.execution import Cell, Ended, Request
+from prose_kernel.cli.execution import Cell, Request, RunEnd
 from prose_kernel.errors import Interrupted, ProseError, RunError, Undecided, UsageError
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.tests import Assertion, Case, read_test
@@ -127,7 +127,7 @@ class _SubjectRun(TestedRun):
         values: Mapping[str, Any] = self.case.values
         await self.workspace.run(compiled, values)
 
-    async def ended(self, error: ProseError | None) -> Ended:
+    async def ended(self, error: ProseError | None) -> RunEnd:
         self.is_late = self.watch.over
         outputs = {name: value for name, (value, _) in self.workspace.outputs().items()}
         failed = UsageError("it was interrupted") if isinstance(error, Interrupted) else error

@@ -15,7 +15,7 @@ from typing import Any
 from prose_kernel.access import plain_files
 from prose_kernel.access.atomic import write_whole
 from prose_kernel.cli import result_text
-from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
+from prose_kernel.cli.execution import Cell, ProgramRun, Request, RunEnd
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import CompileError, ProseError, RunError, UsageError, usage_errors
 from prose_kernel.runs import languages, settings
@@ -244,18 +244,18 @@ class TestedRun(ProgramRun):
         self._directory: Path | None = None
         self.asker = Unattended(partial(self.screen.line, "stderr"), magic="")  # type: ignore[assignment]
 
-    async def tested(self, seconds: float) -> Ended:
+    async def tested(self, seconds: float) -> RunEnd:
         """Run the program, at most for the given time, and remove the directory of its run."""
         try:
             with time_limited(seconds, self.workspace.interrupt) as self.watch:
-                ended = await self.through()
+                ended = await self.run_and_close()
         finally:
             if self._directory is not None:
                 remove_run(self._directory)
         self.watch.interrupted |= ended.signal is not None and not self.watch.over
         return ended
 
-    async def ended(self, error: ProseError | None) -> Ended:
+    async def ended(self, error: ProseError | None) -> RunEnd:
         ended = await super().ended(error)
         self._directory = ended.run_directory
         return ended
@@ -276,8 +276,8 @@ class _ObservedRun(TestedRun):
         self._statements: dict[str, Statement] = {}
         self._pieces: list[tuple[str, str, Statement]] = []
 
-    def plugged(self, settings: Settings, start: Start) -> Workspace:
-        workspace = super().plugged(settings, start)
+    def new_workspace(self, settings: Settings, start: Start) -> Workspace:
+        workspace = super().new_workspace(settings, start)
         workspace.add_listener(self._note)
         return workspace
 
@@ -295,7 +295,7 @@ class _ObservedRun(TestedRun):
         elif isinstance(event, SessionFinished) and event.result is not None and event.result.text:
             self._pieces.append(("stdout", event.result.text, at))
 
-    async def ended(self, error: ProseError | None) -> Ended:
+    async def ended(self, error: ProseError | None) -> RunEnd:
         workspace, run = self.workspace, self.workspace.current
         self.bound = {name: verbatim(value) for name, value in workspace.values().items()}
         self.given = {name: verbatim(value) for name, (value, _) in workspace.outputs().items()}
@@ -305,7 +305,7 @@ class _ObservedRun(TestedRun):
             self.unused = {(str(self.request.cwd / entry.file), entry.raw): entry.name for entry in cassettes.unused()}
         return await super().ended(error)
 
-    def result(self, ended: Ended, case: CaseOptions) -> _Result:
+    def result(self, ended: RunEnd, case: CaseOptions) -> _Result:
         sections = {f"Output {name}": snapshot_file.data_text(value) for name, value in self.given.items()}
         if not sections and ended.products:
             sections["Result"] = snapshot_file.shown("\n".join(ended.products))
