@@ -44,7 +44,7 @@ class BareCondition:
 
     - `reading`: "words", "string" (words in quotes), or "names" (an expression if each name is a variable, else words)
     - `keyword`: the offset of the header's keyword
-    - `variable`: the text ends with `as NAME`, which belongs to the condition if it is read as words
+    - `takes_variable`: the text ends with `as NAME`, which belongs to the condition if it is read as words
     - `colon`: the offset of a colon inside words (E312), or -1
     """
 
@@ -52,7 +52,7 @@ class BareCondition:
     keyword: int
     start: int
     end: int
-    variable: bool = False
+    takes_variable: bool = False
     colon: int = -1
 
 
@@ -108,7 +108,7 @@ def is_words(text: str, word: str, expression: ReadExpression) -> bool:
         found is not None
         and (found.reading, found.start, found.end) == ("words", start, start + len(text))
         and found.colon < 0
-        and not found.variable
+        and not found.takes_variable
     )
 
 

@@ -296,7 +296,7 @@ class BodyBuilder(SpawnBuilder):
             return condition
         text = marker_text(self.findings.source.text[bare.start : bare.end], bare.start)
         words = tree.Discretion.at(bare.start, bare.end, text)
-        return tree.AmbiguousCondition.at(bare.start, bare.end, words, condition, bare.variable)
+        return tree.AmbiguousCondition.at(bare.start, bare.end, words, condition, bare.takes_variable)
 
     # ---- pipelines
 

@@ -171,9 +171,9 @@ class Checker:
         """
         frame = self.survey.frame
         outer, frame.place = frame.place, place
-        fresh = frame.fresh
+        outer_names = frame.newly_visible
         if isolated:
-            frame.fresh = []
+            frame.newly_visible = []
         header: set[str] = set()
         for name, kind in temporaries:
             self.declarations.temporary(name, kind, header)
@@ -184,9 +184,9 @@ class Checker:
             visit[type(statement)](self, statement)
         frame.close_place(outer)
         if isolated:
-            for bound in frame.fresh or ():
+            for bound in frame.newly_visible or ():
                 del frame.visible[bound]
-            frame.fresh = fresh
+            frame.newly_visible = outer_names
 
     def visit_use(self, node: tree.Use) -> None:
         """Check the `use` of a script; `ImportChecker` has registered all imports before the walk."""
@@ -493,11 +493,11 @@ class Checker:
         elif len(parameters) != len(node.arguments):
             wanted, given = len(parameters), len(node.arguments)
             plural = "" if wanted == 1 else "s"
-            kind, what = ("block", "missing ones are null, extra ones are dropped")
+            kind, hint = ("block", "missing ones are null, extra ones are dropped")
             if survey.is_function(name.id):
-                kind, what = ("function", "the call raises if it is reached")
+                kind, hint = ("function", "the call raises if it is reached")
             message = f"The {kind} `{name.id}` takes {wanted} argument{plural}, not {given}"
-            survey.report("W140", name.span, message, what)
+            survey.report("W140", name.span, message, hint)
         for argument in node.arguments:
             self.names.expression(argument)
 
@@ -533,10 +533,10 @@ class Checker:
             if node.modifiers.on_fail == "continue":
                 self._tolerated.add(id(branch))
         bound: list[str] = []
-        fresh = frame.fresh
+        outer_names = frame.newly_visible
         for branch in node.branches:
             bound += self._branch(branch, construct)
-        frame.fresh = fresh
+        frame.newly_visible = outer_names
         for name in bound:  # from here on the names of all branches are visible
             frame.show(name)
 
@@ -555,17 +555,17 @@ class Checker:
         frame = self.survey.frame
         outer, frame.place = frame.place, construct.place.child(construct, conditional=False)
         frame.place.in_branch = True
-        frame.fresh = []
+        frame.newly_visible = []
         statement = branch.statement
         if branch.name is not None and isinstance(statement, tree.ExpressionStatement):
             self._value(statement.value)
             self._bind_branch(branch)
         else:
             self._visit[type(statement)](self, statement)
-        bound = frame.fresh or []
+        bound = frame.newly_visible or []
         for name in bound:
             del frame.visible[name]
-        frame.fresh = None
+        frame.newly_visible = None
         frame.close_place(outer)
         return bound
 

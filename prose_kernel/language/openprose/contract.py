@@ -49,9 +49,7 @@ def contract(program: Program) -> Contract:
     for statement in _statements(program.items, blocks=True):
         if isinstance(statement, tree.Input):
             inputs.setdefault(statement.name.id, False)
-    outputs = dict.fromkeys(
-        name for statement in _statements(program.items) for name in _given(statement, anonymous=True)
-    )
+    outputs = dict.fromkeys(name for part in _statements(program.items) for name in _output_names(part, anonymous=True))
     return Contract(inputs, tuple(outputs))
 
 
@@ -91,8 +89,8 @@ def known_in(program: Program, load: LoadContract) -> Known:
 
 def block_exports(block: tree.Block) -> tuple[str, ...]:
     """Return the names that a bare `do` of this block can make readable in the caller (3.6), in source order."""
-    names = dict.fromkeys(name for statement in _statements(block.body) for name in _given(statement, anonymous=False))
-    certain = any(any(_given(statement, anonymous=False)) for statement in block.body)
+    names = dict.fromkeys(name for part in _statements(block.body) for name in _output_names(part, anonymous=False))
+    certain = any(any(_output_names(statement, anonymous=False)) for statement in block.body)
     last = block.body[-1] if block.body else None
     if not certain and isinstance(last, tree.ExpressionStatement) and isinstance(last.value, tree.Parallel):
         names.update(dict.fromkeys(b.name.id for b in last.value.branches if b.name))
@@ -103,7 +101,7 @@ def block_names(block: tree.Block) -> frozenset[str]:
     """Return every name that a call of this block may bind, including its parameters and temporary names."""
     names = {p.id for p in block.parameters}
     for node in _walk(block.body):
-        if not isinstance(node, _NAMES_OTHERS):
+        if not isinstance(node, _BIND_NOTHING):
             names.update(names_bound(node))
     return frozenset(names)
 
@@ -191,17 +189,17 @@ def uses_of(program: tree.Program) -> dict[str, str]:
 # ---------------------------------------------------------------- walking
 
 _KINDS: Final = [kind for kind in vars(tree).values() if isinstance(kind, type) and issubclass(kind, Node)]
-_INSIDE: Final[dict[type[Node], tuple[str, ...]]] = {
+_INNER_FIELDS: Final[dict[type[Node], tuple[str, ...]]] = {
     **fields_with("Body|Statement|Arm|Branch|Option|Catch|PipeOperation", _KINDS),
     **dict.fromkeys((tree.ExpressionStatement, tree.Let, tree.Assign, tree.Output, tree.Return), ("value",)),
 }
 """For each kind of node, its fields that hold statements, clauses or compounds."""
-_NAMES_OTHERS: Final = (tree.Append, tree.Block, tree.Stage)
+_BIND_NOTHING: Final = (tree.Append, tree.Block, tree.Stage)
 """Nodes whose names refer to variables or definitions, and don't bind any."""
 _NO_VARIABLES: Final = (tree.Argument, tree.Property, tree.Member, tree.Agent, tree.Gate, tree.Index)
 
 
-def _given(statement: Statement, *, anonymous: bool) -> Iterator[str]:
+def _output_names(statement: Statement, *, anonymous: bool) -> Iterator[str]:
     """Yield the names of the outputs of one statement; with `anonymous`, also those of a statement that ends the
     program: `return`, or `output` without a name (3.16)."""
     if isinstance(statement, tree.Output) and statement.name is not None:
@@ -222,7 +220,7 @@ def _statements(body: Iterable[Statement], *, blocks: bool = False) -> Iterator[
 
 def _walk(body: Iterable[Statement], *, blocks: bool = False) -> Iterator[Node]:
     """Yield the statements, clauses and compounds below `body` in source order, inside blocks only with `blocks`."""
-    return descendants(body, _INSIDE, () if blocks else (tree.Block,))
+    return descendants(body, _INNER_FIELDS, () if blocks else (tree.Block,))
 
 
 def names_bound(node: Node) -> Iterator[str]:

@@ -225,8 +225,8 @@ class Declarations:
             return not (name == "item" and outer == kind == "pipeline variable")
         return name in frame.visible or (frame.is_root and name in self.survey.known.variables)
 
-    def _hides(self, name: Name, kind: str, what: str = "an outer name") -> None:
-        self.survey.report(_HIDING[kind], name.span, f"The {kind} `{name.id}` hides {what}", "choose another name")
+    def _hides(self, name: Name, kind: str, hidden: str = "an outer name") -> None:
+        self.survey.report(_HIDING[kind], name.span, f"The {kind} `{name.id}` hides {hidden}", "choose another name")
 
 
 _SKILL_SOURCES = ("github:", "npm:", "./", "../")

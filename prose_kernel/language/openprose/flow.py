@@ -11,7 +11,7 @@ from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
 
-_WORDS: Final[Mapping[type, tuple[str, ...]]] = {
+_NOT_VARIABLES: Final[Mapping[type, tuple[str, ...]]] = {
     tree.Property: ("name",),
     tree.Argument: ("name",),
     tree.Permission: ("type",),
@@ -220,7 +220,7 @@ def _parts(node: Any) -> Iterable[Any]:
 @cache
 def _fields(kind: type[tree.Node]) -> tuple[str, ...]:
     """Return the names of the fields that may hold steps or variables."""
-    return tuple(name for name in kind.__struct_fields__ if name != "span" and name not in _WORDS.get(kind, ()))
+    return tuple(name for name in kind.__struct_fields__ if name != "span" and name not in _NOT_VARIABLES.get(kind, ()))
 
 
 def _active_in(root: Any) -> list[Any]:

@@ -66,7 +66,7 @@ class _Formatter:
     def _after(self, prefix: str, value: Expression, pad: str) -> list[str]:
         """Return the lines of a right-hand side with `prefix` before the first one."""
         first, *rest = self._lines(value, pad)
-        return [prefix + (self._guarded(first) if isinstance(value, _OPERATORS) else first), *rest]
+        return [prefix + (self._guarded(first) if isinstance(value, _MAY_BEGIN_WITH_NAME) else first), *rest]
 
     def _guarded(self, shown: str) -> str:
         """Put an expression in parentheses if its first word would be read as a keyword here."""
@@ -236,7 +236,7 @@ class _Formatter:
         condition = ""
         if node.condition is not None:
             shown = self._condition(node.condition, f"loop {node.mode}")
-            if node.maximum is None and shown.endswith(")") and not isinstance(node.condition, _WORDS):
+            if node.maximum is None and shown.endswith(")") and not isinstance(node.condition, _IN_WORDS):
                 shown = f"({shown})"  # a call's `max:` isn't the loop's
             condition = f" {node.mode} {shown}"
         maximum = f" (max: {node.maximum})" if node.maximum is not None else ""
@@ -280,8 +280,8 @@ class _Formatter:
     _visit: ClassVar = visitors(tree, vars())
 
 
-_WORDS: Final = (tree.AmbiguousCondition, tree.Discretion)
-_OPERATORS: Final = (tree.Name, tree.Member, tree.Index, tree.Binary, tree.Logical, tree.Pipe)
+_IN_WORDS: Final = (tree.AmbiguousCondition, tree.Discretion)
+_MAY_BEGIN_WITH_NAME: Final = (tree.Name, tree.Member, tree.Index, tree.Binary, tree.Logical, tree.Pipe)
 
 
 def _entry_name(entry: tree.Permission | tree.Argument) -> str:

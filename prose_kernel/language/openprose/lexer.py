@@ -127,7 +127,7 @@ class Lexer:
         self.profile = profile
         self.expression = expression
         self.findings = findings
-        self.bare: dict[int, BareCondition] = {}
+        self.ambiguous: dict[int, BareCondition] = {}
         """The ambiguous conditions by the offsets of their keywords: expressions only if each name is a variable."""
         self.unclosed: str | None = None
         self.quotes = Quotes(self.text)
@@ -138,7 +138,7 @@ class Lexer:
         self.column = 0  # the column of the current logical line
         self.line_start = 0  # the index of its first token
         self.line_end = 0  # the offset at which the physical line of the last marker ends
-        self.tabs = "\t" in text
+        self.has_tabs = "\t" in text
         self.tab_width = 0
         # Only then can a line have more tokens than LINE_LIMIT.
         self.has_long_line = len(text) > LINE_LIMIT and any(len(line) > LINE_LIMIT for line in text.splitlines())
@@ -192,7 +192,7 @@ class Lexer:
                 if (
                     after < size
                     and not brackets
-                    and not self.tabs
+                    and not self.has_tabs
                     and text[after] not in "|-"
                     and tokens[-1][0] not in _NO_NL_AFTER
                 ):
@@ -300,7 +300,7 @@ class Lexer:
     def _column(self, at: int) -> tuple[int, bool]:
         """Return the width of the indentation before `at`, and whether it contains tabs."""
         line = self.text.rfind("\n", 0, at) + 1
-        if not (self.tabs and "\t" in self.text[line:at]):
+        if not (self.has_tabs and "\t" in self.text[line:at]):
             return at - line, False
         if not self.tab_width:
             first = re.search(r"^( ++)[^\s#]", self.text, re.MULTILINE)
@@ -352,7 +352,7 @@ class Lexer:
         if found is None:
             return at
         if found.reading == "names":
-            self.bare[found.keyword] = found
+            self.ambiguous[found.keyword] = found
             return at
         for match in _TOKEN.finditer(self.text, at, found.start):
             word, sign = match[2], match[4]
@@ -370,7 +370,7 @@ class Lexer:
         if found.colon >= 0:
             hint = f"write `**{self.text[found.start : found.end]}**`"
             self.findings.add("E312", found.colon, found.colon + 1, "a colon inside a condition in words", hint)
-        elif found.variable:
+        elif found.takes_variable:
             at = found.start + variable_in(self.text[found.start : found.end])
             self.findings.add("W317", at, found.end, "`as` belongs to the words here",
                               "give the loop a maximum before it: `(max: 10) as name`")  # fmt: skip

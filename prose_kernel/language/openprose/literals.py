@@ -17,7 +17,7 @@ from prose_kernel.language.source import Span
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "{": "\\{", "}": "\\}"})
 _NAME = re.compile(r"[A-Za-z_][\w-]*\Z", re.ASCII)
-_WORDS = ("model", "persist")
+_WORD_PROPERTIES = ("model", "persist")
 """Properties whose values are written as words, without quotes."""
 
 
@@ -81,7 +81,7 @@ def with_agent(program: Program, name: str, properties: Mapping[str, object]) ->
 
 
 def _written(key: str, value: object) -> str:
-    if key in _WORDS and isinstance(value, str) and value.isidentifier():
+    if key in _WORD_PROPERTIES and isinstance(value, str) and value.isidentifier():
         return value
     if isinstance(value, str):
         return expression(value, key).replace("\\{", "{").replace("\\}", "}")

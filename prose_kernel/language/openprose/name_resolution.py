@@ -299,8 +299,8 @@ class NameChecker:
                 self._report_exec_member(name, key or None, span)
 
     def _report_exec_member(self, name: str, key: str | None, span: Span) -> None:
-        what = f"`{name}` holds the output of a command, which is text"
-        message = f"{what} without a member `{key}`" if key else f"{what} and has no members"
+        fact = f"`{name}` holds the output of a command, which is text"
+        message = f"{fact} without a member `{key}`" if key else f"{fact} and has no members"
         hint = f"use a marker, `if **{name} shows a failure**:`, or pass it as context"
         self.survey.report("E138", span, message, hint)
 
@@ -368,5 +368,5 @@ def _root(node: Node) -> str:
     return node.id if isinstance(node, Name) else ""
 
 
-def _listed(what: str, names: tuple[str, ...]) -> str:
-    return f"its {what}: {', '.join(names[:12])}" if names else f"it has no {what}"
+def _listed(kind: str, names: tuple[str, ...]) -> str:
+    return f"its {kind}: {', '.join(names[:12])}" if names else f"it has no {kind}"

@@ -71,7 +71,7 @@ class Parser:
         self.lexer = Lexer(source.text, profile, self.findings, read_expression)
         self.text = self.lexer.text
         self.profile = profile
-        self.builder = Builder(profile, self.findings, self.lexer.bare)
+        self.builder = Builder(profile, self.findings, self.lexer.ambiguous)
         self.plans = _plans()
         self.units: dict[tuple[int, int, str], int] = _units()
         self.states = [self.tables.start]
@@ -143,8 +143,8 @@ class Parser:
                     row = rows[target]
                     last = end
                     break
-                what, head, length, picks, method = plans[~target]
-                if what == _UNIT:
+                operation, head, length, picks, method = plans[~target]
+                if operation == _UNIT:
                     key = (states[-2], target, kind)
                     after = units.get(key)
                     if after is None:
@@ -152,16 +152,17 @@ class Parser:
                     states[-1] = after
                     row = rows[after]
                     continue
-                if what == _CALL_ONE:  # most take one or two values; unpacking a tuple of them costs more than the call
+                # Most take one or two values; unpacking a tuple of them costs more than the call.
+                if operation == _CALL_ONE:
                     made = method(builder, starts[-length], last, values[picks])  # type: ignore[misc]
-                elif what == _CALL_TWO:
+                elif operation == _CALL_TWO:
                     made = method(builder, starts[-length], last, values[picks[0]], values[picks[1]])  # type: ignore[misc]
-                elif what == _CALL:
+                elif operation == _CALL:
                     made = method(builder, starts[-length], last, *picks(values))  # type: ignore[misc]
-                elif what == _GROW:
+                elif operation == _GROW:
                     made = values[-length]
                     made.append(values[-1])
-                elif what == _START:
+                elif operation == _START:
                     made = [values[-1]]
                 else:
                     made = values[picks]

@@ -41,10 +41,10 @@ ALLOWED: dict[Owner, tuple[str, ...]] = {
     ),
     "gate": ("prompt", "allow", "timeout", "on_reject"),
 }
-LOST = "lost"
+RETRY_IF_LOST = "lost"
 """The value of `retry` for an `exec` that is retried only if its worker is lost (3.13)."""
 FORMATS = ("json", "jsonl", "csv", "lines")
-LONGEST_OUTPUT = 100_000_000
+MAX_OUTPUT = 100_000_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _LOADS_CODE = (
     r"LD_.*|DYLD_.*|BASH_ENV|ENV|BASH_FUNC_.*|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|GCONV_PATH"
@@ -57,9 +57,9 @@ _SET_BY_RUN = ("PROSE_JOB", "PROSE_RUN", "PROSE_AT", "PROSE_ATTEMPT")
 """Environment variables by which the kernel identifies its processes and their requests."""
 
 _TOOL = re.compile(r"[\w-]+(\.[\w.-]+|\.\*)?", re.ASCII)
-_LONGEST_PROMPT = 10_000
-_MOST_RETRIES = 10
-_LONGEST_BACKOFF = 300
+_MAX_PROMPT = 10_000
+_MAX_RETRIES = 10
+_MAX_BACKOFF = 300
 """Seconds; equal to the longest `Retry-After` that the kernel waits for."""
 
 
@@ -193,7 +193,7 @@ class PropertyChecker:
 
     def _length(self, text: tree.Text) -> None:
         length = len(text.raw)
-        if length > _LONGEST_PROMPT:
+        if length > _MAX_PROMPT:
             message = f"The prompt is {length} characters long"
             self._report("W003", text, message, "pass long material as context")
 
@@ -237,22 +237,22 @@ class PropertyChecker:
             self._agent_retry(item)
             return
         value = item.value
-        if owner == "exec" and tree.word_of(value) == LOST:
+        if owner == "exec" and tree.word_of(value) == RETRY_IF_LOST:
             return
         if not isinstance(value, tree.Number) or isinstance(value.value, float):
             also = ", or `retry: lost`" if owner == "exec" else ""
             self._report("E182", value, "`retry` must be a whole number", f"write `retry: 3`{also}")
         elif value.value < 1:
             self._report("E181", value, "`retry` must be at least 1", "leave it out for a single attempt")
-        elif value.value > _MOST_RETRIES:
+        elif value.value > _MAX_RETRIES:
             self._report("W182", value, f"{value.value} retries are many")
 
     def check_backoff(self, item: tree.Property, owner: Owner) -> None:
         if owner == "agent":
             self._agent_retry(item)
         elif isinstance(item.value, tree.Number) and not self.survey.strict:
-            if not 0 <= item.value.value <= _LONGEST_BACKOFF:
-                self._report("E183", item.value, f"`backoff` takes 0 to {_LONGEST_BACKOFF} seconds")
+            if not 0 <= item.value.value <= _MAX_BACKOFF:
+                self._report("E183", item.value, f"`backoff` takes 0 to {_MAX_BACKOFF} seconds")
         elif tree.word_of(item.value) not in BACKOFFS:
             near = self.survey.near(tree.word_of(item.value) or "", BACKOFFS)
             hint = did_you_mean(near) or "one of none, linear, exponential, or seconds"
@@ -392,8 +392,8 @@ class PropertyChecker:
 
     def check_max_output(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
-        if not (isinstance(value, tree.Number) and isinstance(value.value, int) and 0 < value.value <= LONGEST_OUTPUT):
-            message = f"`max-output` must be a whole number from 1 to {LONGEST_OUTPUT:,}"
+        if not (isinstance(value, tree.Number) and isinstance(value.value, int) and 0 < value.value <= MAX_OUTPUT):
+            message = f"`max-output` must be a whole number from 1 to {MAX_OUTPUT:,}"
             self._report("E004", value, message, "characters to keep: `max-output: 200000`")
 
     def check_format(self, item: tree.Property, _owner: Owner) -> None:
@@ -426,7 +426,7 @@ class PropertyChecker:
                 for part in element.interpolations:
                     self.names.interpolation(part, "E053")
             elif leaves_directory(element.raw):
-                self._report("E054", element, f"A glob of `{name}` leaves the directory of the run", RELATIVE)
+                self._report("E054", element, f"A glob of `{name}` leaves the directory of the run", RELATIVE_GLOB)
 
     def check_needs(self, item: tree.Property, _owner: Owner) -> None:
         value, hint = item.value, "amounts, or true for a tag: `needs: { GPU: 1, ssd: true }`"
@@ -478,7 +478,7 @@ class PropertyChecker:
     """The checks of properties, by the name of the property with `_` for `-`."""
 
 
-RELATIVE = "write a path below it, such as `data/*.csv`"
+RELATIVE_GLOB = "write a path below it, such as `data/*.csv`"
 """The hint for a glob that leaves the directory of the run."""
 
 

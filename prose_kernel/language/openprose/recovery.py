@@ -228,6 +228,10 @@ class _LineRepair:
     def token(self, kind: str, value: Any = None) -> RawToken:
         return (kind, self.start, self.start, kind.lower() if value is None else value)
 
+    def word(self, word: str) -> RawToken:
+        """Return the token of a contextual word such as `as`."""
+        return self.token(word.upper(), Name(word, span=self.span))
+
     def name(self, index: int) -> RawToken | None:
         """Return the word at `index` of the line as a NAME token, None for another token."""
         if index >= len(self.tokens) or self.tokens[index][0] not in _WORD_KINDS:
@@ -238,10 +242,10 @@ class _LineRepair:
     def hole(self) -> RawToken:
         return self.token("HOLE", Constant(None, span=self.span))
 
-    def text(self) -> RawToken:
+    def placeholder_text(self) -> RawToken:
         return self.token("STRING", Text((PLACEHOLDER,), span=self.span))
 
-    def nameless(self) -> RawToken:
+    def placeholder_name(self) -> RawToken:
         return self.token("NAME", Name(PLACEHOLDER, span=self.span))
 
     def candidates(self) -> list[list[RawToken]]:
@@ -290,7 +294,7 @@ class _LineRepair:
                 return self._destructured()
             return [self.tokens[0], name, self.token("EQUALS", "="), self.hole()] if name else None
         if kind == "INPUT":
-            return [self.tokens[0], name, colon, self.text()] if name else None
+            return [self.tokens[0], name, colon, self.placeholder_text()] if name else None
         if first_word(self.tokens, 0) == "use" and len(self.tokens) > 1:
             return self._import()
         own = self.name(0)
@@ -306,7 +310,7 @@ class _LineRepair:
         alias = self.name(words[-1])
         if alias is not None and alias[3].id == "prose" and len(words) > 1:
             alias = self.name(words[-2])
-        return [self.token("USE"), self.text(), self.token("AS", Name("as", span=self.span)), alias or self.nameless()]
+        return [self.token("USE"), self.placeholder_text(), self.word("as"), alias or self.placeholder_name()]
 
     def _destructured(self) -> list[RawToken] | None:
         names = [self.name(index) for index, token in enumerate(self.tokens) if index > 1 and token[0] == "NAME"]
@@ -344,19 +348,19 @@ class _LineRepair:
             case "IF" | "ELIF":
                 return [self.hole()]
             case "LOOP":
-                return [self.token("UNTIL", Name("until", span=self.span)), self.hole(), *self._variable(at)]
+                return [self.word("until"), self.hole(), *self._variable(at)]
             case "CATCH":
                 return self._variable(at)
             case "REPEAT":
                 return [self.hole(), *self._variable(at)]
             case "AGENT" | "GATE":
-                return [self.name(at + 1) or self.nameless()]
+                return [self.name(at + 1) or self.placeholder_name()]
             case "BLOCK":
-                return [self.name(at + 1) or self.nameless(), *self._parameters(at)]
+                return [self.name(at + 1) or self.placeholder_name(), *self._parameters(at)]
             case "CHOICE":
                 return [self.token("DISCRETION", Discretion(Text((PLACEHOLDER,)), span=self.span))]
             case "OPTION":
-                return [self.text()]
+                return [self.placeholder_text()]
         return []
 
     def _each(self, at: int) -> list[RawToken]:
@@ -370,11 +374,11 @@ class _LineRepair:
                 break
             if word is not None and not (word[3].id == "each" and index == at + 1):
                 names.append(word)
-        names = names[:2] or [self.nameless()]
+        names = names[:2] or [self.placeholder_name()]
         if len(names) == 2:
             names.insert(1, self.token("COMMA", ","))
         nothing = self.token("HOLE", Array((), span=self.span))
-        return [self.token("FOR"), *names, self.token("IN", Name("in", span=self.span)), nothing]
+        return [self.token("FOR"), *names, self.word("in"), nothing]
 
     def _variable(self, at: int) -> list[RawToken]:
         """Return `as name`, also if the `as` is missing after `catch`."""
@@ -384,7 +388,7 @@ class _LineRepair:
             if name is not None and (before == "as" or (self.tokens[at][0] == "CATCH" and index == at + 1)):
                 if name[3].id == "as":
                     continue
-                return [self.token("AS", Name("as", span=self.span)), name]
+                return [self.word("as"), name]
         return []
 
     def _parameters(self, at: int) -> list[RawToken]:
@@ -403,13 +407,13 @@ class _LineRepair:
 
     def _spawn(self, at: int, kind: str, word: str) -> list[RawToken] | None:
         if kind == "SESSION":
-            return [self.token("SESSION"), self.text()]
+            return [self.token("SESSION"), self.placeholder_text()]
         if word == "exec":
-            return [self.token("EXEC"), self.text()]
+            return [self.token("EXEC"), self.placeholder_text()]
         if kind == "RESUME":
-            return [self.token("RESUME"), self.token("COLON", ":"), self.name(at + 1) or self.nameless()]
+            return [self.token("RESUME"), self.token("COLON", ":"), self.name(at + 1) or self.placeholder_name()]
         if kind == "PIPE":
-            return [self.token("PIPE", "|"), self.token("MAP", Name("map", span=self.span)), self.token("COLON", ":")]
+            return [self.token("PIPE", "|"), self.word("map"), self.token("COLON", ":")]
         if kind == "DO" and (name := self.name(at + 1)) is not None and self.tokens[-1][0] != "COLON":
             return [self.token("DO"), name]
         return None

@@ -20,7 +20,7 @@ from prose_kernel.language.openprose.tree import Name, Program
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.symbols import Index, Indexer, Occurrence, Symbol, SymbolKind, Target
 
-_WORDS: Final = frozenset((
+_WORD_PROPERTIES: Final = frozenset((
     "model", "persist", "backoff", "on-fail", "format", "skills", "retry", "timeout", "allow", "max-output",
     "pipefail",
 ))  # fmt: skip
@@ -381,11 +381,11 @@ class _Indexer(Indexer):
         if isinstance(value, Name):
             if node.name.id == "context":
                 self._context(value, scope)
-            elif node.name.id not in _WORDS or (self._script and node.name.id == "model"):
+            elif node.name.id not in _WORD_PROPERTIES or (self._script and node.name.id == "model"):
                 self.walk(value, scope)
         elif node.name.id == "context":
             self._contexts(value, scope)
-        elif node.name.id not in _WORDS or isinstance(value, tree.Member | tree.Index):
+        elif node.name.id not in _WORD_PROPERTIES or isinstance(value, tree.Member | tree.Index):
             self.walk(value, scope)
 
     def _contexts(self, value: Node, scope: _Scope) -> None:

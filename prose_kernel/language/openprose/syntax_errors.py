@@ -475,10 +475,10 @@ def _other_words(line: Line) -> Trouble | None:
 
 def _misspelt(line: Line) -> Trouble | None:
     """Explain a line that begins with a misspelt statement word."""
-    if line.head != "NAME" or line.at != line.first + 1 or line.kind(0) not in _AFTER_A_HEAD:
+    if line.head != "NAME" or line.at != line.first + 1 or line.kind(0) not in _AFTER_STATEMENT_WORD:
         return None
     word = line.head_word
-    meant = Nearest()(word, _HEADS)
+    meant = Nearest()(word, _STATEMENT_WORDS)
     if meant is None or word[0] != meant[0]:  # typos rarely change the first letter
         return None
     if len(word) == len(meant) == 3 and sorted(word) != sorted(meant):
@@ -491,14 +491,14 @@ def _misspelt_value(line: Line) -> Trouble | None:
     if line.kind(-1) != "NAME" or line.kind(-2) not in _BEFORE_A_VALUE or line.kind(0) not in ("STRING", "COLON"):
         return None
     word = line.written(line.at - 1)
-    meant = Nearest()(word, _VALUES)
+    meant = Nearest()(word, _VALUE_WORDS)
     return line.on(line.at - 1, "E004", f"unknown word `{word}`", did_you_mean(meant)) if meant else None
 
 
 _BEFORE_A_VALUE: Final = frozenset({"EQUALS", "ARROW", "COLON"})
-_VALUES: Final = ("call", "choice", "exec", "parallel", "resume", "session")
-_AFTER_A_HEAD: Final = _WORD_KINDS | {"STRING", "COLON", "LBRACE", "DISCRETION", "NUMBER"}
-_HEADS: Final = (
+_VALUE_WORDS: Final = ("call", "choice", "exec", "parallel", "resume", "session")
+_AFTER_STATEMENT_WORD: Final = _WORD_KINDS | {"STRING", "COLON", "LBRACE", "DISCRETION", "NUMBER"}
+_STATEMENT_WORDS: Final = (
     "agent", "assert", "block", "catch", "choice", "const", "exec", "finally", "for", "gate", "import", "input", "let",
     "loop", "option", "output", "parallel", "repeat", "resume", "return", "session", "throw", "try", "use",
 )  # fmt: skip

@@ -12,7 +12,7 @@ from msgspec import structs
 from prose_kernel.errors import ExecError, RunError
 from prose_kernel.language.numbers import parse_duration
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.properties import LOST, RELATIVE, leaves_directory
+from prose_kernel.language.openprose.properties import RELATIVE_GLOB, RETRY_IF_LOST, leaves_directory
 from prose_kernel.language.shortening import clipped
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import expression
@@ -159,7 +159,7 @@ class ExecCode(SpawnCode):
                 return request, result
             found = written.properties
             retry, backoff = found.get("retry"), found.get("backoff")
-            only_lost = word(retry) == LOST
+            only_lost = word(retry) == RETRY_IF_LOST
             most = LOST_RETRIES if only_lost else int(retry.value) if isinstance(retry, tree.Number) else 0
             retries = Retries(most, backoff_word(backoff))
             if request.attempt >= retries.maximum or not _may_be_repeated(result, only_lost=only_lost):
@@ -243,7 +243,7 @@ async def _globs(s: ProgramContext, value: object) -> tuple[str, ...] | None:
             glob = await render(s, node, refuse_undefined)
             if leaves_directory(glob):
                 raise located(
-                    s, ExecError(f"'{glob}' leaves the directory of the run", code="E054", hint=RELATIVE), node
+                    s, ExecError(f"'{glob}' leaves the directory of the run", code="E054", hint=RELATIVE_GLOB), node
                 )
             found.append(glob)
     return tuple(found)
