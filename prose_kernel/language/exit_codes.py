@@ -162,6 +162,7 @@ def _options_after(command: _Command, options: _Options) -> _Options:
 
 
 def _with_option(options: _Options, words: list[str], number: int) -> _Options:
+    """Return the options after the word at index `number` in the arguments of `set` or of a shell."""
     word = words[number]
     if not re.fullmatch(r"[-+]\w+", word):
         return options
@@ -259,6 +260,7 @@ class _Reader:
 
     @staticmethod
     def _end_command(found: list[_Command], command: _Command, sign: str) -> _Command:
+        """Add a command, which the operator `sign` ends, to `found`; return the next command."""
         if command.is_empty:
             if sign == "\n" or not found:
                 return command  # an empty line, also after an operator
@@ -393,6 +395,7 @@ class _Reader:
 
 
 def _completed(found: list[_Command], command: _Command) -> list[_Command]:
+    """Return `found` with the last command; a final `;` is dropped, any other final operator is unreadable."""
     if not command.is_empty:
         found.append(command)
     elif found and found[-1].operator in ("&&", "||", "|"):

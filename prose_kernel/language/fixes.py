@@ -47,7 +47,7 @@ def replaced(text: str, edits: Iterable[Edit]) -> str:
 
 def is_improvement(fix: Fix, diagnostic: Diagnostic, before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> bool:
     """Return whether a fix resolves a finding and breaks nothing: `after`, the findings in the changed text, has no
-    new error, and one finding less of this code."""
+    new error, and fewer findings of this code."""
     old, new = (Counter(d.code for d in found if not d.file) for found in (before, after))
     errors = {d.code for d in after if d.severity == "error" and not d.file}
     return new[diagnostic.code] < old[diagnostic.code] and all(new[code] <= old[code] for code in errors)

@@ -54,8 +54,9 @@ class Step:
     """An action or definition of a program, in the program's words. Its events have the same span.
 
     `uses` names the agent that is asked, or the blocks and programs that are called; `always`: one of the ways is taken
-    in any case. `omitted` is the number of statements left out, because they are nested too deeply. `scoped` that
-    are valid only in the ways: parameters, the variable of a loop. The reads of a definition count for its users.
+    in any case. `omitted` is the number of statements left out, because they are nested too deeply. `scoped` holds the
+    names that are valid only in the ways: parameters, the variable of a loop. The reads of a definition count for its
+    users.
     """
 
     kind: Kind

@@ -30,8 +30,8 @@ class Spelling:
     negative: str = "-{}"
     file: Callable[[GivenFile], object] | None = None
 
-    def expression(self, value: object, what: str) -> str:
-        """Return a Python value as an expression. Raises `UsageError`, which begins with `what`, if there is none."""
+    def expression(self, value: object, label: str) -> str:
+        """Return a Python value as an expression. Raises `UsageError`, which begins with `label`, if there is none."""
         match value:
             case None:
                 return self.null
@@ -44,14 +44,14 @@ class Spelling:
             case str():
                 return self.text(value)
             case GivenFile() if self.file is not None:
-                return self.expression(self.file(value), what)
+                return self.expression(self.file(value), label)
             case list() | tuple():
-                return f"[{', '.join(self.expression(item, what) for item in value)}]"
+                return f"[{', '.join(self.expression(item, label) for item in value)}]"
             case dict() if all(isinstance(key, str) for key in value):
-                return f"{{{', '.join(f'{self.key(k)}: {self.expression(v, what)}' for k, v in value.items())}}}"
+                return f"{{{', '.join(f'{self.key(k)}: {self.expression(v, label)}' for k, v in value.items())}}}"
             case _:
                 raise UsageError(
-                    f"{what}: {_description(value)} has no counterpart in {self.language}",
+                    f"{label}: {_description(value)} has no counterpart in {self.language}",
                     hint="text, numbers, booleans, None, lists, and dicts whose keys are text can be given",
                 )
 

@@ -24,7 +24,7 @@ class Target(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Symbol:
-    """A definition. `span` is the name where it is first defined, `extent` the statement around it.
+    """A named definition. `span` is the name at its first definition, `extent` the statement around it.
 
     `shared` holds the names by which other files know it: its kind there, a blank, its name (`output summary`).
     `target` is the definition in another file that it refers to. `implicit`: the language defines the name (`item`).

@@ -123,7 +123,7 @@ def require_usable(schema: Schema) -> None:
 
 
 def resolved(root: Schema, part: Schema) -> Schema:
-    """Return the target of a reference within the same file; other parts unchanged. Raises `ValueError`."""
+    """Return the target of a reference in the same file, `part` if it is none. Raises `ValueError` for any other."""
     reference = part.get("$ref", part.get("$dynamicRef"))
     if reference is None:
         return part

@@ -13,7 +13,7 @@ from msgspec import Struct, toml
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The documentation of a word: one sentence, an example, and for a property its values and its owners."""
+    """The documentation of a word: a sentence, an example, and for a property its values and owners (`agent`)."""
 
     summary: str
     example: str

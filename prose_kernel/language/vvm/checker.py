@@ -175,6 +175,7 @@ class Checker:
         self._scopes.current.exempt.add(name.id)
 
     def _record_binding(self, name: Name) -> None:
+        """Bind a name in the current scope, and report that it hides a library function (V703)."""
         scope = self._scopes.current
         scope.bound.add(name.id)
         if name.id in LIBRARY and name.id not in scope.shadows:
@@ -191,7 +192,7 @@ class Checker:
 
     # ------------------------------------------------------------ statements of a module
 
-    def _is_misplaced(self, node: tree.Node, what: str) -> bool:
+    def _is_misplaced(self, node: tree.Node, words: str) -> bool:
         """Return whether a statement of a module is inside a block or a function, and report it (V202)."""
         if not self._nesting and self._scopes.current.is_module:
             return False
@@ -200,7 +201,7 @@ class Checker:
         where = "a block" if self._scopes.current.is_module else "a function"
         hint = "move it out, to the left margin"
         start = node.span.start
-        self._report("V202", Span(start, start + len(what.partition(" ")[0])), f"{what} inside {where}", hint)
+        self._report("V202", Span(start, start + len(words.partition(" ")[0])), f"{words} inside {where}", hint)
         return True
 
     def visit_skill_import(self, node: tree.SkillImport | tree.ModuleImport) -> None:

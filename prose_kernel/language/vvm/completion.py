@@ -139,6 +139,7 @@ class _TokenizedText:
         self.column = len(line) - len(line.lstrip(" "))
 
     def _at(self, index: int) -> str:
+        """Return the token at an index, which may count from the end; "" if there is none."""
         return self.tokens[index] if -len(self.tokens) <= index < len(self.tokens) else ""
 
     # ---- names
@@ -304,6 +305,7 @@ class _TokenizedText:
         return "agent call" if before[:1] == "`" and further != "?" else ""
 
     def _token(self, index: int) -> str:
+        """Return the token at an index; "" for one before the first token."""
         return self.tokens[index] if index >= 0 else ""
 
     def _keys_of(self, opened: int, owner: str, known: Known) -> list[Offer]:

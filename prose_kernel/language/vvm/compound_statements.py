@@ -247,5 +247,5 @@ HANDLERS: Final[dict[str, Callable[[StatementParser, int], Any]]] = {
 }
 """The parser method for a statement, a clause or a part, by its first word."""
 PART_HANDLERS: Final = {word: HANDLERS.pop(word) for word in PART_WORDS.values()}
-"""The parts of the bodies of `match`, `choose` and `constrain`."""
+"""The parser methods for the parts of `match`, `choose` and `constrain`."""
 HANDLERS.update(dict.fromkeys(PART_HANDLERS, StatementParser.report_misplaced))

@@ -87,11 +87,11 @@ class _Rule(NamedTuple):
     accepted: str
 
 
-def _fault(shapes: Mapping[str, _Rule], name: str, value: Any) -> Fault | None:
-    shape = shapes.get(name)
-    if shape is None or value is UNKNOWN or shape.holds(value):
+def _fault(rules: Mapping[str, _Rule], name: str, value: Any) -> Fault | None:
+    rule = rules.get(name)
+    if rule is None or value is UNKNOWN or rule.holds(value):
         return None
-    return Fault((name,), shape.message, shape.accepted)
+    return Fault((name,), rule.message, rule.accepted)
 
 
 def _one_of(*words: str) -> _Rule:

@@ -75,8 +75,8 @@ def report(program: Program, name: str, warnings: int = 0) -> str:
     return f"{head}\n{counts}\nexports: {exports}\n"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' if number != 1 else ''}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
 def _once(names: Iterable[str]) -> tuple[str, ...]:

@@ -129,7 +129,7 @@ class ExpressionChecker:
         return name in LIBRARY and self._scopes.holder(name) is None and not self._known.binds(name)
 
     def report_early_read(self, name: str, span: Span) -> None:
-        """Report a read before the first assignment of its scope. In a module the name may mean something else."""
+        """Report a read before all assignments in its scope. In a module, the name may have another meaning there."""
         is_module = self._scopes.current.is_module
         if is_module and (self._known.binds(name) or name in LIBRARY or self.is_agent(name)):
             return

@@ -133,6 +133,7 @@ def _head(node: Any) -> Any:
 
 
 def _is_step(node: Any) -> bool:
+    """Return whether an expression is a step: a call of a function or of an agent, or a judgement."""
     if isinstance(node, tree.Call):
         return isinstance(node.callee, tree.Name) and node.callee.id not in _PURE
     return isinstance(node, tree.AgentCall | tree.Predicate)

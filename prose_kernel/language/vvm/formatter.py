@@ -320,7 +320,7 @@ class _Writer:
         return rows
 
     def _needs_blank(self, after: _Line | None, tall: bool) -> bool:
-        """Return whether a blank line belongs before a line: around functions, and around agents of several rows."""
+        """Return whether a line needs a blank line before it: around functions and agents, not between short agents."""
         closed = False
         while self._function_levels and (after is None or self._function_levels[-1] >= after.level):
             self._function_levels.pop()

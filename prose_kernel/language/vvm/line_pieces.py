@@ -140,6 +140,7 @@ class Header:
                 self.pieces.append(part)
 
     def _add_comments(self, before: int) -> None:
+        """Add the unwritten comments that begin before an offset; outside of brackets only set `misplaced`."""
         last = self._inside if before == NEVER else self._limit
         while self.next < last and self._comments[self.next].span.start < before:
             if not self._depth:
@@ -149,7 +150,7 @@ class Header:
             self.next += 1
 
     def value(self, node: Expression) -> None:
-        """Add the only expression of a line; operations without a final bracket get parentheses to be broken in."""
+        """Add the only expression of a line; operations without a final bracket get parentheses that can be broken."""
         parts: list[_Part]
         if self._wrap or (isinstance(node, (*_OPERATIONS, tree.Not)) and not _ends_bracketed(node)):
             inner = self._chain(node) if isinstance(node, _OPERATIONS) else [(node, _OR)]

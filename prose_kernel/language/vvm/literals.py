@@ -16,9 +16,9 @@ expression = Spelling(
 ).expression
 
 
-def binding(name: str, value: object, what: str) -> str:
-    """Return the statement that binds a Python value to a name. Raises `UsageError`, which begins with `what`."""
-    return f"{name} = {expression(value, what)}\n"
+def binding(name: str, value: object, label: str) -> str:
+    """Return the statement that binds a Python value to a name. Raises `UsageError`, which begins with `label`."""
+    return f"{name} = {expression(value, label)}\n"
 
 
 # ---------------------------------------------------------------- variants of a program

@@ -22,8 +22,9 @@ OnEarlyRead = Callable[[str, Span], None]
 class Scope:
     """The names of the module or of one function.
 
-    `names` holds all of them, `bound` the names bound in the text so far. `reads` holds the names read from anywhere
-    inside, `assigned` the first `name = ...` of each name, `exempt` the names that other statements bind, too.
+    `names` holds all of them, `bound` the names bound in the text so far, `reads` the names read from anywhere inside.
+    `assigned` holds the first `name = ...` of each name, `exempt` the names that other statements bind, too, `early`
+    the reads in a loop that come before any binding.
     """
 
     __slots__ = ("assigned", "bound", "early", "exempt", "functions", "is_module", "loops", "names", "reads", "shadows")

@@ -26,11 +26,11 @@ class SimpleStatementParser(ExpressionParser):
 
     # ---- parts of statements
 
-    def name(self, at: int, what: str = "a name") -> Name:
-        """Return the name at `at`; errors call it `what`."""
+    def name(self, at: int, expected: str = "a name") -> Name:
+        """Return the name at `at`; `expected` describes it in errors."""
         word = self.texts[at]
         if self.kind(at) != WORD:
-            raise self.bad_name(at, what)
+            raise self.bad_name(at, expected)
         start, end = self.starts[at], self.tokens.end(at)
         if word in RESERVED:
             self.reserved_name(at)
@@ -41,11 +41,11 @@ class SimpleStatementParser(ExpressionParser):
             raise self.trouble(self.at, f"`{hyphenated}` is not a name", hint)
         return Name.at(start, end, word)
 
-    def bad_name(self, at: int, what: str) -> Trouble:
+    def bad_name(self, at: int, expected: str) -> Trouble:
         hint = None
         if self.kind(at) == STRING:
             hint = "a name is written without quotes"
-        return self.unexpected(at, what, hint)
+        return self.unexpected(at, expected, hint)
 
     def reserved_name(self, at: int) -> None:
         """Report a reserved word at `at`, in place of a name."""
@@ -53,15 +53,15 @@ class SimpleStatementParser(ExpressionParser):
         hint = "`with input value:` gives `it` a value" if word == "it" else f"take another name, such as `{word}_`"
         self.report("V010", *self.span(at), f"`{word}` is a reserved word, not a name", hint)
 
-    def string_node(self, at: int, what: str, hint: str | None = None) -> tree.String:
-        """Return the string at `at`; errors call it `what`."""
+    def string_node(self, at: int, expected: str, hint: str | None = None) -> tree.String:
+        """Return the string at `at`; `expected` describes it in errors."""
         if self.kind(at) != STRING:
             text = self.texts[at]
             if text[0] == "'" and len(text) > 1 and text[-1] == "'":
                 value, start, end = self.bad_operand(at)
                 self.end = end
                 return tree.String.at(start, end, value.value)
-            raise self.unexpected(at, what, hint)
+            raise self.unexpected(at, expected, hint)
         content = self.string(at)
         self.at = at + 1
         self.end = self.tokens.end(at)

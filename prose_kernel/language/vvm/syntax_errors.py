@@ -505,14 +505,14 @@ class SyntaxErrors:
         """Report the string or template at `at`, which has no end."""
         start = self.starts[at]
         if code == "V004":
-            what, hint = "template", "close it with a backtick; ``\\` `` is a backtick as text"
+            literal, hint = "template", "close it with a backtick; ``\\` `` is a backtick as text"
         elif self.texts[at].startswith('"""'):
-            what, hint = "string", 'close it with `"""`'
+            literal, hint = "string", 'close it with `"""`'
         else:
-            what, hint = "string", 'close it with `"` on this line; text of several lines belongs in `"""`'
+            literal, hint = "string", 'close it with `"` on this line; text of several lines belongs in `"""`'
         if self.tokens.is_last(at):
-            self.unclosed = what
-        self.report(code, start, self.tokens.end(at), f"this {what} is never closed", hint)
+            self.unclosed = literal
+        self.report(code, start, self.tokens.end(at), f"this {literal} is never closed", hint)
         return Trouble(at + 1)
 
     def bad_escape(self, at: int, escape: BadEscape) -> None:
