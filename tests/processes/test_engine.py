@@ -307,8 +307,11 @@ async def _nothing_grows(run: Runner, clock: Clock, count: int) -> None:
     await _many(run, 100)
     blocks, memory = await _blocks(clock), _resident()
     before = descriptors(), threading.active_count()
-    await _many(run, count)
-    grown = await _blocks(clock) - blocks
+    for _ in range(2):  # a module or a table that a slow command needed first is no leak: a leak grows in each round
+        await _many(run, count)
+        grown, blocks = await _blocks(clock) - blocks, await _blocks(clock)
+        if grown < count / 2:
+            break
     assert (descriptors(), threading.active_count()) == before
     assert zombies() <= of_others
     assert _resident() - memory < max(count * 800, 3 * 1024 * 1024)
