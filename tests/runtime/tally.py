@@ -366,7 +366,7 @@ TALLY = Language(
     completeness=lambda text: ("complete", ""),
     complete=lambda text, inside, start, known, values: Completion(len(text)),
     words=lambda: Words({}, {}),
-    computing=("let computed_value = ",),
+    expression_prefixes=("let computed_value = ",),
     constants=lambda program: {},
     agents=lambda program: (),
     literal=lambda value, what: str(value),
