@@ -172,34 +172,34 @@ class Activities(Generic[A]):
 
     def _outer(self, branches: Branches) -> A | None:
         """Return the innermost activity that contains a branch whose `parallel` is not known."""
-        around = (self._innermost.get(branches[:steps]) for steps in range(len(branches) - 1, -1, -1))
-        return next((found for found in around if found is not None), None)
+        enclosing = (self._innermost.get(branches[:steps]) for steps in range(len(branches) - 1, -1, -1))
+        return next((found for found in enclosing if found is not None), None)
 
     # ------------------------------------------------------------ loops
 
     def _loop(self, event: ev.LoopPass | ev.LoopLeft) -> None:
         place = event.place
-        around = self.innermost_at(place)
-        loop = self._loop_at(place, around)
+        enclosing = self.innermost_at(place)
+        loop = self._loop_at(place, enclosing)
         if isinstance(event, ev.LoopLeft):
             if loop is not None:
                 self._close(loop, "failed" if event.reason == "raised" else "done")
-        elif around is not None and around.kind == "branch" and _is_iteration(around, place):
+        elif enclosing is not None and enclosing.kind == "branch" and _is_iteration(enclosing, place):
             return
         elif loop is None or event.index == 0:
-            self._opened("loop", ("loop", self._loops), place, around)
+            self._opened("loop", ("loop", self._loops), place, enclosing)
             self._loops += 1
         else:
             loop.attempts += 1
             for one in list(loop.inner.values()):
                 self._close(one, "cancelled")
 
-    def _loop_at(self, place: Place, around: A | None) -> A | None:
+    def _loop_at(self, place: Place, enclosing: A | None) -> A | None:
         """Return the innermost open loop in the branch of `place` that runs the statement at `place`."""
-        while around is not None and around.place.branches == place.branches:
-            if around.kind == "loop" and around.place.span == place.span:
-                return around
-            around = around.parent
+        while enclosing is not None and enclosing.place.branches == place.branches:
+            if enclosing.kind == "loop" and enclosing.place.span == place.span:
+                return enclosing
+            enclosing = enclosing.parent
         return None
 
 

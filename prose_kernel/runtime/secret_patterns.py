@@ -25,20 +25,20 @@ class Find(NamedTuple):
     match.
 
     `kept` is an expression for the text before the match, which stays. Neither expression has groups. If the fixed
-    texts are common, `around` is an expression for a part of each match that begins with one of them, searched first.
+    texts are common, `prefilter` matches a part of each match that begins with one of them, and is searched first.
     """
 
     fixed: tuple[str, ...]
     expression: str
     word: str
     kept: str = ""
-    around: re.Pattern[str] | None = None
+    prefilter: re.Pattern[str] | None = None
 
     def may_be_in(self, text: str) -> bool:
         """Return whether the fixed texts permit a match, ignoring that `kept` may match them in other cases."""
         for fixed in self.fixed:
             if fixed in text:
-                return self.around is None or self.around.search(text) is not None
+                return self.prefilter is None or self.prefilter.search(text) is not None
         return False
 
 
@@ -123,14 +123,14 @@ SHAPES: Final = (
         ("s.",),
         r"(?<![A-Za-z0-9_.])s\.(?=[A-Za-z]{0,23}[0-9])[A-Za-z0-9]{24}(?![A-Za-z0-9])",
         "«secret:vault»",
-        around=re.compile(r"s\.[A-Za-z0-9]{24}"),
+        prefilter=re.compile(r"s\.[A-Za-z0-9]{24}"),
     ),
     Find((":AA",), r"(?<![A-Za-z0-9])[0-9]{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])", "«secret:telegram»"),
     Find(
         (".",),
         r"(?<![A-Za-z0-9_.-])[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}",
         "«secret:discord»",
-        around=re.compile(r"\.[A-Za-z0-9_-]{6}\."),
+        prefilter=re.compile(r"\.[A-Za-z0-9_-]{6}\."),
     ),
     Find(
         ("/api/webhooks/",),

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 from prose_kernel.errors import ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose.code import Body, expression
-from prose_kernel.machine.openprose.failures import recursion_error
 from prose_kernel.machine.openprose.frames import (
     DEFAULT_BLOCK_DEPTH,
     GLOBAL_DEPTH_LIMIT,
@@ -18,7 +17,7 @@ from prose_kernel.machine.openprose.frames import (
     Slot,
     Temp,
 )
-from prose_kernel.machine.openprose.program_context import BlockEntry, ProgramContext
+from prose_kernel.machine.openprose.program_context import BlockEntry, ProgramContext, recursion_error
 from prose_kernel.machine.openprose.program_text import EXECUTION
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.compiled_code import Code, value_of

@@ -18,9 +18,8 @@ from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode, bind
 from prose_kernel.machine.openprose.code import compile_expression, expression
 from prose_kernel.machine.openprose.execs import backoff_word, word
-from prose_kernel.machine.openprose.failures import recursion_error
 from prose_kernel.machine.openprose.frames import Spawned
-from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.machine.openprose.program_context import ProgramContext, recursion_error
 from prose_kernel.machine.openprose.programs import run_statements
 from prose_kernel.machine.openprose.session_context import assemble
 from prose_kernel.machine.openprose.sessions import model_word, run_session

@@ -8,10 +8,9 @@ from typing import Any
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode, bind, produce
 from prose_kernel.machine.openprose.code import Body, compile_expression, expression
-from prose_kernel.machine.openprose.failures import error_value
 from prose_kernel.machine.openprose.frames import Spawned, Temp
 from prose_kernel.machine.openprose.loops import ForCode, RepeatCode, collection, loop_names
-from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.machine.openprose.program_context import ProgramContext, error_value
 from prose_kernel.machine.openprose.program_text import Needs, needs_of, statement_text
 from prose_kernel.runtime.compiled_code import Code, Step
 from prose_kernel.runtime.events import BranchStep, LoopPass, ParallelJoined, ParallelStarted

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
-from prose_kernel.errors import ProseError, RunError, ValueTypeError
+from prose_kernel.errors import ProseError, RecursionLimitExceeded, RunError, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.keywords import NOT_STRICT
 from prose_kernel.language.shortening import clipped
@@ -278,3 +278,30 @@ _CONTAINERS: Final = (list, dict)
 
 def _members(value: Value) -> Iterable[Value]:
     return value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
+
+
+# ---------------------------------------------------------------- errors as values (docs/reference/openprose.md 3.12)
+
+_FIELDS: Final = (
+    "statement", "line", "execution_id", "branch", "program", "command", "exit_code", "stderr", "stdout",
+    "timed_out", "gate", "status", "resolved_by", "comment",
+)  # fmt: skip
+
+
+def error_value(error: RunError) -> ErrorValue:
+    """Return the value that `catch` binds: the fields of 3.12 in the order of its table, then other fields."""
+    fields: dict[str, object] = {"type": error.type, "code": error.code, "message": one_line(error.message)}
+    for name in _FIELDS:
+        if name in error.details:
+            fields[name] = error.details[name]
+    for name, value in error.details.items():
+        fields.setdefault(name, value)
+    return ErrorValue(fields, error)
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split()) if "\n" in text else text
+
+
+def recursion_error(name: str, limit: int, kind: str = "block") -> RecursionLimitExceeded:
+    return RecursionLimitExceeded(f"RecursionLimitExceeded: {kind} '{name}' exceeded max_depth {limit}")
