@@ -94,5 +94,5 @@ def _kept(name: str, text: str, language: Language, chosen: Settings, keep: str)
 
 def _requests(planned: PlannedRun) -> Iterator[str]:
     for one in planned_requests(planned):
-        yield f"{'kept' if one.kept else 'asked':5}  {one.what}"
+        yield f"{'kept' if one.kept else 'asked':5}  {one.text}"
         yield from (f"         {line}" for line in (*([] if one.kept else [one.why]), *one.files))

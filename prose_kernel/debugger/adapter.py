@@ -221,8 +221,8 @@ class Adapter:
 
     # ------------------------------------------------------------ continue
 
-    def _resume(self, how: Any) -> Body:
-        if not self.debugger.resume(how):
+    def _resume(self, kind: Any) -> Body:
+        if not self.debugger.resume(kind):
             raise RequestRefused("no program is held")
         return {"allThreadsContinued": True}
 

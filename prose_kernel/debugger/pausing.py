@@ -53,7 +53,7 @@ class PausedProgram:
 class Step:
     """A running step: its depth and branch at the start, and its end."""
 
-    how: Literal["over", "in", "out"]
+    kind: Literal["over", "in", "out"]
     level: int
     branches: tuple[BranchStep, ...]
 
@@ -61,10 +61,10 @@ class Step:
         """Return whether the step ends at this statement. Statements of other branches don't count."""
         here, there = s.branches, self.branches
         if here == there:
-            return self.how == "in" or s.level < self.level + (self.how == "over")
+            return self.kind == "in" or s.level < self.level + (self.kind == "over")
         if len(here) < len(there):  # an enclosing statement: the branch, or all its siblings, have ended
-            return here == there[: len(here)] and (self.how == "in" or s.level <= self.level)
-        return self.how == "in" and here[: len(there)] == there
+            return here == there[: len(here)] and (self.kind == "in" or s.level <= self.level)
+        return self.kind == "in" and here[: len(there)] == there
 
 
 @dataclass(slots=True)
@@ -229,12 +229,12 @@ class Debugger:
 
     # ------------------------------------------------------------ requests of the client
 
-    def resume(self, how: Literal["over", "in", "out"] | None = None) -> bool:
+    def resume(self, kind: Literal["over", "in", "out"] | None = None) -> bool:
         """Continue a paused program to its next breakpoint or the end of a step. Return False if none is paused."""
         paused = self.paused
         if paused is None or paused.released.done():
             return False
-        self._step = Step(how, paused.context.level, paused.context.branches) if how is not None else None
+        self._step = Step(kind, paused.context.level, paused.context.branches) if kind is not None else None
         paused.released.set_result(None)
         return True
 

@@ -246,13 +246,13 @@ def _definition(source: Source, symbol: Symbol) -> str:
 def document_symbols(document: Document) -> list[types.DocumentSymbol]:
     """Return the definitions of a document as a tree: those inside a block or function are its children."""
     roots: list[types.DocumentSymbol] = []
-    around: list[tuple[int, list[types.DocumentSymbol]]] = []
+    enclosing: list[tuple[int, list[types.DocumentSymbol]]] = []
     for symbol in sorted(document.index.symbols, key=lambda one: (one.extent.start, -one.extent.end, one.span)):
         kind = _SYMBOLS.get(symbol.kind)
         if kind is None:
             continue
-        while around and around[-1][0] <= symbol.extent.start:
-            around.pop()
+        while enclosing and enclosing[-1][0] <= symbol.extent.start:
+            enclosing.pop()
         start, end = min(symbol.extent.start, symbol.span.start), max(symbol.extent.end, symbol.span.end)
         found = types.DocumentSymbol(
             symbol.name,
@@ -262,10 +262,10 @@ def document_symbols(document: Document) -> list[types.DocumentSymbol]:
             detail=symbol.kind,
             children=[],
         )
-        (around[-1][1] if around else roots).append(found)
+        (enclosing[-1][1] if enclosing else roots).append(found)
         if symbol.kind in ("block", "function", "section"):
-            around.append((symbol.extent.end, list(found.children or ())))
-            found.children = around[-1][1]
+            enclosing.append((symbol.extent.end, list(found.children or ())))
+            found.children = enclosing[-1][1]
     return roots
 
 

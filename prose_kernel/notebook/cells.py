@@ -586,8 +586,8 @@ class Cells:
             return
         from prose_kernel.runs.resumption import interrupted_at
 
-        then = resumption.journal.texts[-1].record
-        if (then.text, then.language, then.profile) == (text, language.name, language.profile or ""):
+        last = resumption.journal.texts[-1].record
+        if (last.text, last.language, last.profile) == (text, language.name, language.profile or ""):
             try:
                 await self._restored_from(resumption.journal.path, interrupted_at)
             finally:

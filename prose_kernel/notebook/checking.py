@@ -189,10 +189,10 @@ def _activity_finding(activities: list[ActivityRecord], check: Check) -> Finding
         for one in activities:
             for step in one.branches:
                 branches.setdefault(step.parallel, set()).add(step.index)
-        most = max((len(each) for each in branches.values()), default=0)
+        count = max((len(each) for each in branches.values()), default=0)
         wanted = check.parallel or 0
-        passed = most >= wanted if check.at_least else most == wanted
-        return Finding(check, passed, f"{_count(most, 'branch')} ran side by side")
+        passed = count >= wanted if check.at_least else count == wanted
+        return Finding(check, passed, f"{_count(count, 'branch')} ran side by side")
     if feature in ("command", "session", "judged", "gate"):
         part = getattr(check, feature)
         kind = "judgement" if feature == "judged" else feature

@@ -349,14 +349,14 @@ class PythonFrontEnd(FrontEnd):
 
     def cell(self, language: Language, line: str, code: str) -> CellResult | None:
         """Run a `%%prose` or `%%vvm` cell. Raises a `ProseCellError` with the name of the problem."""
-        by = f"%%{language.magic}"
+        source = f"%%{language.magic}"
         try:
             given = arguments(line, language.magic)
             if given.profile:
                 language = languages.in_profile(language, cast("Profile", given.profile))
             elif language.name == self.cells.language.name:
                 language = self.cells.language
-            values = {name: self._python_value(name, by) for name in given.ins}
+            values = {name: self._python_value(name, source) for name in given.ins}
         except (UsageError, ValueError) as problem:
             raise as_exception(simple("UsageError", str(problem), getattr(problem, "hint", None))) from None
         taken, digests = (*given.outs, *given.frames), _digests(language, values)
@@ -364,7 +364,7 @@ class PythonFrontEnd(FrontEnd):
         opening = replace(self._opening(), code=f"\n{code}", language=language, given=digests, taken=taken)
         self._framed[opening.key] = given.frames
         result = self._run(language, opening, values, whole_cell=True)
-        self._pass_out(given, by)
+        self._pass_out(given, source)
         return result
 
     def line(self, language: Language, line: str) -> CellResult | None:
@@ -402,7 +402,7 @@ class PythonFrontEnd(FrontEnd):
         except UsageError as problem:
             raise TypeError(f"{problem}; {problem.hint}" if problem.hint else str(problem)) from None
 
-    def _python_value(self, name: str, by: str) -> object:
+    def _python_value(self, name: str, source: str) -> object:
         """Return the value of a Python variable as it is passed to a cell. Raises `UsageError`."""
         from prose_kernel.notebook.python_values import plain_value
 
@@ -410,26 +410,26 @@ class PythonFrontEnd(FrontEnd):
             value = self.shell.user_ns[name]
         except KeyError:
             known = [one for one in self.shell.user_ns if not one.startswith("_")]
-            missing = f"{by} --in {name}: there is no Python variable of that name"
+            missing = f"{source} --in {name}: there is no Python variable of that name"
             raise UsageError(missing, hint=nearest_hint(name, known, "an earlier cell has to set it")) from None
-        return plain_value(value, f"{by} --in {name}")
+        return plain_value(value, f"{source} --in {name}")
 
-    def _pass_out(self, given: Arguments, by: str) -> None:
+    def _pass_out(self, given: Arguments, source: str) -> None:
         for option, names in (("--out", given.outs), ("--frame", given.frames)):
             for name in names:
                 if name not in self.bindings:
-                    problem = f"{by} {option} {name}: the cell has bound no such name"
+                    problem = f"{source} {option} {name}: the cell has bound no such name"
                     hint = nearest_hint(name, self.bindings, "prose shows what is bound")
                     raise as_exception(simple("UsageError", problem, hint))
-                self.shell.user_ns[name] = self.bindings[name] if option == "--out" else self._frame(name, by)
+                self.shell.user_ns[name] = self.bindings[name] if option == "--out" else self._frame(name, source)
 
-    def _frame(self, name: str, by: str) -> object:
+    def _frame(self, name: str, source: str) -> object:
         from prose_kernel.notebook.python_values import frame
 
         try:
             return frame(name, self.cells.values()[name])
         except UsageError as problem:
-            raise as_exception(simple("UsageError", f"{by} --frame: {problem}", problem.hint)) from None
+            raise as_exception(simple("UsageError", f"{source} --frame: {problem}", problem.hint)) from None
 
     # ------------------------------------------------------------ running
 
@@ -449,14 +449,14 @@ class PythonFrontEnd(FrontEnd):
         return replace(opening, python=python)
 
     async def _give(
-        self, opening: Opening, values: Mapping[str, object], by: str, language: Language | None = None
+        self, opening: Opening, values: Mapping[str, object], source: str, language: Language | None = None
     ) -> None:
         """Bind Python values, and record the cell `opening` as their origin. Raises `UsageError`."""
         from prose_kernel.notebook.python_values import bind_values
 
         self.cells.provenance.begin(opening)
         try:
-            await bind_values(self.cells, values, by, language)
+            await bind_values(self.cells, values, source, language)
         finally:
             self.cells.provenance.end(failed=False)
 
@@ -475,10 +475,10 @@ class PythonFrontEnd(FrontEnd):
         from prose_kernel.notebook.python_values import bind_values
 
         if opening.given and opening.language is not None:
-            by = f"%%{opening.language.magic} --in"
-            values = {name: self._python_value(name, by.removesuffix(" --in")) for name in opening.given}
+            source = f"%%{opening.language.magic} --in"
+            values = {name: self._python_value(name, source.removesuffix(" --in")) for name in opening.given}
             self.cells.provenance.begin(replace(opening, given=_digests(opening.language, values)))
-            await bind_values(self.cells, values, by, opening.language)
+            await bind_values(self.cells, values, source, opening.language)
         yield
         frames = self._framed.get(opening.key, ())
         for name in opening.taken:

@@ -91,12 +91,12 @@ class ProseKernel(Kernel):
         self.comm_manager = Comms(self)
         self.shell_handlers = Guarded(self, {**self.shell_handlers, **self.comm_manager.handlers()})
         # cells wait for each other on the shell channel; the control thread has another loop and must not run them
-        there = {kind: handler for kind, handler in self.control_handlers.items() if kind != "execute_request"}
+        inherited = {kind: handler for kind, handler in self.control_handlers.items() if kind != "execute_request"}
         self.asker = StdinChannel(self, lambda: self._request, self._show_to_person)
         self.outputs = OutputsSoFar()
         self.asker.on_answer = self._log_answer
         more = {QUESTION_REQUEST: self.asker.answer_question_request, REQUEST: self._outputs_request}
-        self.control_handlers = Guarded(self, there | more)
+        self.control_handlers = Guarded(self, inherited | more)
         self._request: tuple[Any, Message] = ([], {})
         self._output: CellOutput | None = None
         self._cell: asyncio.Task[Problem | None] | None = None

@@ -43,19 +43,19 @@ class GivenImage(GivenFile):
 
 
 async def bind_values(
-    cells: Cells, values: Mapping[str, object], by: str = "%%prose --in", language: Language | None = None
+    cells: Cells, values: Mapping[str, object], source: str = "%%prose --in", language: Language | None = None
 ) -> None:
-    """Bind Python values in the run under their names. `by` names the requesting syntax in messages.
+    """Bind Python values in the run under their names. `source` names the requesting syntax in messages.
 
     Raises `UsageError` for a value without counterpart and for a name that cannot be bound.
     """
     workspace = cells.workspace
     language = language or workspace.language
     values = {name: _with_saved_image(value, cells) for name, value in values.items()}
-    text = "".join(language.bind(name, value, f"{by} {name}") for name, value in values.items())
+    text = "".join(language.bind(name, value, f"{source} {name}") for name, value in values.items())
     compiled = workspace.compile(text, language=language)
     if not compiled.ok:
-        raise UsageError(f"{by}: {CompileError(compiled.diagnostics)}")
+        raise UsageError(f"{source}: {CompileError(compiled.diagnostics)}")
     await workspace.run(compiled, language=language)
 
 
@@ -72,25 +72,25 @@ def _with_saved_image(value: object, cells: Cells) -> object:
 # ---------------------------------------------------------------- Python to Prose
 
 
-def plain_value(value: object, what: str) -> object:
+def plain_value(value: object, head: str) -> object:
     """Convert a DataFrame to rows, a series or array to a list, a number of their libraries to a Python number, and the
     bytes of an image or PDF, or an object that IPython shows as PNG (a Pillow image), to a `GivenImage`.
 
     Other values are returned unchanged. Missing values (NaN, NaT, null) become None, dates and times ISO text. An index
-    other than 0, 1, 2 … becomes the first columns. Raises `UsageError`, whose message begins with `what`.
+    other than 0, 1, 2 … becomes the first columns. Raises `UsageError`, whose message begins with `head`.
     """
     if isinstance(value, (list, tuple)):
-        return [plain_value(item, what) for item in value]
+        return [plain_value(item, head) for item in value]
     if isinstance(value, dict):
-        return {key: plain_value(item, what) for key, item in value.items()}
+        return {key: plain_value(item, head) for key, item in value.items()}
     for name, convert in (("pandas", _from_pandas), ("polars", _from_polars), ("numpy", _from_numpy)):
         library = sys.modules.get(name)
-        if library is not None and (found := convert(library, value, what)) is not _NOT_CONVERTED:
+        if library is not None and (found := convert(library, value, head)) is not _NOT_CONVERTED:
             return found
-    return _image(value, what)
+    return _image(value, head)
 
 
-def _image(value: object, what: str) -> object:
+def _image(value: object, head: str) -> object:
     """Convert bytes, or an object that can draw itself, to a `GivenImage`; return other values unchanged. Raises
     `UsageError`."""
     draw = getattr(value, "_repr_png_", None)
@@ -101,17 +101,17 @@ def _image(value: object, what: str) -> object:
     drawn = picture(data)
     if drawn is None:
         raise UsageError(
-            f"{what}: these bytes aren't an image or a PDF",
+            f"{head}: these bytes aren't an image or a PDF",
             hint="PNG, JPEG, GIF, WebP and PDF can be given; text goes in as `data.decode()`",
         )
     if drawn.broken or len(data) > LARGEST:
-        raise UsageError(f"{what}: {drawn.text}", hint=f"images of up to {LARGEST:,} bytes can be given")
+        raise UsageError(f"{head}: {drawn.text}", hint=f"images of up to {LARGEST:,} bytes can be given")
     return GivenImage(f"images/{file_name(drawn, data)}", drawn.text, data)
 
 
-def _from_pandas(pandas: Any, value: Any, what: str) -> object:
+def _from_pandas(pandas: Any, value: Any, head: str) -> object:
     if isinstance(value, pandas.Series):
-        return list(_pandas_cells(value, what))
+        return list(_pandas_cells(value, head))
     if not isinstance(value, pandas.DataFrame):
         return _NOT_CONVERTED
     index = value.index
@@ -119,75 +119,75 @@ def _from_pandas(pandas: Any, value: Any, what: str) -> object:
     try:
         frame = value if plain else value.reset_index()
     except ValueError as problem:
-        raise UsageError(f"{what}: {problem}", hint="rename the index, or drop it: df.reset_index(drop=True)") from None
+        raise UsageError(f"{head}: {problem}", hint="rename the index, or drop it: df.reset_index(drop=True)") from None
     names = [".".join(map(str, one)).rstrip(".") if isinstance(one, tuple) else str(one) for one in frame.columns]
-    _check(names, len(frame), what)
-    columns = [list(_pandas_cells(frame.iloc[:, at], f"{what}: column `{name}`")) for at, name in enumerate(names)]
+    _check(names, len(frame), head)
+    columns = [list(_pandas_cells(frame.iloc[:, at], f"{head}: column `{name}`")) for at, name in enumerate(names)]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _pandas_cells(series: Any, what: str) -> Iterator[object]:
+def _pandas_cells(series: Any, head: str) -> Iterator[object]:
     for value, missing in zip(series.tolist(), series.isna().tolist(), strict=True):
-        yield None if missing is True else _cell(value, what)
+        yield None if missing is True else _cell(value, head)
 
 
-def _from_polars(polars: Any, value: Any, what: str) -> object:
+def _from_polars(polars: Any, value: Any, head: str) -> object:
     if isinstance(value, polars.LazyFrame):
-        raise UsageError(f"{what}: a LazyFrame has no rows yet", hint="give it collected: df.collect()")
+        raise UsageError(f"{head}: a LazyFrame has no rows yet", hint="give it collected: df.collect()")
     if isinstance(value, polars.Series):
-        return [_cell(item, what) for item in value.to_list()]
+        return [_cell(item, head) for item in value.to_list()]
     if not isinstance(value, polars.DataFrame):
         return _NOT_CONVERTED
-    _check(value.columns, value.height, what)
+    _check(value.columns, value.height, head)
     columns = [
-        [_cell(item, f"{what}: column `{name}`") for item in value.get_column(name).to_list()] for name in value.columns
+        [_cell(item, f"{head}: column `{name}`") for item in value.get_column(name).to_list()] for name in value.columns
     ]
     return [dict(zip(value.columns, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _from_numpy(numpy: Any, value: Any, what: str) -> object:
+def _from_numpy(numpy: Any, value: Any, head: str) -> object:
     if isinstance(value, numpy.ndarray):
-        _check(["value"], value.size, what)
-        return [_cell(item, what) for item in value.tolist()] if value.ndim else _cell(value.item(), what)
-    return _cell(value.item(), what) if isinstance(value, numpy.generic) else _NOT_CONVERTED
+        _check(["value"], value.size, head)
+        return [_cell(item, head) for item in value.tolist()] if value.ndim else _cell(value.item(), head)
+    return _cell(value.item(), head) if isinstance(value, numpy.generic) else _NOT_CONVERTED
 
 
-def _check(names: Sequence[str], rows: int, what: str) -> None:
+def _check(names: Sequence[str], rows: int, head: str) -> None:
     for at, name in enumerate(names):
         if name in names[:at]:
-            raise UsageError(f"{what}: two columns are called `{name}`", hint="rename one of them")
+            raise UsageError(f"{head}: two columns are called `{name}`", hint="rename one of them")
     if rows * len(names) > MOST:
         size = f"{rows:,} rows of {len(names):,} columns"
         hint = 'write it to a file (df.to_csv("data.csv")) and let commands read that, or give a part of it'
-        raise UsageError(f"{what}: {size} are more than {MOST:,} values", hint=hint)
+        raise UsageError(f"{head}: {size} are more than {MOST:,} values", hint=hint)
 
 
-def _cell(value: Any, what: str) -> object:
+def _cell(value: Any, head: str) -> object:
     """Convert a value in a DataFrame to a plain Python value. Raises `UsageError`."""
     match value:
         case None | bool() | int() | str():
             return value
         case float():
             if math.isinf(value):
-                raise UsageError(f"{what} holds an infinite number", hint="replace it, or give it as text")
+                raise UsageError(f"{head} holds an infinite number", hint="replace it, or give it as text")
             return None if math.isnan(value) else float(value)
         case list() | tuple():
-            return [_cell(item, what) for item in value]
+            return [_cell(item, head) for item in value]
         case dict():
-            return {str(key): _cell(item, what) for key, item in value.items()}
+            return {str(key): _cell(item, head) for key, item in value.items()}
         case Decimal():
-            return _cell(float(value), what)
+            return _cell(float(value), head)
         case date() | time():
             return None if value != value else value.isoformat()  # NaT differs from itself
         case timedelta():
             return None if value != value else str(value)
     if callable(item := getattr(value, "tolist", None)):  # a value of numpy
-        return _cell(item(), what)
+        return _cell(item(), head)
     if type(value).__module__.startswith("pandas") and type(value).__name__ in ("NAType", "NaTType"):
         return None
     if type(value).__module__.startswith("pandas") and type(value).__name__ in ("Period", "Interval"):
         return str(value)
-    raise UsageError(f"{what} holds a {type(value).__name__}", hint="give it as text: df[name].astype(str)")
+    raise UsageError(f"{head} holds a {type(value).__name__}", hint="give it as text: df[name].astype(str)")
 
 
 # ---------------------------------------------------------------- Prose to Python

@@ -360,9 +360,9 @@ def branch_text(event: BranchFinished, language: Language) -> str:
     """Return the line shown next to a finished branch of a cell in this language."""
     if event.error is not None:
         return clip(str(event.error), 80)
-    how = ", ".join(outcome(event.command)) if event.command is not None else ""
+    ending = ", ".join(outcome(event.command)) if event.command is not None else ""
     text = _text_of_branch(event.value, language)
-    return clip(": ".join(part for part in (how, text) if part), 80)
+    return clip(": ".join(part for part in (ending, text) if part), 80)
 
 
 def _text_of_branch(value: Value, language: Language) -> str:

@@ -456,11 +456,11 @@ class CellView:
 
     def on_gate_resolved(self, event: ev.GateResolved) -> None:
         decision = event.decision
-        how = {"rejected": "rejected", "approved": "approved", "timeout": "timed out"}[decision.status]
+        ended = {"rejected": "rejected", "approved": "approved", "timeout": "timed out"}[decision.status]
         by = f" by {decision.decided_by}" if decision.status != "timeout" else ""
         comment = f": {clip(decision.comment, 200)}" if decision.comment else ""
         reason = " (no answer was possible)" if decision.reason == "nobody" else ""
-        self._note(event, f"gate {event.request.name}: {how}{by}{reason}{comment}")
+        self._note(event, f"gate {event.request.name}: {ended}{by}{reason}{comment}")
 
     def on_warned(self, event: ev.Warned) -> None:
         self._note(event, f"Warning: {event.message} [{event.code}]")

@@ -47,8 +47,8 @@ def comparison_page(
     sections = [
         _section("decisions", "Decisions that turned", judged, sides, redact),
         *(
-            _section(f"{what}s", title, [one for one in others if one.what == what], sides, redact)
-            for what, title in (("answer", "Answers"), ("binding", "Bindings"), ("text", "Program"))
+            _section(f"{kind}s", title, [one for one in others if one.what == kind], sides, redact)
+            for kind, title in (("answer", "Answers"), ("binding", "Bindings"), ("text", "Program"))
         ),
         Section("used", "Consumed", tag("div", as_html(consumed), class_="v")),
     ]

@@ -88,8 +88,8 @@ def mermaid(parts: Sequence[Part]) -> str:
 
 def levels(parts: Sequence[Part]) -> Iterator[tuple[list[Part], int]]:
     """Yield the parts in full, then with less and less detail, each with the maximum characters of a label."""
-    for depth, most, breadth, width in _LEVELS:
-        share = max(most // max(len(parts), 1), 1)
+    for depth, statements, breadth, width in _LEVELS:
+        share = max(statements // max(len(parts), 1), 1)
         drawn = [replace(part, steps=_cut(_folded(part.steps, depth, breadth), share)) for part in parts]
         if not depth or sum(_size(part.steps) for part in drawn) <= NODES:
             yield drawn, width
@@ -149,12 +149,12 @@ def _folded(steps: tuple[Step, ...], depth: int, breadth: int) -> tuple[Step, ..
     return tuple(folded)
 
 
-def _cut(steps: tuple[Step, ...], most: int) -> tuple[Step, ...]:
-    return steps if len(steps) <= most + 1 else (*steps[:most], _more(len(steps) - most, "statement"))
+def _cut(steps: tuple[Step, ...], statements: int) -> tuple[Step, ...]:
+    return steps if len(steps) <= statements + 1 else (*steps[:statements], _more(len(steps) - statements, "statement"))
 
 
-def _more(count: int, what: str) -> Step:
-    return Step("value", f"… and {counted(count, f'more {what}')}", Span(0, 0))
+def _more(count: int, noun: str) -> Step:
+    return Step("value", f"… and {counted(count, f'more {noun}')}", Span(0, 0))
 
 
 # ---------------------------------------------------------------- drawing

@@ -145,7 +145,7 @@ def group(*blocks: Block | None, gap: str = "\n", facts: Mapping[str, object] | 
     return Group(tuple(block for block in blocks if block is not None), gap, facts or {})
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, noun: str) -> str:
     """Return a number with its noun: `1 cell`, `2,000 branches`."""
-    plural = "" if number == 1 else "es" if what.endswith(("s", "ch")) else "s"
-    return f"{number:,} {what}{plural}"
+    plural = "" if number == 1 else "es" if noun.endswith(("s", "ch")) else "s"
+    return f"{number:,} {noun}{plural}"

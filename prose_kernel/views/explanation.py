@@ -131,8 +131,8 @@ class _Explainer:
 
     def _session(self, step: Step) -> str:
         agent = step.uses[0] if step.uses else ""
-        who = f"the agent {_code(agent)}" if agent else "a model, or another provider of sessions"
-        asks = f"asks {who}" if step.text == agent else f"asks {who}: {_code(step.text)}"
+        provider = f"the agent {_code(agent)}" if agent else "a model, or another provider of sessions"
+        asks = f"asks {provider}" if step.text == agent else f"asks {provider}: {_code(step.text)}"
         given = f", with {_names(step.reads)}" if step.reads else ""
         return f"{asks}{given}{_bound_to(step, 'the answer')}"
 
@@ -177,5 +177,5 @@ class _Explainer:
         return "a model or you decide" if all(one.criterion for one in own) else "a rule, a model or you decide"
 
 
-def _bound_to(step: Step, what: str) -> str:
-    return f", and calls {what} {_names(step.binds)}" if step.binds else ""
+def _bound_to(step: Step, result: str) -> str:
+    return f", and calls {result} {_names(step.binds)}" if step.binds else ""

@@ -67,7 +67,7 @@ class Work(Activity):
     """A running activity: a command, a session with its attempts, a question, a parallel construct."""
 
     title: str = ""
-    who: str = ""
+    provider: str = ""
     bound_to: str | None = None
     tail: str = ""
     doing: str = ""
@@ -161,7 +161,7 @@ class LiveRun:
         request, work = as_shown(event), self._began(event)
         if work is not None:
             work.title = f"{request.agent or request.label or 'session'}: {clip(request.task, TITLE)}"
-            work.who, work.bound_to = self.provider_of(request), event.bound_to
+            work.provider, work.bound_to = self.provider_of(request), event.bound_to
         elif (work := self._open.get(event.spawn)) is not None:  # another attempt
             work.until, work.tail, work.doing = None, "", ""
 
@@ -214,9 +214,9 @@ class LiveRun:
             work.fork = _Fork(event, BranchNames(event, self.language))
 
     def on_branch_finished(self, event: ev.BranchFinished) -> None:
-        around = self._open.get(("parallel", event.place.branches[:-1], event.parallel))
+        construct = self._open.get(("parallel", event.place.branches[:-1], event.parallel))
         self._take(event)
-        fork = around.fork if around is not None else None
+        fork = construct.fork if construct is not None else None
         if fork is None:
             return
         if branch_state(event, self.language) == "failed":
@@ -256,9 +256,9 @@ class LiveRun:
         mark = self.language.markers.get("session", "")
         return f"{mark} {' · '.join(nonempty([*self._details(work, now), elapsed(now - work.begin)]))}".lstrip()
 
-    def _mark(self, what: str) -> str:
+    def _mark(self, kind: str) -> str:
         """Return the marker of an activity in the running language."""
-        return self.language.markers.get(what, what if len(what) == 1 else RUNS)
+        return self.language.markers.get(kind, kind if len(kind) == 1 else RUNS)
 
     def lines(self, rows: int = ROWS) -> list[Line]:
         """Return the lines of all running activities, outer ones first, failures before running branches. `rows` is the
@@ -306,7 +306,7 @@ class LiveRun:
 
     def _details(self, work: Work, now: float) -> list[str]:
         wait = f"in {elapsed(math.ceil(work.until - now))}" if work.until is not None and work.until > now else ""
-        return [f"asking {work.who}" if work.who else "", f"{work.attempt} {wait}".strip()]
+        return [f"asking {work.provider}" if work.provider else "", f"{work.attempt} {wait}".strip()]
 
     def _fork_lines(self, construct: Work, fork: _Fork, now: float, rows: int) -> Iterator[Line]:
         event = fork.event

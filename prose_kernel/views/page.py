@@ -254,13 +254,13 @@ def _styled(codes: str, style: dict[str, str]) -> None:
                 style["b"] = f"b{code % 10}"
 
 
-def _nearest_colour(numbers: Iterator[int], what: str, style: dict[str, str]) -> None:
+def _nearest_colour(numbers: Iterator[int], layer: str, style: dict[str, str]) -> None:
     """Set a colour of 256, or of 24 bits: the nearest of the eight colours that a page has in light and dark."""
     match next(numbers, 0):
         case 5:
             index = next(numbers, 0)
             if index < 16:
-                style[what] = f"{what}{index % 8}"
+                style[layer] = f"{layer}{index % 8}"
                 return
             cube = index - 16
             red, green, blue = (cube // 36, cube // 6 % 6, cube % 6) if index < 232 else (index - 232,) * 3
@@ -270,7 +270,7 @@ def _nearest_colour(numbers: Iterator[int], what: str, style: dict[str, str]) ->
             top = 255
         case _:
             return
-    style[what] = f"{what}{(2 * red > top) + 2 * (2 * green > top) + 4 * (2 * blue > top)}"
+    style[layer] = f"{layer}{(2 * red > top) + 2 * (2 * green > top) + 4 * (2 * blue > top)}"
 
 
 def markdown_text(source: str) -> Html:

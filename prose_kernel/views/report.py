@@ -199,16 +199,16 @@ class _Report:
     def _tiles(self) -> Html:
         counts = self.story.counts
         tiles = [(len(self.story.texts), "cells")] if self.found.head.notebook else []
-        tiles += [(counts.get(what.removesuffix("s"), 0), what) for what in _COUNTED]
-        named = ((n, what.removesuffix("s") if n == 1 and what != "failed" else what) for n, what in tiles if n)
-        found = [tag("li", tag("b", f"{count:,}"), tag("span", what)) for count, what in named]
+        tiles += [(counts.get(label.removesuffix("s"), 0), label) for label in _COUNTED]
+        named = ((n, label.removesuffix("s") if n == 1 and label != "failed" else label) for n, label in tiles if n)
+        found = [tag("li", tag("b", f"{count:,}"), tag("span", label)) for count, label in named]
         took = sum((cell.ended or cell.began) - cell.began for cell in self.story.record.cells)
         lines = self.usage.lines
         tokens, cost = sum(line.tokens_in + line.tokens_out for line in lines), sum(line.cost for line in lines)
         volatile = [(seconds(took), "time")] if self.story.timed else []
         volatile += [(f"{tokens:,}", "tokens")] if tokens else []
         volatile += [(f"${cost:.4f}", "cost")] if cost else []
-        found += [tag("li", tag("b", value), tag("span", what), class_="v") for value, what in volatile]
+        found += [tag("li", tag("b", value), tag("span", label), class_="v") for value, label in volatile]
         return tag("ul", *found, class_="tiles") if found else Html()
 
     # ------------------------------------------------------------ pictures

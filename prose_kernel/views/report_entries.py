@@ -67,7 +67,7 @@ class Entries:
     def __init__(self, story: RunStory, language: Language, directory: str, redact: Callable[[str], str]) -> None:
         self.language, self.directory, self.redact, self.shown = language, directory, redact, story.shown
         asked = sum(story.counts.get(kind, 0) for kind in ("command", "session", "judgement", "value", "output"))
-        self.most = max(SHORTEST, min(LONGEST, ALL_TEXTS // max(asked, 1)))
+        self.limit = max(SHORTEST, min(LONGEST, ALL_TEXTS // max(asked, 1)))
         self.left, self.heads, self.room = LARGEST, HEADS, PICTURES
         self.sources: dict[int, int] = {}
         """The numbers of the programs, by the identity of their sources."""
@@ -119,8 +119,8 @@ class Entries:
             case "command":
                 return tag("code", text(clip(self.redact(entry.words[:2000]), 160)))
             case "session":
-                who = entry.asked.agent or entry.asked.label
-                return html(html(tag("b", text(who)), " ") if who else "", text(clip(words, 140)))
+                agent = entry.asked.agent or entry.asked.label
+                return html(html(tag("b", text(agent)), " ") if agent else "", text(clip(words, 140)))
             case "judgement":
                 return html(text(clip(words, 140)), " ", tag("b", text(self.answer(entry))))
             case "value" | "output" | "input":
@@ -343,13 +343,13 @@ class Entries:
 
     def _excerpt(self, whole: str) -> _Excerpt:
         """Return as much of a text as fits, without secrets."""
-        most = self.most if self.left > 0 else 0
-        if len(whole) <= most:
+        limit = self.limit if self.left > 0 else 0
+        if len(whole) <= limit:
             return _Excerpt(self.redact(whole))
-        room = max(most - most // 4, 0)
+        room = max(limit - limit // 4, 0)
         head, tail = self.redact(whole[: 2 * room + 500])[:room], ""
-        if most > 4 * SHORTEST:
-            tail = self.redact(whole[-most:])[-(most // 4) :]
+        if limit > 4 * SHORTEST:
+            tail = self.redact(whole[-limit:])[-(limit // 4) :]
         left_out = len(whole) - len(head) - len(tail)
         note = f"… {left_out:,} of {len(whole):,} characters are left out"
         return _Excerpt(head, tail, tag("a", note, class_="cut", href="#all"))

@@ -49,7 +49,7 @@ class PlannedRequest(NamedTuple):
     """A request that a run would make: whether it keeps its answer, its text, why it is asked again, and its files."""
 
     kept: bool
-    what: str
+    text: str
     why: str
     files: list[str]
 

@@ -147,20 +147,20 @@ def timeline_display(cells: Sequence[CellRecord], nothing: str = NOTHING) -> Dis
     return Display(saved, {"seconds": round(took, 3)}, person)
 
 
-def timeline_svg(cells: Sequence[CellRecord], most: int, *, timed: bool) -> Html:
+def timeline_svg(cells: Sequence[CellRecord], max_rows: int, *, timed: bool) -> Html:
     """Return the timeline for a page with its own colours; "" for cells without activities."""
-    shown, rest = _rows(cells, most)
+    shown, rest = _rows(cells, max_rows)
     return Html(_svg(shown, rest, cells, timed, styled=False) if shown else "")
 
 
-def _rows(cells: Sequence[CellRecord], most: int) -> tuple[list[_Row], str]:
+def _rows(cells: Sequence[CellRecord], max_rows: int) -> tuple[list[_Row], str]:
     """Return the first rows of a timeline, and the number of omitted rows in words."""
     rows: list[_Row] = []
     at = 0
     for cell in cells:
         at = _add_rows(lanes(cell.activities), "", 0, at, rows)
-    more = max(0, len(rows) - most) + sum(cell.left_out for cell in cells)
-    return rows[:most], f"… and {more:,} more" if more else ""
+    more = max(0, len(rows) - max_rows) + sum(cell.left_out for cell in cells)
+    return rows[:max_rows], f"… and {more:,} more" if more else ""
 
 
 def _add_rows(lane: Lane, branch: str, depth: int, at: int, rows: list[_Row]) -> int:

@@ -210,8 +210,8 @@ def _label(event: ev.Event) -> str:
         case ev.CommandStarted():
             return event.command
         case ev.SessionStarted():
-            who, task = event.request.agent or event.request.label, event.request.task
-            return f"{who}: {task[: 8 * LABEL]}" if who else task
+            agent, task = event.request.agent or event.request.label, event.request.task
+            return f"{agent}: {task[: 8 * LABEL]}" if agent else task
         case ev.GateOpened():
             return f"gate {event.request.name}"
         case ev.JudgeAsked() | ev.Judged():

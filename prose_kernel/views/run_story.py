@@ -209,21 +209,21 @@ class RunStory:
         closed = self._changes.closed
         return closed[-1] if closed and closed[-1].kind == kind else None
 
-    def _within(self, around: _StoryActivity | None, place: ev.Place) -> list[Entry]:
+    def _within(self, enclosing: _StoryActivity | None, place: ev.Place) -> list[Entry]:
         """Return the list of the entries in an activity. The first one in a branch adds the entry of the branch."""
-        if around is None:
+        if enclosing is None:
             return self.texts[-1].entries
-        if around.kind == "branch" and around.entry is None:
-            if around.branches not in self._branches:
-                fork, step = around.parent, around.branches[-1]
+        if enclosing.kind == "branch" and enclosing.entry is None:
+            if enclosing.branches not in self._branches:
+                fork, step = enclosing.parent, enclosing.branches[-1]
                 iterates = fork is not None and fork.entry is not None and bool(fork.entry.number and fork.entry.asked)
                 words = f"item {step.index + 1:,}" if iterates else step.label
-                entry = self._branches[around.branches] = self._entry("branch", words, place)
+                entry = self._branches[enclosing.branches] = self._entry("branch", words, place)
                 entry.answered = step.index
                 self._within(fork, place).append(entry)
-            around.entry = self._branches[around.branches]
-            around.entries = around.entry.inner
-        return around.entries
+            enclosing.entry = self._branches[enclosing.branches]
+            enclosing.entries = enclosing.entry.inner
+        return enclosing.entries
 
     def _around(self, place: ev.Place) -> list[Entry]:
         return self._within(self._activities.innermost_at(place), place)
@@ -236,8 +236,8 @@ class RunStory:
         """Add an entry at the place of the event, for the activity that it has opened, if any. Frequent entries are
         counted in the last one of their kind and have no number: their parts belong to the enclosing entry."""
         opened = self._opened()
-        around = opened.parent if opened is not None else self._activities.innermost_at(place)
-        entries, level = self._within(around, place), around.level if around is not None else 1
+        enclosing = opened.parent if opened is not None else self._activities.innermost_at(place)
+        entries, level = self._within(enclosing, place), enclosing.level if enclosing is not None else 1
         self.counts[kind] = self.counts.get(kind, 0) + 1
         key = id(place.source), place.span, kind
         times, last = self._often.get(key, (0, None))
@@ -419,8 +419,8 @@ class RunStory:
     def on_parallel_started(self, event: ev.ParallelStarted) -> None:
         count = event.count if event.iterations else len(event.labels)
         strategy = "" if event.strategy == "all" else f", waits for {event.strategy}"
-        what = "iterations" if event.iterations else "branches"
-        entry = self._add("parallel", f"{count:,} {what}{strategy}", event.place)
+        noun = "iterations" if event.iterations else "branches"
+        entry = self._add("parallel", f"{count:,} {noun}{strategy}", event.place)
         entry.asked = event if event.iterations else None
 
     def on_parallel_joined(self, event: ev.ParallelJoined) -> None:

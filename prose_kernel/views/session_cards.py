@@ -216,9 +216,9 @@ def doing(tool: ToolUse) -> str:
 
 def trace_display(request: SessionRequest, trace: Sequence[ToolUse], name: str | None = None) -> Display:
     """Return the collapsed list of a session's tool calls in order: a separate output, because it is HTML."""
-    who = name or request.agent or request.label or "session"
+    session_name = name or request.agent or request.label or "session"
     refused = sum(call.outcome != "ok" for call in trace)
-    title = f"{visible(who)}: {doc.counted(len(trace), 'tool call')}"
+    title = f"{visible(session_name)}: {doc.counted(len(trace), 'tool call')}"
     title += f", {refused:,} without success" if refused else ""
     rows, lines = list[Html](), [title]
     for call in trace[:CALLS]:

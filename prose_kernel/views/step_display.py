@@ -126,8 +126,8 @@ class StepDisplay(StatementHook):
         while True:
             rows = self._lanes[branches].rows if branches in self._lanes else []
             for row in reversed(rows[-_LINES_BEFORE:]):
-                around = row.span.start <= place.span.start and place.span.end <= row.span.end
-                if row.source is place.source and around:
+                encloses = row.span.start <= place.span.start and place.span.end <= row.span.end
+                if row.source is place.source and encloses:
                     return row
             if not branches:
                 return None
@@ -141,10 +141,10 @@ class StepDisplay(StatementHook):
         return f"ran `{clip(event.command, _VALUE)}`" + (f": exit code {code}" if code else "")
 
     def on_session_finished(self, event: ev.SessionFinished) -> str:
-        who = event.request.agent or "the session"
+        agent = event.request.agent or "the session"
         if event.result is None:
-            return f"asked {who}: failed" if event.final else f"asked {who}: failed, is tried again"
-        return f"asked {who}: {self._shown(event.value)}"
+            return f"asked {agent}: failed" if event.final else f"asked {agent}: failed, is tried again"
+        return f"asked {agent}: {self._shown(event.value)}"
 
     def on_judged(self, event: ev.Judged) -> str:
         answer = event.answer

@@ -44,7 +44,7 @@ class ValueTable:
     @property
     def rest(self) -> str:
         found = [(self.more_rows, "more row"), (self.more_columns, "more column")]
-        counts = [doc.counted(count, what) for count, what in found if count > 0]
+        counts = [doc.counted(count, noun) for count, noun in found if count > 0]
         return ", ".join(filter(None, [*counts, self.remark]))
 
     @property
@@ -63,13 +63,13 @@ class ValueTable:
         cells = ([screen_width(visible(cell)) for cell in row] for row in (self.columns, *self.rows))
         return (self._narrowed(list(map(max, zip(*cells, strict=True))), width) if width else self).text
 
-    def _narrowed(self, widths: list[int], most: int) -> ValueTable:
+    def _narrowed(self, widths: list[int], width: int) -> ValueTable:
         """Return the columns that fit, none narrower than necessary."""
         count = len(widths)
-        while count > 1 and sum(min(one, _NARROWEST) for one in widths[:count]) + _GAP * (count - 1) > most:
+        while count > 1 and sum(min(one, _NARROWEST) for one in widths[:count]) + _GAP * (count - 1) > width:
             count -= 1
         kept = widths[:count]
-        room = max(most - _GAP * (count - 1), count)
+        room = max(width - _GAP * (count - 1), count)
         while (over := sum(kept) - room) > 0 and max(kept) > 1:
             widest = max(kept)
             second = max((one for one in kept if one < widest), default=0)

@@ -98,7 +98,7 @@ def plan(found: Sequence[Preview], left_out: Sequence[str], services: SessionSer
 def plan_of_cell(planned: PlannedRun, gap: str, rerun: str) -> doc.Group:
     """Return the requests of a cell that has run before: which keep their answers, and why the others are asked."""
     rows = [
-        ("kept" if one.kept else "asked", one.what, "; ".join([*([one.why] if one.why else []), *one.files]))
+        ("kept" if one.kept else "asked", one.text, "; ".join([*([one.why] if one.why else []), *one.files]))
         for one in planned_requests(planned)
     ]
     blocks: list[doc.Block] = [doc.Table(("", "request", "why, files"), rows[:SHOWN], (1,))]
@@ -135,13 +135,13 @@ def _planned(number: int, preview: Preview, services: SessionServices) -> tuple[
     notes: list[str] = []
     match preview:
         case _ if preview.note:
-            what, text, cost = preview.note, "", None
+            title, text, cost = preview.note, "", None
         case _ if preview.problem is not None:
-            what, text = f"{preview.kind} would fail: {preview.problem}", ""
+            title, text = f"{preview.kind} would fail: {preview.problem}", ""
         case _ if preview.command is not None:
-            what, text, notes = "command", preview.command.command, declared(preview.command)
+            title, text, notes = "command", preview.command.command, declared(preview.command)
         case _ if preview.gate is not None:
-            what, text = f"gate {preview.gate.name}, until {preview.gate.timeout_text}", preview.gate.prompt
+            title, text = f"gate {preview.gate.name}, until {preview.gate.timeout_text}", preview.gate.prompt
         case _:
             assert preview.request is not None
             from prose_kernel.runs.session_description import max_cost
@@ -149,7 +149,7 @@ def _planned(number: int, preview: Preview, services: SessionServices) -> tuple[
             description = services.describe(preview.request)
             cost = max_cost(description, services)
             cost = None if cost and preview.unknown else cost
-            what = f"session: {preview.request.agent}" if preview.request.agent else "session"
+            title = f"session: {preview.request.agent}" if preview.request.agent else "session"
             text = preview.request.task
             notes = [f"answered by {description.who}", *([f"model {description.model}"] if description.model else [])]
             each = " for each request" if cost and description.tools else ""
@@ -157,7 +157,7 @@ def _planned(number: int, preview: Preview, services: SessionServices) -> tuple[
             cost = None if each else cost  # a session with tools may make any number of requests
     if preview.unknown:
         notes.append(f"depends on {', '.join(preview.unknown)}")
-    head = f"{what} ({_where(preview)})" + "".join(f" · {note}" for note in notes)
+    head = f"{title} ({_where(preview)})" + "".join(f" · {note}" for note in notes)
     body = doc.Listing(clip_block(text, _TEXT), indent=4) if text else None
     return doc.group(doc.line(doc.Strong(f"{number}."), " ", head), body), cost
 

@@ -136,10 +136,10 @@ def cell_magics() -> list[tuple[str, str]]:
     ]
 
 
-def check_word_count(call: Call, magic: Magic, least: int, most: int) -> None:
+def check_word_count(call: Call, magic: Magic, minimum: int, maximum: int) -> None:
     """Raise `UsageError` if a magic has too few or too many words."""
-    if not least <= len(call.words) <= most:
-        raise magic.wrong(f"too {'few' if len(call.words) < least else 'many'} words")
+    if not minimum <= len(call.words) <= maximum:
+        raise magic.wrong(f"too {'few' if len(call.words) < minimum else 'many'} words")
 
 
 def take_option(words: list[str], option: str, magic: Magic, called: str = "") -> str | None:
@@ -259,8 +259,8 @@ def words_of(text: str, magic: str, usage: str) -> list[str]:
     quoted line for which `shlex`, which takes the square of a word's length, would need minutes."""
     if len(text) > _MAX_QUOTED:
         if _QUOTING.search(text):
-            what = f"the line has quotes and is longer than {_MAX_QUOTED:,} characters"
-            raise UsageError(f"{magic}: {what}", hint=f"usage: {usage}")
+            message = f"the line has quotes and is longer than {_MAX_QUOTED:,} characters"
+            raise UsageError(f"{magic}: {message}", hint=f"usage: {usage}")
         return _PLAIN_WORDS.findall(text)
     try:
         return shlex.split(text)

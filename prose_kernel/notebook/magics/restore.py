@@ -122,15 +122,15 @@ async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], opt
         if files.foreign and "--yes" not in options:
             raise UsageError(f"%back: {files.question()}", hint="--yes overwrites them")
     new = branch(journal, before, SystemClock(), call.cells.settings.state_dir)
-    how = resumption(new)
+    restoration = resumption(new)
     await call.cells.end()
     if files is not None:
         files.apply()
-    await call.cells.restore(how)
+    await call.cells.restore(restoration)
     head = f"The run is as it was {words}. Effects of commands outside of the run are not undone."
     if files is None:
         head = f"The run is as it was {words}. Files, and what commands did outside, are not undone."
-    call.show(_restored(call.cells, head, new.head.run, how.interrupted_text))
+    call.show(_restored(call.cells, head, new.head.run, restoration.interrupted_text))
     if files is not None:
         call.say("\n".join(files.summary()))
     await call.cells.workspace.flush()
@@ -187,8 +187,8 @@ def _run_of(cells: Cells, wanted: str) -> KeptRun | None:
         raise UsageError(f"run {found.id} is one of a file", hint=f"prose run --resume {found.id} continues it")
     if found.state == "running":
         raise UsageError(f"run {found.id} is being run by another process", hint="shut the other kernel down first")
-    there = Path(journal.head.directory)
-    runs.check_directory(found.id, there, [cells.cwd], f"%restore {found.id} in a notebook of that directory")
+    directory = Path(journal.head.directory)
+    runs.check_directory(found.id, directory, [cells.cwd], f"%restore {found.id} in a notebook of that directory")
     return found
 
 
@@ -209,10 +209,10 @@ def _may_be_mine(run: KeptRun) -> bool:
 def _restore_hint(cells: Cells) -> str:
     """Return how to restore an earlier run than the one that has begun. `%restore` without an id would restore that."""
     magic = serial(cells.asker).magic
-    then = earlier_run_hint(cells)
-    if not then and cells.workspace.opened.journal_file is None:
+    earlier = earlier_run_hint(cells)
+    if not earlier and cells.workspace.opened.journal_file is None:
         return f"nothing of it is kept: {magic}reset ends it"
-    return f"{magic}reset ends it; then {then or f'{magic}restore brings it back'}"
+    return f"{magic}reset ends it; then {earlier or f'{magic}restore brings it back'}"
 
 
 def earlier_run_hint(cells: Cells) -> str:
@@ -270,7 +270,7 @@ def _restored(
 ) -> doc.Group:
     """Return the restored names. The id of the run differs from run to run, so it is in the metadata."""
     blocks: list[doc.Block] = [doc.paragraph(head)]
-    if names := [_named(what, found) for what, found in _restored_names(cells)]:
+    if names := [_named(label, found) for label, found in _restored_names(cells)]:
         blocks.append(doc.Items(names))
     if unfinished is not None:
         language, text = of_text(unfinished.language, unfinished.profile), unfinished.text.strip("\n")
@@ -284,14 +284,14 @@ def _restored(
     return doc.group(*blocks, facts={"run": run_id})
 
 
-def _named(what: str, names: Sequence[str]) -> Sequence[doc.Word]:
-    return [doc.Trusted(f"{what}: "), *(word for name in names for word in (doc.Code(name), ", "))][:-1]
+def _named(label: str, names: Sequence[str]) -> Sequence[doc.Word]:
+    return [doc.Trusted(f"{label}: "), *(word for name in names for word in (doc.Code(name), ", "))][:-1]
 
 
 def _restored_names(cells: Cells) -> Iterator[tuple[str, list[str]]]:
     workspace = cells.workspace
     defined = [one.definition for one in workspace.definitions()]
-    for what, names in (
+    for label, names in (
         ("names", list(cells.names())),
         ("agents", [one.name for one in defined if one.kind == "agent"]),
         ("blocks", [one.name for one in defined if one.kind == "block"]),
@@ -299,7 +299,7 @@ def _restored_names(cells: Cells) -> Iterator[tuple[str, list[str]]]:
     ):
         if names:
             more = [f"… and {len(names) - _NAMES:,} more"] if len(names) > _NAMES else []
-            yield what, [*names[:_NAMES], *more]
+            yield label, [*names[:_NAMES], *more]
     if workspace.cwd != cells.cwd:
         gone = "" if workspace.cwd.is_dir() else " (it is gone: make it again)"
         yield "directory", [f"{short_path(workspace.cwd, cells.cwd)}{gone}"]

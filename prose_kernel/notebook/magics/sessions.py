@@ -129,7 +129,7 @@ async def _calibrate(call: Call) -> None:
     given = {option: take_option(words, option, judge, "judge calibrate") for option in ("--least", "--only")}
     if len(words) > 1 or any(word.startswith("-") for word in words):
         raise UsageError("%judge calibrate: one file, --least and --only", hint=f"usage: {judge.usage}")
-    least = _percent(given["--least"])
+    minimum = _percent(given["--least"])
     progress, done = f"prose-calibrate-{uuid4().hex}", 0
 
     def begin() -> None:
@@ -146,20 +146,20 @@ async def _calibrate(call: Call) -> None:
     call.output.update(bundle(doc.group(first, facts={"consumed": shown.consumed(found)})), progress)
     for part in rest:
         call.show(part)
-    if least is not None and 100 * found.accuracy.share < least:
-        raise UsageError(f"%judge calibrate: it is right less often than in {least:g} %")
+    if minimum is not None and 100 * found.accuracy.share < minimum:
+        raise UsageError(f"%judge calibrate: it is right less often than in {minimum:g} %")
 
 
 def _percent(figure: str | None) -> float | None:
     if figure is None:
         return None
     try:
-        least = float(figure.rstrip("%"))
+        minimum = float(figure.rstrip("%"))
     except ValueError:
-        least = -1.0
-    if not 0 <= least <= 100:
+        minimum = -1.0
+    if not 0 <= minimum <= 100:
         raise UsageError("%judge calibrate: --least is a percentage from 0 to 100", hint=f"usage: {judge.usage}")
-    return least
+    return minimum
 
 
 # ---------------------------------------------------------------- recordings

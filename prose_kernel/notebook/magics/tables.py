@@ -57,14 +57,14 @@ def binding(cells: Cells, name: str) -> doc.Group:
     value = info.value
     text = cards.readable(value, language)
     rest = f"{len(text):,} characters in all" if len(text) > MAX_TEXT else ""
-    text, what = text[:MAX_TEXT], names[name].kind
+    text, kind = text[:MAX_TEXT], names[name].kind
     facts: dict[str, object] = {}
     remarks: list[str] = []
     if isinstance(value, ExecText):
         remarks, facts = _exec_lines(value)
     highlighting = "json" if isinstance(value, (list, dict)) else ""
     return doc.group(
-        doc.paragraph(f"`{name}` {what}", f"{name}: {what}"),
+        doc.paragraph(f"`{name}` {kind}", f"{name}: {kind}"),
         doc.Rich(doc.Listing(clip(info.statement, 500), language.magic)) if info.statement else None,
         *(doc.Items([[doc.Code(remark)]]) for remark in remarks),
         doc.Untrusted(text, rest) if isinstance(value, Reference) else doc.Listing(text, highlighting, rest),
