@@ -86,12 +86,15 @@ async def test_leftover_processes_are_ended_and_reported(notebook: Notebook) -> 
 
 
 async def test_a_long_command_becomes_a_card_that_ends_deterministic(notebook: Notebook) -> None:
-    cards = []
+    cards, go = [], notebook.cells.cwd / "go"
     for _ in range(2):
-        output = await notebook.ok("%exec --wait 0 echo one; sleep 0.2; echo two; exit 4")
-        assert await card(output, "running") if len(output.calls) == 1 else True
+        output = await notebook.ok("%exec --wait 0 echo one; until test -e go; do sleep 0.01; done; echo two; exit 4")
+        assert await card(output, "running")
+        go.touch()
         cards.append(await card(output, "failed"))
-    assert cards[0] == "task 1: echo one; sleep 0.2; echo two; exit 4\n  failed (exit 4)\n  | one\n  | two"
+        go.unlink()
+    command = "echo one; until test -e go; do sleep 0.01; done; echo two; exit 4"
+    assert cards[0] == f"task 1: {command}\n  failed (exit 4)\n  | one\n  | two"
     assert cards[1] == cards[0].replace("task 1", "task 2")
 
 
