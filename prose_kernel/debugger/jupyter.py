@@ -58,12 +58,10 @@ class KernelDebugger:
     # ------------------------------------------------------------ cells
 
     def cell_starts(self, code: str) -> None:
-        """Note that a cell begins to run."""
         if self._adapter.started:
             self._adapter.debugger.cell_starts(code)
 
     def cell_ends(self) -> None:
-        """Note that the cell has ended."""
         if self._adapter.started:
             self._adapter.debugger.cell_ends()
 

@@ -271,12 +271,10 @@ class Debugger:
         return found
 
     def cell_starts(self, code: str) -> None:
-        """Note that a cell begins to run."""
         self.texts.cell_runs(code)
         self._interrupted, self._step = False, None
 
     def text_starts(self) -> None:
-        """Note that a program text of the cell begins to run."""
         self.cell = RunningText()
 
     def rewind(self, number: int) -> None:
@@ -324,7 +322,6 @@ class Debugger:
         self.resume()
 
     def text_of(self, frame: StackFrame) -> Text:
-        """Return the text of a frame."""
         known = self._known.get(id(frame.source)) or self._register(frame.source, frame.context.language)
         return known.text
 

@@ -136,7 +136,6 @@ def _reference_link(one: Diagnostic) -> types.CodeDescription | None:
 
 
 def completion(document: Document, position: types.Position) -> types.CompletionList:
-    """Return the completions at a position."""
     cursor, language = offset_of(document, position), document.scripting
     script = document.script_at(cursor)
     if script is None:

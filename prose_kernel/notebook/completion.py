@@ -41,7 +41,6 @@ class Completions:
 
 
 def complete(cells: Cells, code: str, cursor: int) -> Completions:
-    """Return the completions at a cursor position."""
     cursor = max(0, min(cursor, len(code)))
     if code.startswith("%%") and "\n" not in code[:cursor]:
         return _magic(cells, code[:cursor], cursor, cells.language)

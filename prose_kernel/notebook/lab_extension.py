@@ -105,13 +105,11 @@ class Panel:
     # ------------------------------------------------------------ what happens
 
     def cell_started(self) -> None:
-        """Note that a cell begins."""
         if any(self._links.values()) and not self._polling:
             self._polling = True
             self._later(POLL_SECONDS, self._poll)
 
     def cell_ended(self) -> None:
-        """Note that a cell has ended."""
         if self._links:
             self._report_stale(list(self._links))
             for link in self._links:

@@ -55,7 +55,6 @@ def completed_card(command: str, receipt: CommandCompleted) -> Display | None:
 
 
 def task_table(tasks: Sequence[TaskSnapshot], *, everything: bool) -> Block:
-    """Return the table of `%tasks`."""
     if not tasks:
         return paragraph("No tasks yet." if everything else "No active tasks.")
     rows = [(str(task.number), ending_of(task), task.session or "you", task.cmd_display) for task in tasks]
@@ -64,7 +63,6 @@ def task_table(tasks: Sequence[TaskSnapshot], *, everything: bool) -> Block:
 
 
 def output_display(output: TaskOutput) -> Display:
-    """Return the preview for `%task ID output`."""
     text = "\n".join(map(visible, output.preview.rstrip().split("\n")))
     notes = []
     if output.truncated and output.artifact:

@@ -90,7 +90,6 @@ def _exec_lines(value: ExecText) -> tuple[list[str], dict[str, object]]:
 
 
 def agents(cells: Cells) -> doc.Table:
-    """Return the table of `%agents`."""
     found = [one.definition for one in _defined(cells, "agent")]
     keys = ["model", "persist", "prompt"] + ["tools"] * any("tools" in agent.facts for agent in found)
     rows = [(agent.name, *(clip(agent.facts.get(key, ""), 60) for key in keys)) for agent in found]
