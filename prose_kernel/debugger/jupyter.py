@@ -65,7 +65,7 @@ class KernelDebugger:
         if self._adapter.started:
             self._adapter.debugger.cell_ends()
 
-    # ------------------------------------------------------------ for the debug session
+    # ------------------------------------------------------------ requests of the adapter
 
     def attached(self) -> None:
         """Start to pause programs for a client that has attached."""

@@ -215,7 +215,7 @@ class ProseApp(Application, ConnectionFileMixin):
     def _ports(self) -> dict[str, int]:
         return {name: getattr(self, f"{name}_port") for name in ("shell", "iopub", "stdin", "hb", "control")}
 
-    # ------------------------------------------------------------ the end
+    # ------------------------------------------------------------ shutdown
 
     def close(self) -> None:
         """Close everything that `initialize` opened, in an order that lets the last messages out."""

@@ -732,7 +732,7 @@ class Cells:
         if run is not None and run.journal is not None:
             run.journal.note_stop()
 
-    # ------------------------------------------------------------ bindings for front ends
+    # ------------------------------------------------------------ bindings and help
 
     def names(self) -> Mapping[str, BoundName]:
         """Return the bound names of the run, in both languages; none before the first cell."""

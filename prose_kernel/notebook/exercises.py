@@ -160,7 +160,7 @@ def _parsed(text: str, name: str) -> _File:
         raise UsageError(f"{name}{at}: not YAML" + (f": {reason}" if reason else ""), hint=_FORMAT) from None
 
 
-# ---------------------------------------------------------------- mistakes
+# ---------------------------------------------------------------- error messages
 
 
 def _mistake(name: str, text: str, where: _Place, problem: str, hint: str | None = _FORMAT) -> UsageError:

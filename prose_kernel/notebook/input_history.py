@@ -55,7 +55,7 @@ class History:
             self._thread.join(timeout=2)
             self._thread = None
 
-    # ------------------------------------------------------------ reading
+    # ------------------------------------------------------------ read
 
     def tail(self, count: int) -> list[Entry]:
         """Return the last `count` cells, oldest first."""
@@ -107,7 +107,7 @@ class History:
         except sqlite3.Error:
             return None
 
-    # ------------------------------------------------------------ writing
+    # ------------------------------------------------------------ write
 
     def _write(self) -> None:
         connection = self._open()

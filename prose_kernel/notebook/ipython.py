@@ -431,7 +431,7 @@ class PythonFrontEnd(FrontEnd):
         except UsageError as problem:
             raise as_exception(simple("UsageError", f"{source} --frame: {problem}", problem.hint)) from None
 
-    # ------------------------------------------------------------ running
+    # ------------------------------------------------------------ run cells
 
     def _opening(self, python: bool = False) -> Opening:
         """Return the identity of the cell that IPython runs."""

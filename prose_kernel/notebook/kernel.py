@@ -115,7 +115,7 @@ class ProseKernel(Kernel):
         self.comm_manager.targets[TARGET] = self.panel
         self.history = History(_history_file())
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ start and shutdown
 
     def start(self) -> None:
         super().start()
@@ -400,7 +400,7 @@ class ProseKernel(Kernel):
         self._forced = True
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-    # ------------------------------------------------------------ everything else
+    # ------------------------------------------------------------ other requests
 
     @property
     def kernel_info(self) -> dict[str, object]:

@@ -102,7 +102,7 @@ class Panel:
             case _:
                 pass
 
-    # ------------------------------------------------------------ what happens
+    # ------------------------------------------------------------ start and end of cells
 
     def cell_started(self) -> None:
         if any(self._links.values()) and not self._polling:

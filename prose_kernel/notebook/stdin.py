@@ -140,7 +140,7 @@ class StdinChannel:
         with suppress(TimeoutError):
             await asyncio.wait_for(sent.wait(), _SENT_SECONDS)
 
-    # ------------------------------------------------------------ asking and withdrawing
+    # ------------------------------------------------------------ send and withdraw a question
 
     def _asked_page(self) -> _Page:
         address = self._current()
