@@ -1,8 +1,8 @@
 """The tree of a VVM program: frozen structs with spans (docs/reference/vvm.md 2).
 
-Two trees are equal if they mean the same program: comparison ignores spans and spelling.
-Every node for `expr` in the grammar is an `Expression`; a statement that is only an expression is an
-`ExpressionStatement`. Comments are stored next to the tree, in source order, for the formatter.
+Two trees are equal if they mean the same program: comparison ignores spans and spelling. Every node for `expr` in the
+grammar is an `Expression`; a statement that is only an expression is an `ExpressionStatement`. Comments are stored next
+to the tree, in source order, for the formatter.
 """
 
 from __future__ import annotations
