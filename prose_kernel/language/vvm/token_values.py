@@ -165,7 +165,7 @@ class _Reader:
                 self.open_braces -= 1
             else:
                 hint = "write `}}` for a brace as text"
-                self._add_finding("V052", self.start + at, 1, "a `}` that ends no placeholder", hint)
+                self._add_finding("V052", self.start + at, 1, "a `}` that does not end a placeholder", hint)
 
     def _hint(self, at: int) -> str:
         token = self.token
