@@ -31,10 +31,10 @@ _SETUP_COMMANDS: Final = frozenset(
     ("set", "export", "unset", "umask", "ulimit", "shopt", "echo", "printf", ":", "true", "sleep")
 )
 _OUTPUT_COMMANDS: Final = frozenset(("echo", "printf", "yes", ":", "true"))
-_SUCCEED_ANYWAY: Final = frozenset(
+_IGNORE_SUBSTITUTIONS: Final = frozenset(
     (*_OUTPUT_COMMANDS, "cat", "tee", "export", "declare", "local", "readonly", "typeset", "test", "[", "let", "sleep")
 )
-"""Commands that succeed even if a substitution in their arguments fails: `echo "$(make)"`."""
+"""Commands whose exit code does not depend on that of a substitution in their arguments: `echo "$(make)"`."""
 _RUN_THEIR_ARGUMENTS: Final = frozenset(("ssh", "eval", "su", "script", "nix-shell", "watch", "parallel"))
 
 
@@ -129,7 +129,7 @@ def _hides(command: _Command, options: _Options, depth: int) -> bool:
     if first in _COMPOUND or (command.name == "find" and ";" in command.words):
         return True
     inner = command.substitutions
-    if inner and command.name in _SUCCEED_ANYWAY:
+    if inner and command.name in _IGNORE_SUBSTITUTIONS:
         return True
     if inner and not command.name:  # an assignment exits with the code of its substitution, which ignores `set -e`
         return len(inner) > 1 or _text_hides(inner[0], replace(options, errexit=False), depth + 1)

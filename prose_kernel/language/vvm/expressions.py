@@ -48,7 +48,7 @@ class ExpressionParser(SyntaxErrors):
     def expression(self, opened: Bracket | None = None) -> Any:
         """Return the expression that begins at the next token.
 
-        With `opened`, a bracket of keywords whose opening token was read, return its keywords after the closing token.
+        With `opened`, a bracket of keywords whose opening token was read, read up to its end and return its keywords.
         """
         texts, starts = self.texts, self.starts
         kind_of, precedence_of = KINDS.get, _OPERATORS.get

@@ -85,7 +85,7 @@ class Scopes:
         self.current.loops += 1
 
     def leave_loop(self) -> None:
-        """Leave a loop. Names read before their assignment in it may have a value from an earlier pass."""
+        """Leave a loop, and report its early reads of names that no earlier pass of the loop can have bound."""
         scope = self.current
         scope.loops -= 1
         if not scope.loops and scope.early:
