@@ -425,7 +425,7 @@ def test_a_program_whose_language_has_changed_is_refused(place: Place) -> None:
 
 
 def test_globs_that_match_too_many_files_are_bounded_and_say_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_digests, "MOST", 10)
+    monkeypatch.setattr(file_digests, "MOST_FILES", 10)
     for number in range(file_digests.MOST_FILES + 1):
         (place.path / "many" / f"d{number}").mkdir(parents=True)
         (place.path / "many" / f"d{number}" / "f").touch()

@@ -657,7 +657,7 @@ async def test_files_of_a_run_that_was_brought_back(book: Notebook, tmp_path: Pa
 async def test_files_that_cannot_be_compared_make_their_cell_stale(
     book: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_digests, "MOST", 2)
+    monkeypatch.setattr(file_digests, "MOST_FILES", 2)
     for number in range(3):
         (tmp_path / f"{number}.csv").write_text("1")
     await book.run("a", 'let a = exec "cat 0.csv"\n  reads: ["*.csv"]')
