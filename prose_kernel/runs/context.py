@@ -190,8 +190,8 @@ class RunContext:
     @property
     def project(self) -> Path:
         """The directory in which the sessions of the run work."""
-        in_its_directory = self.language.in_its_directory and not self.start.notebook and not self.start.elsewhere
-        return self.file.parent if in_its_directory and self.file is not None else self.start.cwd
+        next_to_file = self.language.works_next_to_file and not self.start.notebook and not self.start.elsewhere
+        return self.file.parent if next_to_file and self.file is not None else self.start.cwd
 
     @property
     def functions(self) -> Path | None:

@@ -129,10 +129,10 @@ class Language:
     line. `markers` are the symbols of its narration, by live mark or by `session`, `judge`, `loop`, `parallel`.
 
     Runs: `state` is the setting that decides what is kept in files: the names of a run that begins with this language
-    (`state`), or the answers of its agents (`vvm_state`). `in_its_directory`: sessions of a file work in the file's
+    (`state`), or the answers of its agents (`vvm_state`). `works_next_to_file`: sessions of a file work in the file's
     directory, not in the current one. `configure` applies the settings that only this language has to a new machine.
-    `elsewhere`: programs may come from a registry or URL. `has_inputs`: programs ask for values by name; otherwise,
-    values from outside replace constants, or are names that are bound when the program starts.
+    `has_inputs`: programs ask for values by name; otherwise, values from outside replace constants, or are names that
+    are bound when the program starts.
 
     Editors: `complete` lists the completions at the end of a text. Its arguments are the text, the kind of its end
     (`code`, a `string`, a `triple` quoted one or a `marker`), the start of that literal, the machine's names and their
@@ -174,8 +174,7 @@ class Language:
     declared: Mapping[str, str] = field(default_factory=dict)
     markers: Mapping[str, str] = field(default_factory=dict)
     state: Literal["state", "vvm_state"] = "state"
-    in_its_directory: bool = False
-    elsewhere: bool = False
+    works_next_to_file: bool = False
     has_inputs: bool = False
     refusal: str = ""
     decode: Callable[[bytes, str], Source]
@@ -360,7 +359,6 @@ OPENPROSE: Final = Language(
     sample='exec "true"\n',
     delimiters=("***", "**"),
     expression_prefixes=("let computed_value = ", "assert "),
-    elsewhere=True,
     has_inputs=True,
     decode=_lazy_function("language.diagnostics:decode"),
     declared={"let": "let", "const": "const", "output": "output", "input": "input"},
@@ -428,7 +426,7 @@ VVM: Final = Language(
         "parallel": "\N{HIGH VOLTAGE SIGN}",
     },
     state="vvm_state",
-    in_its_directory=True,
+    works_next_to_file=True,
     refusal="\N{CROSS MARK} Validation failed",
     report=_lazy_function("language.vvm.contract:report"),
     configure=_configure,

@@ -94,7 +94,7 @@ class Resumption:
         return str(directory.relative_to(base)) if directory.is_relative_to(base) else str(directory)
 
     @property
-    def keeps(self) -> Path | None:
+    def earlier_journal(self) -> Path | None:
         """The journal of the earlier run whose answers this one may use; None if there is none."""
         head = self.head
         if not head.changed or head.branch_at or not head.branch_of:

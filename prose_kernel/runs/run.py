@@ -423,12 +423,12 @@ class Run:
     def _answers_kept(self, head: Head) -> EarlierAnswers | None:
         """Return the answers of an earlier run that this one keeps, also when it is resumed; None without one."""
         keep, how = self.context.start.keep, self.context.resumption
-        if keep is None and how is not None and how.keeps is not None:
+        if keep is None and how is not None and how.earlier_journal is not None:
             from prose_kernel.runs.earlier_run import EarlierRun
             from prose_kernel.runs.resumption import resumption
 
             with contextlib.suppress(UsageError):  # the earlier run is gone: the remaining requests are made live
-                keep = EarlierRun(resumption(how.keeps))
+                keep = EarlierRun(resumption(how.earlier_journal))
         return keep.answers(head.run, self._replayed) if keep is not None else None
 
     def _out_of_git(self) -> Path | None:
