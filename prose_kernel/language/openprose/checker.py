@@ -171,9 +171,9 @@ class Checker:
         """
         frame = self.survey.frame
         outer, frame.place = frame.place, place
-        outer_names = frame.newly_visible
+        outer_names = frame.new_names
         if isolated:
-            frame.newly_visible = []
+            frame.new_names = []
         header: set[str] = set()
         for name, kind in temporaries:
             self.declarations.temporary(name, kind, header)
@@ -184,9 +184,9 @@ class Checker:
             visit[type(statement)](self, statement)
         frame.close_place(outer)
         if isolated:
-            for bound in frame.newly_visible or ():
+            for bound in frame.new_names or ():
                 del frame.visible[bound]
-            frame.newly_visible = outer_names
+            frame.new_names = outer_names
 
     def visit_use(self, node: tree.Use) -> None:
         """Check the `use` of a script; `ImportChecker` has registered all imports before the walk."""
@@ -533,10 +533,10 @@ class Checker:
             if node.modifiers.on_fail == "continue":
                 self._tolerated.add(id(branch))
         bound: list[str] = []
-        outer_names = frame.newly_visible
+        outer_names = frame.new_names
         for branch in node.branches:
             bound += self._branch(branch, construct)
-        frame.newly_visible = outer_names
+        frame.new_names = outer_names
         for name in bound:  # from here on the names of all branches are visible
             frame.show(name)
 
@@ -555,17 +555,17 @@ class Checker:
         frame = self.survey.frame
         outer, frame.place = frame.place, construct.place.child(construct, conditional=False)
         frame.place.in_branch = True
-        frame.newly_visible = []
+        frame.new_names = []
         statement = branch.statement
         if branch.name is not None and isinstance(statement, tree.ExpressionStatement):
             self._value(statement.value)
             self._bind_branch(branch)
         else:
             self._visit[type(statement)](self, statement)
-        bound = frame.newly_visible or []
+        bound = frame.new_names or []
         for name in bound:
             del frame.visible[name]
-        frame.newly_visible = None
+        frame.new_names = None
         frame.close_place(outer)
         return bound
 

@@ -176,22 +176,11 @@ class Frame:
     - `temporaries`: the loop variables, parameters and similar names, with their kind
     - `held`: the known kinds of values of variables; `items` has those of temporaries
     - `mixed`: names that hold different kinds of values at different times
-    - `newly_visible`: the names that became visible in the current branch or iteration, which are hidden when it ends
+    - `new_names`: the names that became visible in the current branch or iteration, which are hidden when it ends
     - `open`: any name may be visible, because a block with unknown content was called
     """
 
-    __slots__ = (
-        "held",
-        "is_root",
-        "items",
-        "mixed",
-        "newly_visible",
-        "open",
-        "place",
-        "table",
-        "temporaries",
-        "visible",
-    )
+    __slots__ = ("held", "is_root", "items", "mixed", "new_names", "open", "place", "table", "temporaries", "visible")
 
     def __init__(self, *, is_root: bool) -> None:
         self.is_root = is_root
@@ -203,13 +192,13 @@ class Frame:
         self.held: dict[str, KnownValue] = {}
         self.items: dict[str, Answer] = {}
         self.mixed: set[str] = set()
-        self.newly_visible: list[str] | None = None
+        self.new_names: list[str] | None = None
 
     def show(self, name: str) -> None:
         if name not in self.visible:
             self.visible[name] = None
-            if self.newly_visible is not None:
-                self.newly_visible.append(name)
+            if self.new_names is not None:
+                self.new_names.append(name)
 
     def hide(self, name: str, kind: str) -> None:
         """Bind a temporary name for the current place; `close_place` restores the meaning that it hides."""
