@@ -1,7 +1,8 @@
 """The compiler of Contract Markdown (`NAME.prose.md`, docs/reference/prose-md.md).
 
-It turns the text of a contract file into nodes, their sections, their programs, and findings. The package imports its
-modules on first use.
+layout.py splits a file into blocks, reader.py and items.py read its nodes and sections (tree.py), units.py compiles
+their scripts, targets.py resolves calls, checks.py checks the file, and compile.py combines them. The package imports
+its modules on first use.
 """
 
 from __future__ import annotations

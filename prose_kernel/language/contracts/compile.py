@@ -316,16 +316,11 @@ class FileContract(Contract):
 
 def _contract(program: ContractProgram) -> FileContract:
     unit, given = program.node, program.node.contract
-    return FileContract(
-        {one.name: not one.optional for one in given.inputs},
-        tuple(one.name for one in given.outputs),
-        None,
-        unit.node.kind,
-        unit.name,
-        {one.name: one.default for one in given.inputs if one.optional},
-        called(unit),
-        unit.truth if unit.node.kind in ("responsibility", "gateway") else None,
-    )
+    inputs = {one.name: not one.optional for one in given.inputs}
+    outputs = tuple(one.name for one in given.outputs)
+    defaults = {one.name: one.default for one in given.inputs if one.optional}
+    prior = unit.truth if unit.node.kind in ("responsibility", "gateway") else None
+    return FileContract(inputs, outputs, None, unit.node.kind, unit.name, defaults, called(unit), prior)
 
 
 def format_file(program: ContractProgram) -> str:

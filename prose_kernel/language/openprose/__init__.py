@@ -1,7 +1,10 @@
 """The compiler of OpenProse: it turns a text into a checked tree and diagnostics.
 
 `compile_source` parses and checks a text; `parser.parse` only parses it, `formatter.format_program` prints the tree.
-The package imports its modules on first use, so importing it is cheap.
+The tokens of lexer.py drive parser.py by the tables of tables.py; builder.py and its bases make the nodes (tree.py);
+recovery.py and syntax_errors.py handle syntax errors. checker.py walks the tree once, with declarations.py,
+name_resolution.py, properties.py and call_checks.py, which share the state in program_index.py and scopes.py. The
+package imports its modules on first use, so importing it is cheap.
 """
 
 from __future__ import annotations

@@ -408,11 +408,8 @@ def _modifiers(word: str, head: str) -> list[Offer]:
     if re.search(r"on-fail\s*:\s*\Z", head):
         return [Offer(f'"{v}"', "value") for v in ("fail-fast", "continue", "ignore")]
     if word == "parallel":
-        return [
-            *(Offer(f'"{v}"', "value") for v in ("all", "first", "any")),
-            Offer("on-fail", "property"),
-            Offer("count", "property"),
-        ]
+        strategies = [Offer(f'"{v}"', "value") for v in ("all", "first", "any")]
+        return [*strategies, Offer("on-fail", "property"), Offer("count", "property")]
     return [Offer("max", "property", _words().properties["max"].summary)]
 
 

@@ -112,7 +112,7 @@ class NameChecker:
 
     def context(self, node: Node) -> None:
         """Check the value of a `context:` property (4.3)."""
-        if isinstance(node, tree.ContextBlock):
+        if isinstance(node, (tree.ContextBlock, tree.Object)):
             for entry in node.entries:
                 self._reference(entry.value)
         elif isinstance(node, tree.Array):
@@ -122,9 +122,6 @@ class NameChecker:
                 elif not is_hole(element):
                     message = "An element of a context array must be a name or a path"
                     self.survey.report("E134", element.span, message, "bind the value with `let` and pass its name")
-        elif isinstance(node, tree.Object):
-            for member in node.entries:
-                self._reference(member.value)
         elif isinstance(node, (Name, tree.Member, tree.Index, Text)):
             self._reference(node)
         else:
