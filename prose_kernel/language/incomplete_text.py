@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from prose_kernel.language.diagnostics import ParsedText
 
 Completeness = Literal["complete", "incomplete", "invalid"]
-Inside = Literal["code", "string", "triple", "marker", "comment"]
+TextKind = Literal["code", "string", "triple", "marker", "comment"]
 
 _LINE_STRING = re.compile(r'(?:[^"\\\n]++|\\.)*+')
 _TRIPLE_END = re.compile(r'(?>(?:\\.|[^"\\]++|"(?!""))*)', re.S)
@@ -22,7 +22,7 @@ _TRIPLE_END = re.compile(r'(?>(?:\\.|[^"\\]++|"(?!""))*)', re.S)
 class Region(NamedTuple):
     """A literal, comment or marker: its half-open range of offsets, delimiters included; `closed`: it has an end."""
 
-    inside: Inside
+    kind: TextKind
     start: int
     end: int
     closed: bool
@@ -72,11 +72,11 @@ def _literal(text: str, match: re.Match[str]) -> Region:
     return Region("marker", start, end + len(opener) if end >= 0 else len(text), end >= 0)
 
 
-def inside(text: str, cursor: int, delimiters: tuple[str, ...]) -> tuple[Inside, int]:
+def kind_at(text: str, cursor: int, delimiters: tuple[str, ...]) -> tuple[TextKind, int]:
     """Return the kind of text around the cursor, and the offset where it begins (the cursor itself for code)."""
     for literal in literals(text[:cursor], delimiters):
         if literal.end >= cursor and not (literal.closed and literal.end <= cursor):
-            return literal.inside, literal.start
+            return literal.kind, literal.start
     return "code", cursor
 
 
@@ -93,10 +93,10 @@ def code_only(text: str, delimiters: tuple[str, ...]) -> str:
 
 # ---------------------------------------------------------------- completeness
 
-STEP = "  "
+_INDENT = "  "
 
 
-def missing(text: str, parsed: ParsedText[Any], *, invalid: bool) -> tuple[Completeness, str] | None:
+def unfinished(text: str, parsed: ParsedText[Any], *, invalid: bool) -> tuple[Completeness, str] | None:
     """Return the state of an unfinished cell, with the indentation for its next line; None if it may be complete.
 
     As in IPython, a cell that ends inside an indented block is complete only after a blank line. A last line of only
@@ -105,11 +105,11 @@ def missing(text: str, parsed: ParsedText[Any], *, invalid: bool) -> tuple[Compl
     last = text.rstrip().rpartition("\n")[2]
     indent = last[: len(last) - len(last.lstrip())]
     if parsed.unclosed:
-        return "incomplete", (indent or STEP) if parsed.unclosed == "bracket" else ""
+        return "incomplete", (indent or _INDENT) if parsed.unclosed == "bracket" else ""
     if invalid:
         return "invalid", ""
     if parsed.incomplete:
-        return "incomplete", indent + STEP
+        return "incomplete", indent + _INDENT
     *before, end = text.split("\n")
     blank = not end.strip() and bool(end or (before and not before[-1].strip()))
     return ("incomplete", indent) if parsed.ends_indented and not blank else None

@@ -152,15 +152,15 @@ class Indexer:
 
     def merge(self, symbols: Sequence[Symbol]) -> Symbol:
         """Merge symbols that one place may refer to into the first of them, and return it."""
-        first = self.found(symbols[0])
+        first = self.merged(symbols[0])
         for symbol in symbols[1:]:
-            other = self.found(symbol)
+            other = self.merged(symbol)
             if other is not first:
                 self._merged[other] = first
                 first.shared |= other.shared
         return first
 
-    def found(self, symbol: Symbol) -> Symbol:
+    def merged(self, symbol: Symbol) -> Symbol:
         """Return the symbol that this one was merged into."""
         while symbol in self._merged:
             symbol = self._merged[symbol]
@@ -171,7 +171,7 @@ class Indexer:
         occurrences: list[Occurrence] = []
         for one in sorted(self.occurrences, key=lambda one: (one.start, one.end, not one.defines)):
             if one.symbol is not None:
-                one.symbol = self.found(one.symbol)
+                one.symbol = self.merged(one.symbol)
             if occurrences and one.start < occurrences[-1].end:
                 if one.start == occurrences[-1].start:
                     occurrences[-1].target = occurrences[-1].target or one.target

@@ -10,7 +10,7 @@ from lsprotocol import types
 
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.fixes import Edit, Fix, is_improvement, replaced
-from prose_kernel.language.incomplete_text import inside, literals
+from prose_kernel.language.incomplete_text import kind_at, literals
 from prose_kernel.language.nodes import Node, walk
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.symbols import Symbol, comment_above
@@ -141,7 +141,7 @@ def completion(document: Document, position: types.Position) -> types.Completion
     if script is None:
         return types.CompletionList(False, [])
     text, known = script
-    where, start = inside(text, len(text), language.delimiters)
+    where, start = kind_at(text, len(text), language.delimiters)
     if where == "comment":
         return types.CompletionList(False, [])
     begin, found = language.complete(text, where, start, known, {})
@@ -187,7 +187,7 @@ def hover(documents: Documents, document: Document, position: types.Position) ->
     text, language = document.source.text, document.scripting
     word, start = word_at(text, offset)
     script = document.script_at(start) if word else None
-    if script is None or inside(script[0], len(script[0]), language.delimiters)[0] != "code":
+    if script is None or kind_at(script[0], len(script[0]), language.delimiters)[0] != "code":
         return None
     entry = entry_of(language, word, property_first=is_property(text, start, word))
     if entry is None:
@@ -297,7 +297,7 @@ def _comments(text: str, delimiters: tuple[str, ...]) -> Iterator[tuple[int, int
     """Yield the first and last line, counted from 0, of each run of lines that contain only a comment."""
     hidden: set[int] = set()
     for region in literals(text, delimiters):
-        if region.inside != "comment":
+        if region.kind != "comment":
             line = text.count("\n", 0, region.start) if "\n" in text[region.start : region.end] else -1
             hidden.update(range(line + 1, line + 1 + text.count("\n", region.start, region.end)) if line >= 0 else ())
     first = None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel.errors import UsageError
-from prose_kernel.language.incomplete_text import inside
+from prose_kernel.language.incomplete_text import kind_at
 from prose_kernel.language.words import Offer
 from prose_kernel.notebook.cell_scan import draft_language, segments
 from prose_kernel.notebook.magics.registry import all_magics, cell_magics
@@ -45,7 +45,7 @@ def complete(cells: Cells, code: str, cursor: int) -> Completions:
     if code.startswith("%%") and "\n" not in code[:cursor]:
         return _magic(cells, code[:cursor], cursor, cells.language)
     language, code = draft_language(code, cells.language)
-    where, start = inside(code, cursor, language.delimiters)
+    where, start = kind_at(code, cursor, language.delimiters)
     line = code[code.rfind("\n", 0, cursor) + 1 : cursor]
     if where == "comment":
         return Completions(cursor, cursor)

@@ -300,7 +300,7 @@ def _comment_lines(program: Any, source: Source, language: Language, lines: Sequ
         if _WORDS.fullmatch(line) and not _MARKER.fullmatch(line) and not _inside(program, source, number)
     }
     for region in literals(source.text, language.delimiters):
-        if region.inside != "comment":
+        if region.kind != "comment":
             first, last = (source.line_column(at)[0] for at in (region.start, max(region.start, region.end - 1)))
             found.difference_update(range(first + 1, last + 1))
     allowed = {source.line_column(offset)[0] for offset in _boundaries(program, source, language)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError
-from prose_kernel.language.incomplete_text import inside
+from prose_kernel.language.incomplete_text import kind_at
 from prose_kernel.language.typed_answers import type_words
 from prose_kernel.notebook.cell_scan import draft_language
 from prose_kernel.notebook.magics import tables
@@ -33,7 +33,7 @@ def inspect(cells: Cells, code: str, cursor: int, detail: int = 0) -> doc.Block 
     language, code = draft_language(code, cells.language)
     if called := _called(cells, code, cursor, language):
         return doc.Listing(called)
-    where, _ = inside(code, start, language.delimiters)
+    where, _ = kind_at(code, start, language.delimiters)
     if where == "comment" or (where != "code" and not _interpolated(code, start)):
         return None
     return describe(cells, word, language, whole=detail > 0, property_first=is_property(code, start, word))

@@ -62,7 +62,7 @@ def _declared(text: str, language: Language) -> list[Parameter]:
     binder = rf"(?:{words})[ \t]+" if words else ""
     form = re.compile(rf"^{binder}([A-Za-z_][\w-]*)[ \t]*=(?!=)[ \t]*(.+)$", re.MULTILINE)
     regions = literals(text, language.delimiters)
-    comments = {found.start: text[found.start : found.end] for found in regions if found.inside == "comment"}
+    comments = {found.start: text[found.start : found.end] for found in regions if found.kind == "comment"}
     found = []
     for match in form.finditer(text):
         start = next((at for at in comments if match.start(2) <= at < match.end(2)), match.end(2))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scaling import assert_linear
 
-from prose_kernel.language.incomplete_text import inside, literals
+from prose_kernel.language.incomplete_text import kind_at, literals
 from prose_kernel.notebook.cell_scan import segments
 
 DELIMITERS = ("***", "**")
@@ -37,7 +37,7 @@ QUOTED = '"""'
     ],
 )
 def test_the_construct_at_the_cursor(text: str, where: str) -> None:
-    assert inside(text, len(text), DELIMITERS)[0] == where
+    assert kind_at(text, len(text), DELIMITERS)[0] == where
 
 
 @given(st.text(alphabet='"#*\\\n a%{}'))

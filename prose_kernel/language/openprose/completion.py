@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from prose_kernel.language import typed_answers
 from prose_kernel.language.diagnostics import PROSESCRIPT_PROFILES, Profile
-from prose_kernel.language.incomplete_text import Completeness, code_only, literals, missing
+from prose_kernel.language.incomplete_text import Completeness, code_only, literals, unfinished
 from prose_kernel.language.openprose import keywords
 from prose_kernel.language.openprose.call_targets import MODIFIERS, CallTarget, CallTargets
 from prose_kernel.language.openprose.checker import schema_without_field
@@ -38,7 +38,7 @@ def completeness(text: str, profile: Profile = "default") -> tuple[Completeness,
     """Return whether a cell is complete, and for an incomplete one the indentation of its next line."""
     parsed = parse(Source(text), profile)
     codes = {found.code for found in parsed.diagnostics if found.severity == "error"}
-    found = missing(text, parsed, invalid=bool(codes - _STILL_COMING))
+    found = unfinished(text, parsed, invalid=bool(codes - _STILL_COMING))
     if found is not None:
         return found
     if codes:
@@ -331,8 +331,8 @@ def _shortened(text: str) -> str:
     """Replace each long string by a short one; the contents of strings don't matter for what can follow."""
     parts, at = [], 0
     for region in literals(text, _DELIMITERS):
-        if region.inside in ("string", "triple") and region.closed and region.end - region.start > _LONG_LITERAL:
-            quotes = text[region.start : region.start + (3 if region.inside == "triple" else 1)]
+        if region.kind in ("string", "triple") and region.closed and region.end - region.start > _LONG_LITERAL:
+            quotes = text[region.start : region.start + (3 if region.kind == "triple" else 1)]
             parts += [text[at : region.start], f"{quotes}x{quotes}"]
             at = region.end
     return "".join([*parts, text[at:]])
@@ -380,7 +380,7 @@ def _layout(text: str) -> str:
     """Replace each literal by its first character and spaces, so that offsets stay and a literal is on one line."""
     parts, at = [], 0
     for region in literals(text, _DELIMITERS):
-        sign = "" if region.inside == "comment" else text[region.start]
+        sign = "" if region.kind == "comment" else text[region.start]
         parts += [text[at : region.start], sign.ljust(region.end - region.start)]
         at = region.end
     return "".join([*parts, text[at:]])

@@ -137,9 +137,9 @@ class _Indexer(Indexer):
         results: dict[Symbol, set[str | None]] = {}
         for occurrence, path in self._values:
             if occurrence.symbol is not None:
-                results.setdefault(self.found(occurrence.symbol), set()).add(path)
+                results.setdefault(self.merged(occurrence.symbol), set()).add(path)
         for occurrence, key, span in self._members:
-            paths = results.get(self.found(occurrence.symbol), set()) if occurrence.symbol is not None else set()
+            paths = results.get(self.merged(occurrence.symbol), set()) if occurrence.symbol is not None else set()
             path = next(iter(paths)) if len(paths) == 1 else None
             if path is not None:
                 self.use(None, span, target=Target(path, f"output {key}"))

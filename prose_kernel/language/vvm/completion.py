@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
-from prose_kernel.language.incomplete_text import Completeness, missing
+from prose_kernel.language.incomplete_text import Completeness, unfinished
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import END, KINDS, LINE_STARTS, NUMBER, STRING, TEMPLATE, WORD, Tokens
@@ -48,7 +48,7 @@ _BRACKETS: Final = frozenset("([{")
 def completeness(text: str) -> tuple[Completeness, str]:
     """Return whether a cell is complete, and for an incomplete one the indentation of its next line."""
     parsed = parse(Source(text))
-    found = missing(text, parsed, invalid=any(found not in parsed.awaited for found in parsed.diagnostics))
+    found = unfinished(text, parsed, invalid=any(found not in parsed.awaited for found in parsed.diagnostics))
     if found is not None:
         return found
     if parsed.awaited:
