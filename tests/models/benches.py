@@ -1,4 +1,4 @@
-"""Shared parts of tests of tools."""
+"""Helpers for tests of tools."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from prose_kernel.models.tools.session_tools import SessionTools
 
 
 async def answer_of(bench: SessionTools, tool: str, arguments: Mapping[str, object]) -> str:
-    """The result of a call for the model."""
+    """Return the result of a call as the model sees it."""
     return (await bench.call(tool, arguments)).text

@@ -1,4 +1,4 @@
-"""A person for tests: answers in order, and a transcript of all that was shown and asked."""
+"""People for tests: they give answers in order and keep a transcript of all output and questions."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.events import Event, Warned
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Usage
 
-# ---------------------------------------------------------------- as people write them
+# ---------------------------------------------------------------- the text of a budget
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_any_text_is_a_budget_or_says_why_not(text: str) -> None:
     try:
         found = parse(text)
     except ValueError:
-        return  # it says why: the cases above
+        return  # the cases above test the messages
     assert any(one is not None and one > 0 for one in (found.usd, found.tokens, found.seconds, found.sessions))
 
 
@@ -97,7 +97,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def _costly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session costs ten tokens and half a dollar; `slow` takes an hour."""
+    """Let a session cost ten tokens and half a dollar, and `slow` take an hour."""
     run = ScriptedSessions.run
 
     async def costly(
@@ -112,7 +112,7 @@ def _costly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Ran:
-    """A program that has run: its outputs, the error that ended it, and the warnings."""
+    """The outcome of a program: its outputs, the error that ended it, and its warnings."""
 
     def __init__(self) -> None:
         self.outputs: dict[str, Any] = {}
@@ -153,7 +153,7 @@ async def test_a_run_ends_when_its_budget_is_spent() -> None:
     ("budget", "sessions"), [("25 tokens", 3), ("1.2 usd", 3), ("20 tokens", 2), ("1 usd, 100 tokens", 2)]
 )
 async def test_tokens_and_money_count(budget: str, sessions: int) -> None:
-    """The answer that takes a budget to its end is given; the next one is not asked for."""
+    """The answer that spends the budget is returned; the next request is refused."""
     text = 'let n = 0\ntry:\n  repeat 9:\n    session "One"\n    n = n + 1\ncatch:\n  session "Two"\noutput done = n\n'
     found = await ran(text.replace('  session "Two"', "  n = n + 0"), budget)
     assert (found.error, found.outputs) == (None, {"done": sessions})
@@ -263,7 +263,7 @@ async def test_the_strict_profile_knows_no_budgets() -> None:
 
 @pytest.mark.usefixtures("_costly")
 async def test_an_agent_of_the_other_language_is_asked_within_the_budget_of_the_session() -> None:
-    """The property counts however the agent was declared."""
+    """The session's property counts in whichever language the agent was declared."""
     cells = (
         '%%vvm\nagent helper(prompt="You help")\n',
         'let n = 0\nfor i in [1, 2]:\n  try:\n    session: helper\n      prompt: "slow"\n      budget: "5 min"\n'
@@ -306,7 +306,7 @@ async def test_of_several_spent_budgets_the_widest_is_reported() -> None:
 
 @pytest.mark.usefixtures("_costly")
 async def test_the_budget_that_ends_a_session_is_reported_and_no_other() -> None:
-    """The last session that the run may have is not ended by that."""
+    """The last permitted session is not ended by the limit on the number of sessions."""
     text = 'block b() (budget: "30 min"):\n  session "slow"\ndo b()\n'
     found = await ran(text, "1 session")
     assert found.error is not None
@@ -438,7 +438,7 @@ def branches(count: int, body: str = 'session "Say {i}"') -> str:
 async def test_a24_sessions_count_at_their_places_and_end_in_peace(
     monkeypatch: pytest.MonkeyPatch, limit: int | None
 ) -> None:
-    """Twenty branches under ten sessions: ten are asked, all of them answer, and the eleventh is refused."""
+    """Twenty branches with a budget of ten sessions: ten sessions run and answer, and the eleventh is refused."""
     ended: list[str] = []
 
     async def slow(self: ScriptedSessions, request: SessionRequest, on_progress: object) -> SessionResult:
@@ -476,7 +476,7 @@ async def test_a24_a_session_that_waits_for_its_place_is_not_counted(monkeypatch
 
 
 async def test_a24_branches_reserve_what_they_are_likely_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty branches that need 44 tokens each, under 500 tokens: no more than one request beyond them."""
+    """Twenty branches of 44 tokens each with a budget of 500 tokens exceed it by at most one request."""
     asked: list[str] = []
 
     async def costly(self: ScriptedSessions, request: SessionRequest, on_progress: object) -> SessionResult:
@@ -521,7 +521,7 @@ async def test_a24_commands_are_refused_when_the_time_to_clean_up_is_over(monkey
 
 
 async def real(text: str, budget: str = "off") -> Ran:
-    """A program whose commands run in real time."""
+    """Run a program whose commands use real time."""
     found = Ran()
     here = Workspace(
         Settings().changed(provider="scripted", script="script.yaml", budget=budget),
@@ -538,7 +538,7 @@ async def real(text: str, budget: str = "off") -> Ran:
     return found
 
 
-# ---------------------------------------------------------------- where people say them
+# ---------------------------------------------------------------- settings and options
 
 
 def test_settings_and_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,7 +82,7 @@ def id_of(answer: str) -> str:
     return found[0]
 
 
-# ---------------------------------------------------------------- who gets them
+# ---------------------------------------------------------------- permissions
 
 
 @pytest.mark.parametrize(("bash", "given"), [("allow", True), ("prompt", True), ("deny", False)])
@@ -126,7 +126,7 @@ async def test_the_network_is_asked_about_once(shop: Shop) -> None:
         assert "exit 0" in await answer_of(bench, "exec_command", {"cmd": f"echo {number}"})
 
 
-# ---------------------------------------------------------------- what they do
+# ---------------------------------------------------------------- calls
 
 
 async def test_a53_a_task_knows_its_request(shop: Shop) -> None:

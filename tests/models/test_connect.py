@@ -1,4 +1,4 @@
-"""Services made from options: who answers in which order, what changes while a run lives, what is closed."""
+"""Services made from options: the order of providers, changes while a run lives, and closing."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ async def test_a_choice_that_makes_no_sense_changes_nothing(tmp_path: Path, opti
 
 
 class Helper:
-    """An agent's process that says nothing and has to be ended."""
+    """A silent agent's process that must be ended."""
 
     complaints = ""
 
@@ -343,7 +343,7 @@ async def test_an_agent_that_could_not_be_ended_is_not_started(tmp_path: Path, o
         await run(services)
 
 
-# ---------------------------------------------------------------- a session described
+# ---------------------------------------------------------------- descriptions of sessions
 
 
 def asked_for() -> SessionRequest:

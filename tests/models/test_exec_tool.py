@@ -1,4 +1,4 @@
-"""`Exec` for agents: who is offered it, what the model and the trace see of it, and whole runs with a model's calls."""
+"""The tool `Exec` of agents: when it is offered, its results for the model and the trace, and whole runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GRANTED: dict[str, Rule] = {"execute": ("echo", "printenv", "sleep", "cat"), "ne
 
 
 class Desk:
-    """Workbenches of sessions, and the programs that they may run."""
+    """Makes the tools of sessions, and sets which programs the sessions may run."""
 
     def __init__(self, cwd: Path, engine: Engine) -> None:
         self.cwd = cwd
@@ -182,7 +182,7 @@ async def test_secrets_in_arguments_stay_out_of_the_trace(desk: Desk) -> None:
     bench = desk.bench(GRANTED)
     await answer_of(bench, "Exec", {"argv": ["/bin/echo", "--token", "sk-1", "API_KEY=sk-2"]})
     assert bench.trace[0].summary == "/bin/echo --token '***' 'API_KEY=***'"
-    assert "sk-1" in repr(desk.audit.events)  # the private log holds what was run
+    assert "sk-1" in repr(desk.audit.events)  # the private log holds the real arguments
 
 
 # ---------------------------------------------------------------- rules
@@ -292,7 +292,7 @@ let a = session: worker
 async def run(
     tmp_path: Path, stub: StubServer, model: str, execute: str, table: str
 ) -> tuple[str, list[dict[str, object]]]:
-    """The answer of a session in a separate run, and the audit log of that run."""
+    """Return the answer of a session in a separate run, and the audit log of that run."""
     (tmp_path / "prose.toml").write_text(
         f'provider = "stub"\n[providers.stub]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nkey = ""\n'
         f'model = "{model}"\n{table}'

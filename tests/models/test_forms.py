@@ -22,7 +22,7 @@ from prose_kernel.storage.gates.answers import Conversation
 
 
 class Clicker:
-    """A front end with forms and a person who presses `label`, then `further`; what the field holds is `text`."""
+    """A front end with forms whose person presses `label`, then `further`; the field holds `text`."""
 
     available = True
 
@@ -42,7 +42,7 @@ class Clicker:
         return self.answered(form, button)
 
     def answered(self, form: Form, button: Button) -> str:
-        """As the extension does (tests/labextension/test_people.py)."""
+        """Return the answer that the extension sends (tests/labextension/test_people.py)."""
         if form.field is None or button.joins is None or (button.answer and not self.text):
             return button.answer
         return button.answer + button.joins + self.text + form.field.end
@@ -190,5 +190,5 @@ async def test_a49_a_typed_answer_has_a_field_each_and_keeps_what_was_typed() ->
 async def test_a49_the_task_of_a_session_is_shown_once_with_its_line_breaks() -> None:
     front = Clicker("Submit", "an answer")
     await HumanSessions(front).run(SessionRequest("session", "Write\na haiku", "c1/s0"), lambda _: None)
-    assert front.forms[0].above  # the form shows it to those only who do not see what is above
+    assert front.forms[0].above  # the form shows it only to people who do not see the text above
     assert sum("Write\na haiku" in text for text in front.shown) == 1

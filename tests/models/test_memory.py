@@ -38,7 +38,7 @@ def asked(
 
 
 class Inner:
-    """A provider with a fixed or scripted answer; keeps the requests it got."""
+    """A provider with a fixed or scripted answer; `requests` holds its requests."""
 
     def __init__(self, act: Act | None = None) -> None:
         self.requests: list[SessionRequest] = []
@@ -66,12 +66,12 @@ async def run(cwd: Path, inner: Inner, request: SessionRequest, clock: Any = Non
 
 
 def files(cwd: Path, directory: str = HOME) -> dict[str, str]:
-    """The texts in a memory directory."""
+    """Return the texts in a memory directory by file name."""
     place = cwd / directory
     return {entry.name: entry.read_text() for entry in sorted(place.iterdir()) if entry.name != agent_memory.LOCK}
 
 
-# ---------------------------------------------------------------- written in the session's place
+# ---------------------------------------------------------------- written for the session
 
 
 async def test_a_session_that_wrote_nothing_is_remembered_all_the_same(tmp_path: Path) -> None:
@@ -341,7 +341,7 @@ with FileLock(sys.argv[1]):
 
 @pytest.fixture
 def holder(tmp_path: Path) -> Any:
-    """Another process that holds the lock of the memory until its input ends."""
+    """Another process, which holds the lock of the memory until its input ends."""
     (tmp_path / HOME).mkdir(parents=True)
     command = [sys.executable, "-c", HOLDER, str(tmp_path / HOME / agent_memory.LOCK)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

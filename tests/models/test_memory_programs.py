@@ -1,4 +1,4 @@
-"""Persistent agents in whole programs: every scope, on disk and in memory, over runs (openprose.md 4.4, 7.6)."""
+"""Persistent agents in whole programs: every scope, on disk and in memory, across runs (openprose.md 4.4, 7.6)."""
 
 from __future__ import annotations
 

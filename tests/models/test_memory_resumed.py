@@ -1,4 +1,4 @@
-"""Memories of agents when a run is killed and resumed: as if it had never been killed (docs/how-to/durability.md)."""
+"""Memories of agents after a run is killed and resumed equal those of an unbroken run (docs/how-to/durability.md)."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ export z
 
 @pytest.fixture(autouse=True)
 def _sessions_that_write_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session whose task is `By hand` writes both files of its memory itself, in several steps, one whose task is
-    `Itself` its binding; every call leaves a line in `calls`."""
+    """A session with the task `By hand` writes both files of its memory itself, in several steps; one with the task
+    `Itself` writes its binding. Every call adds a line to `calls`."""
     run = ScriptedSessions.run
 
     async def writes(
@@ -94,8 +94,8 @@ def _a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def unbroken(cwd: Path, work: Callable[[], Any]) -> int:
-    """Do the work without a kill; returns how many instants it has. The processes that are killed later inherit what it
-    has loaded and compiled here: half of their processor time."""
+    """Do the work without a kill; return the number of its instants. The processes that are killed later inherit the
+    modules and programs loaded here, which halves their processor time."""
     prepare(cwd)
     asyncio.run(work())
     prepare(cwd)
@@ -112,7 +112,7 @@ def prepare(cwd: Path) -> None:
 
 
 def run(cwd: Path, text: str | list[str], name: str, **chosen: Any) -> Callable[[], Any]:
-    """The whole program, or cells of both languages in turn; resumed where there is something to resume."""
+    """Return work that runs a program, or cells of both languages in turn, and resumes a run if there is one."""
 
     async def work() -> None:
         how = how_to_resume(cwd)
@@ -139,7 +139,7 @@ def run(cwd: Path, text: str | list[str], name: str, **chosen: Any) -> Callable[
 
 
 def left(cwd: Path) -> dict[str, str]:
-    """All files of a run, except facts about the process."""
+    """Return all files of a run, except those about the process."""
     own = ("journal.jsonl", "script.yaml", "calls", ".lock", "lock")
     found = {}
     for path in sorted(path for path in cwd.rglob("*") if path.is_file() and path.name not in own):
@@ -166,7 +166,7 @@ PROGRAMS: dict[str, tuple[str | list[str], str, dict[str, Any]]] = {
     "both": (TEAM_CELLS, "notebook", {"vvm_state": "filesystem"}),
 }
 EVERY_INSTANT = bool(os.environ.get("KILL_AT_EVERY_INSTANT"))
-"""Otherwise a sample. All take some minutes: `KILL_AT_EVERY_INSTANT=1 pytest --timeout=3600 -o faulthandler_timeout=3600 …`."""
+"""Otherwise the test uses a sample. All instants take some minutes: `KILL_AT_EVERY_INSTANT=1 pytest --timeout=3600 -o faulthandler_timeout=3600 …`."""
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
@@ -180,7 +180,7 @@ def test_a_run_killed_at_any_instant_leaves_what_an_unbroken_one_leaves(tmp_path
     for at in range(1, instants + 1) if EVERY_INSTANT else sorted(sample):
         prepare(cwd)
         if in_a_child(cwd, work, at) is None:
-            if journal_in(cwd) is None:  # nothing was asked yet: the program begins again
+            if journal_in(cwd) is None:  # no request was made yet: the program begins again
                 assert not Path("calls").exists()
                 continue
             in_a_child(cwd, work)

@@ -1,4 +1,4 @@
-"""Custom tools: a real MCP server, functions of a prose_tools.py, rules, bounds, ends, recordings."""
+"""Custom tools: a real MCP server, functions of a prose_tools.py, rules, limits, shutdown and recordings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.session_options import CassetteOptions, McpServer, ModelServer, SessionOptions, Surroundings
 
-START = "prose_kernel.models.tools.user_tools.mcp_server.START"  # imported with the SDK of MCP when it is patched
+START = "prose_kernel.models.tools.user_tools.mcp_server.START"  # the SDK of MCP imports this module when it is patched
 
 BY_HAND = str(Path(__file__).parents[1] / "stubs" / "mcp_by_hand.py")
 STDIO = McpServer((sys.executable, BY_HAND, "weather"), env={"WEATHER_TOKEN": "$TOKEN_OF_MINE"}, timeout=20)
@@ -86,7 +86,7 @@ def guard(tmp_path: Path) -> Iterator[Helpers]:
 
 
 class Bench:
-    """The tools of a session with these names, and its rules."""
+    """A pool of custom tools; `of` returns a session's tools with these names and rules."""
 
     def __init__(self, cwd: Path, guard: Helpers, *, own: bool = True, **options: Any) -> None:
         self.where = Surroundings(str(cwd), environment={"TOKEN_OF_MINE": "t-1"})
@@ -170,7 +170,7 @@ async def test_a_tool_that_raises_or_sends_too_much_or_ends_its_server(weather: 
     assert died == "failed: the tool server weather ended; its last words: out of clouds"
     assert (
         await answer_of(bench, "weather__forecast", {"city": "Oslo"}) == "Oslo: sunny for 1 days"
-    )  # it is started again
+    )  # the server is started again
 
 
 async def test_what_a_server_injects_is_an_answer_and_grants_nothing(weather: Bench) -> None:
@@ -319,7 +319,7 @@ async def test_answers_that_do_not_fit_the_schema_of_the_server(hostile: Callabl
     broken = "failed: the tool server evil does not keep to its own schema: invalid answer: "
     assert await answer_of(bench, "evil__lie", {}) == f"{broken}'city' must be a string"
     assert await answer_of(bench, "evil__none", {}) == f"{broken}'city' is missing"
-    slow = await answer_of(bench, "evil__slow", {})  # no pattern of a stranger is matched: it could take years
+    slow = await answer_of(bench, "evil__slow", {})  # patterns of a server are not matched: that could take years
     assert json.loads(slow) == {"city": "a" * 40 + "!"}
 
 
@@ -332,7 +332,8 @@ async def test_calls_of_a_server_that_answers_nonsense(hostile: Callable[..., Be
     )
     wrong = await answer_of(bench, "evil__wrong", {})
     assert wrong.startswith("failed: the tool server evil: no\N{REPLACEMENT CHARACTER}[2Jooo") and len(wrong) < 350
-    assert await answer_of(bench, "evil__asks", {}) == "error error error"  # no sampling, no questions, no directories
+    # The client offers no sampling, no questions and no directories.
+    assert await answer_of(bench, "evil__asks", {}) == "error error error"
     big = "failed: the tool server evil sent a message of more than 16 MiB"
     assert await answer_of(bench, "evil__hundred", {}) == big
     assert await answer_of(bench, "evil__dies", {}) == "failed: the tool server evil ended"
@@ -536,7 +537,7 @@ async def test_a_program_from_elsewhere_gets_servers_only_by_the_persons_consent
     foreign = Bench(tmp_path, guard, mcp={"weather": server})
     foreign.person.available = False
     with pytest.raises(PermissionDenied) as denied:
-        await foreign.of("weather", rule="allow", elsewhere=True)  # what it grants itself counts for nothing
+        await foreign.of("weather", rule="allow", elsewhere=True)  # its own permissions do not count
     assert "a program from elsewhere may not use the tool server weather" in str(denied.value)
     assert not Path(note).exists()
     foreign.person = ScriptedPerson("y", "n")
@@ -606,7 +607,7 @@ async def test_a_file_of_functions_that_is_wrong_says_so(tmp_path: Path, guard: 
 # ---------------------------------------------------------------- a whole session, recorded and replayed
 
 
-# ---------------------------------------------------------------- A35: which code is loaded
+# ---------------------------------------------------------------- A35: loaded code
 
 LAZY = """
 import helper
@@ -931,6 +932,6 @@ async def test_a_program_names_the_tools_of_its_agent_and_session(tmp_path: Path
         try:
             await here.execute(program)
             assert stub.last is not None and "motto" in stub.last.asked.tools
-            assert "onwards" in str(stub.last.body)  # the second request brings the answer of the function
+            assert "onwards" in str(stub.last.body)  # the second request contains the answer of the function
         finally:
             await here.close()

@@ -1,5 +1,5 @@
-"""A49: an `input` with a marker is put to the person in plain words, with its options as buttons. Only the words change:
-not the answer, not journals, not what replays."""
+"""A49: a model phrases the question of an `input` with a marker, and its options become buttons. Answers, journals and
+replays do not change."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def records() -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path("cassettes/session.jsonl").read_text().splitlines()]
 
 
-# ---------------------------------------------------------------- what the person is asked
+# ---------------------------------------------------------------- the phrased question
 
 
 async def test_a49_the_question_has_a_button_for_each_option_and_takes_any_text(stub: StubServer) -> None:

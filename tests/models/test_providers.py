@@ -315,7 +315,7 @@ NOTICE = (
 
 
 def plain(shown: str) -> str:
-    """Without the line that installs the packages, where they are missing."""
+    """Remove the command that installs missing packages."""
     return shown.replace("; first `%pip install 'prose_kernel[llm]'`", "")
 
 
@@ -363,7 +363,7 @@ async def test_non_interactive_with_nothing_configured_the_error_names_the_fix()
     assert str(refused.value) == "no model is configured, and no person can answer this session"
     assert "PROSE_PROVIDER=dry-run" in (refused.value.hint or "")
     assert person.transcript == []
-    person.available = True  # the next cell may allow stdin
+    person.available = True  # retryable, because the next cell may allow stdin
     assert (await run(sessions, request())).text == "a"
 
 

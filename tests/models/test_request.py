@@ -201,7 +201,7 @@ def test_a42_no_context_can_forge_the_fences_around_it(text: str) -> None:
     fence = first.split(" ", 1)[0]
     assert set(fence) == {"="} and 5 <= len(fence) <= 201
     assert len(re.findall(rf"(?<!=){fence}(?!=)", first)) == 2
-    assert second == "===== b\n\n===== end of b"  # whatever the other one holds
+    assert second == "===== b\n\n===== end of b"  # whatever the other part holds
 
 
 def test_a42_a_list_of_long_values_is_given_by_their_places() -> None:

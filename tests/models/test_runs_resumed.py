@@ -1,4 +1,4 @@
-"""Other parts of a killed run than its answers: usage, recordings, memories, tasks."""
+"""Usage, recordings, memories and tasks of a killed run that is resumed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def workspace(cwd: Path, name: str = "p.prose", **more: Any) -> Workspace:
-    """A new run, or the one that is there: resumed."""
+    """Return a workspace that resumes the run in `cwd`, or begins one."""
     person = more.pop("person", None) or ScriptedPerson(available=False)
     start = Start(cwd, name, notebook=more.pop("notebook", False), language=languages.of_file(name))
     how = more.pop("how", None) or how_to_resume(cwd)
@@ -62,7 +62,7 @@ def runs(cwd: Path, text: str, name: str = "p.prose", **more: Any) -> Callable[[
     return work
 
 
-# ---------------------------------------------------------------- what was consumed
+# ---------------------------------------------------------------- usage
 
 PROSE = (
     'let a = session "One"\nlet b = session "Two"\n  retry: 1\nlet c = session "Three"\nif **it rhymes**:\n  c = "d"\n'
@@ -72,7 +72,7 @@ VVM = "agent a()\nx = @a `One`(())\ny = @a `Two`((), retry=1)\nz = @a `Three`(()
 
 @pytest.fixture
 def _tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every session costs ten tokens; the first attempt at `Two` fails after three."""
+    """Every session costs ten tokens; the first attempt of `Two` fails after three."""
     run = ScriptedSessions.run
 
     async def costly(
@@ -118,7 +118,7 @@ let c = session "Two"
 
 @pytest.fixture
 def _slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every call has its own answer; `slow` comes last."""
+    """Every call has a different answer; `slow` answers last."""
     calls = [0]
 
     async def run(
@@ -163,8 +163,8 @@ async def test_what_a_resumed_run_has_used_before_is_neither_unused_nor_used_aga
     await first.close()
     journal = journal_in(tmp_path)
     assert journal is not None
-    journal.unlink()  # the run that follows is another one
-    moved = f"let p = 1\nlet q = 2\n{RACE}"  # other paths: sequential requests find a record, one after the other
+    journal.unlink()  # the next run is a new one
+    moved = f"let p = 1\nlet q = 2\n{RACE}"  # with other paths, sequential requests find the records in order
     replayed = {"cassette_mode": "replay", "cassette": "mine"}
     assert in_a_child(tmp_path, runs(tmp_path, moved, **replayed), before=answer("c1/6/s0")) is None
     here = workspace(tmp_path, **replayed)
@@ -185,7 +185,7 @@ MORE = 'let c = resume: captain\n  prompt: "More"\n'
 
 
 async def ran(cwd: Path, persist: str) -> Path:
-    """A notebook of two cells with an agent that remembers; its directory."""
+    """Run a notebook of two cells with a persistent agent; return its directory."""
     here = workspace(cwd, "notebook", notebook=True)
     await here.execute(CAPTAIN.format(persist) + CELLS[0])
     await here.execute(CELLS[1])
@@ -509,4 +509,4 @@ async def test_only_the_branch_that_won_a_race_leaves_a_memory(tmp_path: Path) -
     await runs(tmp_path, text)()
     agents = tmp_path / ".prose" / "agents"
     left = [path.parent.name for path in agents.glob("*/*.md")]
-    assert left in (["first"] * 2, ["second"] * 2)  # both answer at the same time: threads decide which is first
+    assert left in (["first"] * 2, ["second"] * 2)  # both answer at the same time: threads decide which one is first

@@ -1,4 +1,4 @@
-"""The tools of sessions on real files: what they do, what they refuse, and that no link gets between check and use."""
+"""The tools of sessions on real files: results, refusals, and links swapped in between check and use."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ HEADER = '# plan\n\nkind: let\n\nsource:\n```prose\nlet plan = session "x"\n```\
 
 
 class Bench:
-    """The tools of a session in a directory, with what came of it."""
+    """The tools of a session in a directory, with its trace and progress."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ def names(directory: Path) -> list[str]:
 
 OPEN: dict[str, Rule] = {"read": ("./",), "write": ("./",)}
 
-# ---------------------------------------------------------------- which tools there are
+# ---------------------------------------------------------------- offered tools
 
 
 def test_a42_tools_are_those_that_the_rules_allow_or_a_person_can(cwd: Path) -> None:
@@ -103,7 +103,7 @@ def test_a42_tools_are_those_that_the_rules_allow_or_a_person_can(cwd: Path) -> 
     assert names(write="prompt", network=()) == files
     assert names(person=True, write="prompt", network=()) == (*files, "write", "edit")
     assert names(write=("*.md",), network=("example.org",)) == (*files, "write", "edit", "fetch")
-    assert names(read="deny", write=("*.md",)) == ("write",)  # an edit reads
+    assert names(read="deny", write=("*.md",)) == ("write",)  # an edit reads the file
     assert names(write="allow", default=("read", "write")) == ("read", "write")
     assert names(write="allow", default=()) == ()
 
@@ -373,7 +373,7 @@ async def test_a_link_swapped_in_between_check_and_use_gains_nothing(cwd: Path, 
                 pass
 
     def replaced(source: Path, place: Path) -> bool:
-        """Whether the rename worked: a write may have created the place again in between."""
+        """Return whether the rename worked: a write may have recreated the target in between."""
         try:
             source.rename(place)
         except OSError:
@@ -573,7 +573,7 @@ async def test_non_interactive_prompt_is_no(cwd: Path) -> None:
     refused = await Bench(cwd, {"write": "prompt"})("write", path="a", content="x")
     assert refused.startswith("refused: permission_denied: this session may not use `write`")
     left = Bench(cwd, {"write": "prompt"}, person=ScriptedPerson(available=True))
-    left.person.available = False  # after it was offered
+    left.person.available = False  # after the tool was offered
     assert await left("write", path="a", content="x") == (
         "refused: writing 'a' is not allowed: it needs approval, and no person can be asked"
     )
@@ -583,7 +583,7 @@ async def test_always_opens_nothing_that_is_open_to_no_session(cwd: Path) -> Non
     bench = Bench(cwd, {"write": "prompt"}, person=ScriptedPerson("always", "y"))
     await bench("write", path="a", content="x")
     assert (await bench("write", path=".prose/.env", content="x")).startswith("refused: ")
-    assert bench.person.answers == ["y"]  # not even asked
+    assert bench.person.answers == ["y"]  # the person was not asked
 
 
 # ---------------------------------------------------------------- trace, arguments, odd tools
@@ -700,7 +700,7 @@ async def test_parallel_calls_run_in_the_order_they_were_made(cwd: Path) -> None
     assert bench.bench.writes == (FileWrite("a", None, "19"),)
 
 
-# ---------------------------------------------------------------- the files that a session wrote
+# ---------------------------------------------------------------- files written by a session
 
 
 def producing(cwd: Path) -> Bench:
@@ -744,7 +744,7 @@ async def test_without_written_files_the_reply_is_the_answer(cwd: Path) -> None:
 
 
 def harvested(cwd: Path, written: str, said: SessionResult) -> SessionResult:
-    """The result of a session that has written its binding, memory and segment."""
+    """Return the result of a session that has written its binding, memory and segment."""
     outputs = SessionOutputFiles(producing(cwd).request, Surroundings(str(cwd)))
     files = {
         f"{RUN}/bindings/plan.md": written,
@@ -785,7 +785,7 @@ async def test_memory_that_lives_with_a_run_in_memory_grants_no_file(cwd: Path) 
 
 
 async def test_a_binding_in_a_database_is_read_by_its_location_and_nothing_else_of_it(cwd: Path) -> None:
-    """openprose.md 4.3, 5.10: a session reads bindings and has no connection to what holds the gates too."""
+    """openprose.md 4.3, 5.10: a session reads bindings, but has no connection to the database, which also holds the gates."""
     database = f"{RUN}/state.db"
     (cwd / database).parent.mkdir(parents=True)
     with contextlib.closing(sqlite3.connect(cwd / database)) as made:

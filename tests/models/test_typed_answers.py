@@ -280,7 +280,7 @@ def test_a_recording_with_retries_answers_again(
     ) -> SessionResult:
         return structs.replace(await say(self, request, on_progress), provider="vendor", origin="model")
 
-    with monkeypatch.context() as patched:  # scripted answers are not recorded, those of models are
+    with monkeypatch.context() as patched:  # answers of models are recorded, unlike scripted ones
         patched.setattr(ScriptedSessions, "run", modelled)
         patched.setattr(Choice, "recorded", True)
         more = ("--judge", "off", "--cassette", "mine", "--cassette-mode", "record")
@@ -292,7 +292,7 @@ def test_a_recording_with_retries_answers_again(
     assert "done: 2.5" in shown.out
     assert "retry 2 of 2" in shown.err
     Path("program.prose").write_text(PROGRAM.replace("score: number", "score: integer"))
-    assert main(replay) != 0  # another question
+    assert main(replay) != 0  # a different request
 
 
 @pytest.mark.parametrize("persist", ["true", '"memory"'])
@@ -519,7 +519,7 @@ def test_a_condition_about_a_field_needs_no_judge(
 
 
 def test_a49_the_first_typed_answer_loads_no_grammars(tmp_path: Path) -> None:
-    """A later jsonschema compiles grammars when it is imported together with `rfc3987_syntax`: here both are stand-ins."""
+    """Newer versions of jsonschema compile grammars on import if `rfc3987_syntax` is installed; here both are fakes."""
     (tmp_path / "rfc3987_syntax.py").write_text("")
     (tmp_path / "jsonschema").mkdir()
     text = "try:\n  import rfc3987_syntax as found\nexcept ImportError:\n  found = None\nclass Draft202012Validator:\n  pass\n"

@@ -1,4 +1,4 @@
-"""Typed answers in VVM: the key `output` of an agent, and answers from one language to the other."""
+"""Typed answers in VVM: the key `output` of an agent, and answers passed between the languages."""
 
 from __future__ import annotations
 

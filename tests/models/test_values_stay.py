@@ -1,4 +1,4 @@
-"""Values stay what they are, wherever they go (A28): typed answers, output in a declared format, and text."""
+"""Values keep their types everywhere (A28): typed answers, output in a declared format, and text."""
 
 from __future__ import annotations
 

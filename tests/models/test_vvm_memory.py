@@ -34,7 +34,7 @@ def memories(cwd: Path, clock: Any = None, **facts: Any) -> DigestMemories:
 async def call(
     of: DigestMemories, *patches: str, mode: MemoryMode = "continue", binding: MemoryBinding = BINDING
 ) -> tuple[str, str | None]:
-    """One call: its memory, and the reason for a discarded patch."""
+    """Make one call; return its memory, and the reason for a discarded patch."""
     memory = await of.open(binding, mode)
     try:
         return memory.prelude, await memory.keep(patches)
@@ -57,7 +57,7 @@ def ledger(cwd: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    """A memory that exists."""
+    """The directory of a memory that exists."""
     (tmp_path / HERE).mkdir(parents=True)
     return tmp_path
 
@@ -75,7 +75,7 @@ async def test_a_first_call_gets_an_empty_memory(tmp_path: Path) -> None:
         '"digest" (string, replaces the whole digest) and/or "retain" (list of short factual strings).\n'
         "Never include credentials or secrets.\n---"
     )
-    assert [*files(tmp_path)] == ["meta.json"]  # nothing was to be kept
+    assert [*files(tmp_path)] == ["meta.json"]  # the call had nothing to keep
 
 
 async def test_a_patch_is_passed_to_the_next_call(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ async def test_without_an_answer_nothing_is_kept(tmp_path: Path) -> None:
     assert not (tmp_path / ".vvm").exists()
 
 
-# ---------------------------------------------------------------- where
+# ---------------------------------------------------------------- places
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ async def test_without_a_project_directory_project_memory_is_refused(tmp_path: P
         await call(memories(tmp_path / "gone"))
 
 
-# ---------------------------------------------------------------- patches that are not in order
+# ---------------------------------------------------------------- invalid patches
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ async def test_a_link_that_is_put_in_the_way_during_the_call_is_not_followed(tmp
     assert await memory.keep([patch(digest="x", retain=["y"])]) == "not written: digest.md is a link"
     memory.close()
     assert outside.read_text() == "mine"
-    assert not (tmp_path / HERE / "ledger.jsonl").exists()  # both or neither
+    assert not (tmp_path / HERE / "ledger.jsonl").exists()  # both files or neither
 
 
 @pytest.mark.parametrize("place", [".vvm", ".vvm/memory", HERE])
@@ -464,7 +464,7 @@ with FileLock(sys.argv[1]):
 
 @pytest.fixture
 def holder(here: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that keeps the memory locked until a signal."""
+    """Another process, which locks the memory until it gets a signal."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(here / HERE / "lock")],
         stdin=subprocess.PIPE,
@@ -487,7 +487,7 @@ async def test_m4_another_process_is_waited_for_ten_seconds(
         await call(memories(here, clock), mode=mode)
     assert 10 <= clock.time < 10.2
     before = clock.time
-    with pytest.raises(MemoryLocked):  # the first failure has left nothing locked
+    with pytest.raises(MemoryLocked):  # the failed call has left nothing locked
         await call(memories(here, clock), mode=mode)
     assert clock.time > before
 

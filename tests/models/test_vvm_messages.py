@@ -75,7 +75,7 @@ CONFIRMATION = f"Binding written: b000002\nPath: {RUN}/b000002.md\nSummary: Done
     ("target", "writes", "reply", "text", "said"),
     [
         (None, True, "answer", "answer", None),
-        (None, False, CONFIRMATION, CONFIRMATION, None),  # without a file to write it is an answer like any other
+        (None, False, CONFIRMATION, CONFIRMATION, None),  # without a file to write it is an ordinary answer
         (TARGET, False, "answer", "answer", None),
         (TARGET, True, "answer", None, "answer"),
         (TARGET, True, CONFIRMATION, None, CONFIRMATION),

@@ -1,4 +1,4 @@
-"""Agents of VVM in a run as the front ends make it: services, state modes, recordings, what `%prompt` shows."""
+"""Agents of VVM in a run as the front ends create it: services, state modes, recordings, and the text of `%prompt`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_an_answer_in_a_file_is_read_back_once(tmp_path: Path, monkeypatch
         await here.execute(AGENTS + "x = @b `About`(())\ny = @b `About`(1)\n")
     finally:
         await here.close()
-    assert reads == [None, "About it."] * 2  # before it is written, and to see that the file has what was recorded
+    assert reads == [None, "About it."] * 2  # before the write, and to compare the file with the recording
 
 
 async def test_a23_the_files_of_a_notebook_are_those_of_its_run(tmp_path: Path) -> None:
@@ -143,13 +143,13 @@ async def test_s10_an_interrupt_is_not_an_error_value_and_frees_the_memory(tmp_p
         here.interrupt()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert not started.is_set()  # neither handler nor finally made a request
+        assert not started.is_set()  # neither `except` nor `finally` made a request
         assert await here.execute("@a `Note`(())") == "Noted. Really."
     finally:
         await here.close()
 
 
-# ---------------------------------------------------------------- what is shown beforehand
+# ---------------------------------------------------------------- previews
 
 
 @pytest.mark.parametrize("state", ["in-context", "filesystem"])
@@ -175,7 +175,7 @@ async def test_the_preview_shows_exactly_what_is_sent(tmp_path: Path, state: str
         assert "### Digest\ntea\n" in shown[0] and ("## Binding Contract" in shown[0]) == (state == "filesystem")
         assert "System prompt:\nQ" in described[0] and described[0].startswith("call c2/1/s0 · label first · agent a")
         if state == "filesystem":
-            assert str(here.opened.id) not in described[0]  # what is shown is the same in every run
+            assert str(here.opened.id) not in described[0]  # the preview is the same in every run
     finally:
         await here.close()
 

@@ -1,4 +1,4 @@
-"""A CLI agent for tests: the stub agent as a real process, with the real provider and a person for questions."""
+"""The stub CLI agent as a real process, with the real provider and a person who answers questions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHORT = Patience(start=30, noise=0.3, cancel=0.3, grace=0.3)
 
 
 def marked(entry: str) -> list[int]:
-    """The live processes with this entry in their environment."""
+    """Return the live processes with this entry in their environment."""
     found = []
     for member in members():
         try:
@@ -45,7 +45,7 @@ def marked(entry: str) -> list[int]:
 
 @dataclass
 class Bench:
-    """An agent under test. `host` holds the host's rules; `progress` all reports."""
+    """An agent under test. `host` holds the host's rules, `progress` all progress reports."""
 
     sessions: AcpSessions
     engine: Engine
@@ -63,7 +63,7 @@ class Bench:
         return asyncio.create_task(self.run(*todo, **more))
 
     async def started(self, *todo: str, **more: object) -> asyncio.Task[SessionResult]:
-        """A session that has said `up`, and does then what it is to do."""
+        """Start a session, and return its task when it has printed `up`; the session then runs `todo`."""
         self.progress.clear()
         task = self.start("say up", *todo, **more)
         await eventually(lambda: task.done() or any(step.kind == "text" for step in self.progress))
@@ -80,7 +80,7 @@ def request(*todo: str, **more: object) -> SessionRequest:
 
 
 def target(name: str, cwd: Path) -> Target:
-    """A binding as a run on disk has it."""
+    """Return a binding of a run on disk."""
     location = f".prose/runs/20260301-120000-abc123/bindings/{name}.md"
     (cwd / location).parent.mkdir(parents=True, exist_ok=True)
     return Target(name, location, f"# {name}\n\nkind: let\n\n---\n\n")
@@ -99,7 +99,7 @@ async def agent(
     aliases: Mapping[str, str] | None = None,
     **options: object,
 ) -> AsyncIterator[Bench]:
-    """The stub agent with these settings (see stubs/acp_agent.py), or another command."""
+    """Yield a bench with the stub agent, configured by `settings` (see stubs/acp_agent.py), or with another command."""
     engine = Engine(grace=0.3, state_dir=cwd / ".state")
     mark, person = uuid.uuid4().hex, person or ScriptedPerson(available=False)
     env = {"PYTHONPATH": str(TESTS), "ACP_MARK": mark, **(env or {})}

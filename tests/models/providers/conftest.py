@@ -1,4 +1,4 @@
-"""The stub model server, one for each module of tests, as new for each test."""
+"""The stub model server: one for each test module, reset for each test."""
 
 from __future__ import annotations
 

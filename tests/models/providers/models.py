@@ -1,4 +1,4 @@
-"""Shared parts of tests of models: servers of the stub in each wire format, a session's request, a real workbench."""
+"""Helpers for tests of models: the stub's servers in each wire format, a session's request, and real tools."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENVIRONMENT = {"STUB_KEY": KEY}
 
 
 def server(wire: str, stub: StubServer, **more: Any) -> tuple[str, ModelServer]:
-    """A name and a server: Anthropic's format, any OpenAI-compatible server, OpenAI's own (Responses API)."""
+    """Return a server's name and settings: Anthropic's format, OpenAI-compatible, or OpenAI's own (Responses API)."""
     more = {"key": "STUB_KEY", "timeout": 30.0, **more}
     match wire:
         case "anthropic":
@@ -41,7 +41,7 @@ def asked(task: str = "Say something.", **more: Any) -> SessionRequest:
 
 
 def conversation(body: Mapping[str, Any]) -> list[str]:
-    """What was said in a request, without the system text; a call is its arguments."""
+    """Return the texts of a request's messages without the system text; a tool call becomes its arguments."""
     said = body.get("messages") or body["input"]
     return [_said(one) for one in said if one.get("role") != "system"]
 
@@ -54,7 +54,7 @@ def _said(message: Mapping[str, Any]) -> str:
 
 
 class Live:
-    """A provider of sessions and a judge over one server; `shown` is what a session let be seen."""
+    """A session provider and a judge that use one server; `shown` holds the progress reports of the sessions."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Live:
 
     @property
     def text(self) -> str:
-        """The text as it was streamed."""
+        """The streamed text."""
         return "".join(part.text for part in self.shown if part.kind == "text")
 
     async def __aenter__(self) -> Live:

@@ -1,4 +1,4 @@
-"""Sessions of a CLI agent over the real protocol: what is sent, what comes back, what is allowed (sessions.md 5)."""
+"""Sessions of a CLI agent over the real protocol: requests, replies and permissions (sessions.md 5)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Benc
 
 @pytest.fixture
 def bench(shared: Bench) -> Bench:
-    """The shared agent, with a person who has nothing to say and no rules of the host."""
+    """The shared agent, with a person without answers and without host rules."""
     shared.person.answers.clear()
     shared.person.transcript.clear()
     shared.person.available = True
@@ -279,7 +279,7 @@ async def test_an_open_question_ends_with_its_session(tmp_path: Path) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert len(bench.processes) == 1  # cancelled by protocol: the process was not needed to end
+        assert len(bench.processes) == 1  # cancelled by protocol: the process did not have to end
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ async def test_without_terminals_none_are_offered(bench: Bench) -> None:
     assert (await bench.run("terminals", "run ls")).text == "False error: Method not found "
 
 
-# ---------------------------------------------------------------- many
+# ---------------------------------------------------------------- parallel sessions
 
 
 async def test_two_hundred_sessions_run_in_parallel_in_one_process(tmp_path: Path) -> None:
@@ -418,7 +418,7 @@ async def test_no_more_than_the_limit_run_in_parallel(tmp_path: Path) -> None:
         await eventually(lambda: len(bench.progress) >= 4)
         (tmp_path / "go").touch()
         assert len(await asyncio.gather(*tasks)) == 6
-        assert (await bench.run("most")).text == "4 "  # what the settings say when they say nothing
+        assert (await bench.run("most")).text == "4 "  # the default of the settings
 
 
 async def test_an_agent_that_closes_sessions_gets_a_message_when_one_ends(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The life of an agent's process: started, shared, cancelled, restarted, ended; and what does not start (sessions.md 5)."""
+"""The life of an agent's process: start, sharing, cancellation, restart, end, and failed starts (sessions.md 5)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_a_bad_start_is_one_clear_error_with_a_hint(
 async def test_an_agent_that_does_not_answer_is_not_waited_for(
     tmp_path: Path, start: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is time for what is answered, and almost none for the request that never is."""
+    """Requests that are answered have a long time limit; the request without an answer has almost none."""
     from prose_kernel.models.providers.acp_process import Agent
 
     send = Agent._send
@@ -160,7 +160,7 @@ async def test_errors_of_the_agent(
         with pytest.raises(error, match=message) as failed:
             await bench.run(todo)
         assert failed.value.retryable == retryable
-        assert len(bench.processes) == 1  # the process is none the worse for it
+        assert len(bench.processes) == 1  # the process survives
 
 
 async def test_a_reply_that_was_cut_says_so(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ async def test_a_second_interrupt_kills_immediately(tmp_path: Path) -> None:
     async with agent(tmp_path, "ignore=cancel,term", patience=patience) as bench:
         task = await bench.started("hang")
         task.cancel()
-        await appears(tmp_path / "told-to-cancel")  # and does not heed it: its time to end has only begun
+        await appears(tmp_path / "told-to-cancel")  # and it ignores that: its time limit has only begun
         assert not task.done()
         await cancelled(task)  # type: ignore[arg-type]
         assert bench.processes == []
@@ -318,4 +318,4 @@ def test_nothing_is_left_of_an_agent_when_the_kernel_is_killed(tmp_path: Path) -
         assert host.stdout.readline() == "up\n"
         assert marked(f"ACP_MARK={mark}")
         os.killpg(host.pid, signal.SIGKILL)
-    until(lambda: not marked(f"ACP_MARK={mark}"))  # the watchdog takes its time: TERM, one second, KILL
+    until(lambda: not marked(f"ACP_MARK={mark}"))  # the watchdog sends TERM, waits a second, and sends KILL

@@ -1,4 +1,4 @@
-"""The line between us and an agent, and the reading of its requests: whatever comes, in whatever pieces."""
+"""The connection to an agent, and the parsing of its requests: any bytes in any pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program whose sessions a CLI agent answers, from the settings file to the binding (sessions.md 5)."""
+"""Programs whose sessions are answered by a CLI agent, from the settings file to the binding (sessions.md 5)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from waiting import until
 
 @pytest.fixture
 def mark(tmp_path: Path) -> str:
-    """Settings that name the stub agent, and the mark of its processes."""
+    """Write settings that name the stub agent, and return the mark of its processes."""
     mark = uuid.uuid4().hex
     command = [sys.executable, "-m", "stubs.acp_agent", "ignore=cancel,term"]
     (tmp_path / "prose.toml").write_text(
@@ -49,7 +49,7 @@ def test_a_program_runs_with_an_agent_and_replays_without_it(tmp_path: Path, mar
         assert ran.returncode == 0, ran.stderr
         said.append(ran.stdout + ran.stderr)
         assert marked(f"ACP_MARK={mark}") == []
-        (tmp_path / "prose.toml").write_text("")  # the second time no answer was possible
+        (tmp_path / "prose.toml").write_text("")  # the second run could not have asked the agent
     for text in said:
         assert "plan = large\nx = one\ny = two\n" in text
         assert "both: large  one  two \n" in text

@@ -1,4 +1,4 @@
-"""Commands that an agent asks us to run: under our rules, ended with the session (sessions.md 5)."""
+"""Commands that an agent runs in our terminals: under our rules, ended with the session (sessions.md 5)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from prose_kernel.runtime.services import HelperEnd
 
 
 class Shell:
-    """A real process for the `Terminal` port, without the engine that users have."""
+    """A real process for the `Terminal` port, without the engine of real runs."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process

@@ -1,4 +1,4 @@
-"""A CLI agent as the judge: the last line of its reply, read strictly, asked for twice (sessions.md 5)."""
+"""A CLI agent as the judge: the last line of its reply is read strictly; it has two tries (sessions.md 5)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Asking = Callable[..., JudgeRequest]
 
 
 def asking(*todo: str, **more: object) -> JudgeRequest:
-    """A question that contains the stub agent's reply."""
+    """Return a question that contains the stub agent's reply."""
     return JudgeRequest("\n".join(f"do: {each}" for each in todo), "c1/j0", **more)  # type: ignore[arg-type]
 
 

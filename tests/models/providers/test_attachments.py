@@ -1,4 +1,4 @@
-"""Images and PDFs that go with a session's message: to models in each wire format, to CLI agents, in recordings."""
+"""Images and PDFs sent with a session's message: to models in each wire format, to CLI agents, and in recordings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def file(path: str) -> ContextItem:
 
 
 def parts(stub: StubServer) -> list[str]:
-    """The parts of the last message: its texts, and the images and PDFs as base64."""
+    """Return the parts of the last message: its texts, and the images and PDFs as base64."""
     assert stub.last is not None
     body = stub.last.body
     message = next(one for one in reversed(body.get("messages") or body["input"]) if one.get("role") == "user")
@@ -132,7 +132,7 @@ async def test_too_much_for_one_message_is_an_error(
 
 
 async def test_of_too_many_files_none_is_read(stub: StubServer, tmp_path: Path) -> None:
-    context = tuple(file(f"{n}.png") for n in range(1_000))  # none of them is there
+    context = tuple(file(f"{n}.png") for n in range(1_000))  # none of the files exists
     async with Live(stub, "anthropic", "ok-0", tmp_path) as live:
         with pytest.raises(ProviderError, match=r"1,000 images and PDFs cannot be given .* takes up to 20"):
             await live.run(asked(context=context))
@@ -201,7 +201,7 @@ PROGRAM = lines(
 async def run(
     cwd: Path, stub: StubServer, *, mode: str = "auto", program: str = PROGRAM, name: str = "main.prose"
 ) -> list[str]:
-    """Run it; the warnings and notes that a person was shown."""
+    """Run the program, and return the warnings and notes that the person saw."""
     (cwd / "prose.toml").write_text(
         f'provider = "gateway"\n[providers.gateway]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nmodel = "ok-0"\n'
     )
@@ -233,14 +233,14 @@ async def test_a_recording_holds_digests_and_replays_without_the_files(stub: Stu
     (tmp_path / "logo.png").unlink()
     said = await run(tmp_path, stub, mode="replay")
     assert len(said) == 1 and "logo.png has changed since" in said[0]
-    (tmp_path / "chart.png").write_bytes(png(shade=150))  # of the same size: it has the same line
+    (tmp_path / "chart.png").write_bytes(png(shade=150))  # of the same size, and thus with the same line in the message
     with pytest.raises(RunError, match=r"`context\.chart` holds another image"):
         await run(tmp_path, stub, mode="replay")
     assert stub.stats.requests == 0
 
 
 async def test_an_agent_of_vvm_sees_the_image_that_its_input_refers_to(stub: StubServer, tmp_path: Path) -> None:
-    kept = tmp_path / ".prose" / "images"  # where `%%vvm --in` writes what Python gives
+    kept = tmp_path / ".prose" / "images"  # where `%%vvm --in` writes Python values
     kept.mkdir(parents=True)
     (kept / "a.png").write_bytes(png())
     await run(

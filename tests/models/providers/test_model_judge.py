@@ -1,4 +1,4 @@
-"""A model as the judge: through every wire format and output mode, against the stub server (sessions.md 3.2)."""
+"""A model as the judge, in every wire format and output mode, against the stub server (sessions.md 3.2)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_the_reason_comes_first(stub: StubServer, wire: str, tmp_path: Pat
     assert schema["properties"]["answer"]["enum"] == ["yes", "no", "uncertain"]
 
 
-# ---------------------------------------------------------------- what goes wrong
+# ---------------------------------------------------------------- failures
 
 
 @pytest.mark.parametrize(("wire", "mode"), WORKS)
@@ -135,7 +135,7 @@ async def test_a44_a_judge_that_is_refused_a_way_is_asked_in_the_next(
     async with Live(stub, wire, "noschema-no", tmp_path) as live:
         for _ in range(2):
             assert (await live.judge.decide(about())).answer is False
-    assert stub.stats.requests == (2 if wire == "anthropic" else 3)  # what was refused is remembered
+    assert stub.stats.requests == (2 if wire == "anthropic" else 3)  # the refused mode is remembered
 
 
 async def test_a_number_that_is_not_an_option_is_nonsense(stub: StubServer, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ async def test_a_number_where_its_digits_were_wanted_is_understood(stub: StubSer
 async def test_a_busy_server_is_tried_again_after_a_while(stub: StubServer, wire: str, tmp_path: Path) -> None:
     clock = FakeClock()
     async with Live(stub, wire, "err-500-2", tmp_path, clock=clock, judge_output="prompted") as live:
-        with pytest.raises(Undecided):  # the stub's third answer is not an object: once more, then undecided
+        with pytest.raises(Undecided):  # the stub's third answer is not an object: one more try, then undecided
             await live.judge.decide(about())
     assert [int(slept) for slept in clock.slept] == [1, 4] and stub.stats.requests == 4
     stub.reset()
@@ -193,7 +193,7 @@ async def test_cancelling_a_judgement_cancels_at_the_server(stub: StubServer, wi
         await stub.until(lambda stats: stats.disconnects == 1)
 
 
-# ---------------------------------------------------------------- what the judge is shown
+# ---------------------------------------------------------------- the message to the judge
 
 
 def test_a11_the_named_bindings_whole_and_the_names_of_the_others() -> None:

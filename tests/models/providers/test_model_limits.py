@@ -1,4 +1,4 @@
-"""Amendment A37: what a model server sends is bounded by what it unpacks to, and by time."""
+"""Amendment A37: replies of a model server have limits of unpacked size and of time."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_a37_lines_count_though_they_are_empty(tmp_path: Path, monkeypatch
 
 
 async def test_a37_unpacking_a_reply_can_be_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A little packed data holds many lines: others have their turn between its pieces."""
+    """A little compressed data can hold many lines; other tasks run between its pieces."""
     monkeypatch.setattr(model_http, "PIECE", 1000)
     turns = 0
 
@@ -157,7 +157,7 @@ async def test_a37_a_session_without_a_timeout_ends_without_a_token(tmp_path: Pa
             await link.converse(asked(), lambda _: None)
         assert not caught.value.retryable
         assert caught.value.hint is not None and "token_timeout in [providers.stub]" in caught.value.hint
-        with pytest.raises(TimeoutError):  # a `timeout:` of its own is the only limit
+        with pytest.raises(TimeoutError):  # the session's `timeout:` is the only limit
             async with asyncio.timeout(0.6):
                 await link.converse(asked(timed=True), lambda _: None)
 

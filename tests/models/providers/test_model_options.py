@@ -1,4 +1,4 @@
-"""How a model is asked, by its alias: sampling, seeds, effort, prompt caching; what a model does not take is an error."""
+"""Request options of a model's alias: sampling, seeds, effort, prompt caching. Unsupported options are errors."""
 
 from __future__ import annotations
 

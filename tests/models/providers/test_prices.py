@@ -1,4 +1,4 @@
-"""A price list that does not know the model, or is not there: nothing is guessed, and nothing fails."""
+"""A missing price list, or one without the model: no price is guessed, and nothing fails."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Real CLI agents, installed by `make agents`, driven over loopback against the stub model server (sessions.md 5).
 
-Each has a home directory of its own and a dummy key. All its outside connections end at a closed port.
+Each has its own home directory and a dummy key. Connections to other hosts lead to a closed port.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 @dataclass(frozen=True)
 class Real:
-    """A real agent: its command, and its environment against a stub server."""
+    """A real agent: its command, and an environment that points to a stub server."""
 
     program: str
     arguments: tuple[str, ...]
@@ -69,7 +69,7 @@ def claude(stub: StubServer, home: Path) -> dict[str, str]:
         "ANTHROPIC_BASE_URL": stub.url,
         "ANTHROPIC_API_KEY": "dummy",
         "ANTHROPIC_MODEL": "ok-0",
-        "IS_SANDBOX": "1",  # it does not run for root otherwise
+        "IS_SANDBOX": "1",  # otherwise it refuses to run as root
         "DISABLE_TELEMETRY": "1",
         "DISABLE_AUTOUPDATER": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -88,7 +88,7 @@ def installed(real: Real) -> tuple[str, ...]:
 
 
 async def test_opencode_works_under_our_permissions(tmp_path: Path, stub: StubServer) -> None:
-    """One process: a session that is allowed its work, one that is not, one that is cancelled at the model's server."""
+    """One process runs a session with permission, one without, and one that is cancelled at the model's server."""
     command, cwd = installed(OPENCODE), tmp_path.resolve() / "work"
     cwd.mkdir()
     stub.script(

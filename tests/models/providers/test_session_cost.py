@@ -1,4 +1,4 @@
-"""Costs of sessions in requests and tokens: whole programs, through the command's own workspace, against the stub."""
+"""Costs of sessions in requests and tokens: whole programs in the command's workspace, against the stub."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def run(
 async def test_a42_three_chained_sessions(stub: StubServer, tmp_path: Path, kind: str, tools: str, most: int) -> None:
     model = stub.script("writes", DRAFT)
     told = await run(stub, tmp_path, CHAINED.format(guide=GUIDE, tools=tools), model, kind=kind, person=True)
-    texts = 3 * len(DRAFT) // 5  # the draft twice and the notes once: what has to be sent
+    texts = 3 * len(DRAFT) // 5  # the draft twice and the notes once, which is the minimum
     assert told.requests == 3 and texts < told.tokens_in * 5 and told.tokens_in <= most
     assert told.cached == 0
 

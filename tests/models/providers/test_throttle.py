@@ -1,4 +1,4 @@
-"""The number of parallel calls that a server gets after it has reported that it is busy."""
+"""The number of parallel calls to a server that has reported that it is busy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prose_kernel.models.providers.throttle import PASSED_OVER, Throttle
 
 
 class Server:
-    """Calls that go through a throttle, ended by the test."""
+    """Calls through a throttle, which the test ends."""
 
     def __init__(self, most: int) -> None:
         self.clock = FakeClock()
@@ -50,19 +50,19 @@ async def test_half_as_many_after_a_refusal_and_one_more_for_each_round_of_answe
     server = Server(8)
     await server.start(30)
     assert server.begun == list(range(8))
-    await server.end(0, 1, 2, error=ProviderOverloaded("busy", busy=True))  # together they say the same thing once
+    await server.end(0, 1, 2, error=ProviderOverloaded("busy", busy=True))  # calls of one batch count as one report
     assert (server.throttle.allowed, len(server.begun)) == (4, 8)
-    await server.end(3, 4, 5, 6, 7)  # began before: what they say about the load is old
+    await server.end(3, 4, 5, 6, 7)  # these calls began before the refusal, so they do not report the present load
     assert (server.throttle.allowed, len(server.begun)) == (4, 12)
     await server.end(8, 9, 10, 11)
     assert 4.9 < server.throttle.allowed < 5
     await server.end(12)
     assert 5 < server.throttle.allowed < 5.2
-    assert server.begun == list(range(len(server.begun)))  # in the order in which they came
+    assert server.begun == list(range(len(server.begun)))  # in the order of their arrival
     for task in server.tasks:
         task.cancel()
     await asyncio.gather(*server.tasks, return_exceptions=True)
-    again = asyncio.create_task(server.call(99))  # nothing is held by those that were cancelled
+    again = asyncio.create_task(server.call(99))  # cancelled calls hold no slot
     await server.settle()
     assert server.begun[-1] == 99
     again.cancel()
@@ -82,9 +82,9 @@ async def test_no_call_begins_while_the_server_asks_to_wait() -> None:
     await server.start(6)
     await server.end(0, error=ProviderRateLimit("slow down", retry_after=7.0))
     await server.end(1, 2, 3)
-    for _ in range(500):  # time moves after 300 passes in which others are busy
+    for _ in range(500):  # time moves after 300 turns of the loop for other tasks
         await asyncio.sleep(0)
-    assert server.clock.slept == [7.0]  # one of them waits, the others queue after it
+    assert server.clock.slept == [7.0]  # one of them waits for the pause, the others queue
     assert (server.clock.time, server.begun) == (7.0, [0, 1, 2, 3, 4, 5])
     await server.end(4, error=ProviderRateLimit("slow down", retry_after=60.0))
     assert server.throttle.closed_for == 60.0
@@ -125,7 +125,7 @@ async def test_a43_after_three_failures_one_call_looks_each_half_minute_whether_
             raise AssertionError("it was called")
     server.clock.time += PASSED_OVER
     assert not server.throttle.passed_over
-    await server.start(1)  # looks; others are asked elsewhere until it knows
+    await server.start(1)  # this call probes the server; other calls skip the server until it ends
     assert (server.begun, server.throttle.passed_over) == ([0, 1, 2, 3], True)
     await server.end(3)
     assert not server.throttle.passed_over
@@ -151,9 +151,9 @@ async def test_waiting_for_a_pause_is_interrupted_immediately() -> None:
 
 
 async def test_who_could_go_elsewhere_does_not_wait_for_a_long_pause() -> None:
-    """Calls that waited before the server closed proceed as well, also after others that must wait."""
+    """This includes calls that queued before the server closed, even after calls that must wait."""
     server = Server(1)
-    await server.start(2)  # a call, and one that has nowhere else to go
+    await server.start(2)  # a call, and one without a fallback
     refused: list[str] = []
 
     async def impatient() -> None:
@@ -171,7 +171,7 @@ async def test_who_could_go_elsewhere_does_not_wait_for_a_long_pause() -> None:
     await server.end(0, error=ProviderRateLimit("slow down", retry_after=120.0))
     await asyncio.gather(*waiting)
     assert refused == ["stub: the server has asked not to be called for now"] * 3
-    with pytest.raises(ProviderOverloaded):  # nor between two rounds of a conversation
+    with pytest.raises(ProviderOverloaded):  # also between two rounds of a conversation
         await server.throttle.opens(patience=10.0)
     assert server.throttle.allowed == 1 and server.begun == [0]
     for task in server.tasks:

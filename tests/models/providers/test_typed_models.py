@@ -1,4 +1,4 @@
-"""Typed answers of models: what is asked for natively, and what in words, in every wire format."""
+"""Typed answers of models, requested natively, by a tool or in words, in every wire format."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ async def test_a_model_answers_with_an_object(stub: StubServer, wire: str, tmp_p
 
 
 def way_of(request: Last) -> str:
-    """How a request asks for a typed answer."""
+    """Return how a request asks for a typed answer."""
     asked = request.asked
     return "native" if asked.schema is not None else "tool" if "answer" in asked.tools else "words"
 
 
 async def test_a44_what_a_server_refuses_is_remembered_for_the_run(stub: StubServer, tmp_path: Path) -> None:
-    """An OpenAI-compatible server is asked natively, then by a tool, then in words."""
+    """With an OpenAI-compatible server the order is: natively, by a tool, in words."""
     seen = {}
     for model in ("json-0-reject", "noschema-reject", "words-0"):
         stub.reset()
@@ -94,7 +94,7 @@ async def test_a44_a_correction_continues_the_conversation_with_the_wrong_answer
         result = await live.run(asked(output=SCHEMA, attempt=2, correction=wrong[1][1], wrong=wrong))
     assert result.text == "Your last answer did not fit: it is not a JSON object. Give a corrected one."
     after = conversation(stub.seen[-1].body)
-    assert after[0] == begins[0]  # the same message: a cache finds it
+    assert after[0] == begins[0]  # the same message, so that a cache has it
     assert first.text in after[0] or wire != "responses"
     roles = [wrong[0][0], "not one of them", "Perhaps.", "it is not a JSON object"]
     assert [part in said for part, said in zip(roles, after[1:], strict=True)] == [True] * 4
@@ -114,7 +114,7 @@ async def test_a44_a_correction_continues_the_conversation_with_the_wrong_answer
 async def test_a44_each_request_states_the_schema_once(
     stub: StubServer, tmp_path: Path, wire: str, model: str, more: dict[str, Any]
 ) -> None:
-    """A message that asks for an object as the reply would contradict a tool that is to be called with the answer."""
+    """A message that asks for a JSON reply would contradict a tool that takes the answer."""
     async with Live(stub, wire, model, tmp_path, **more) as live:
         result = await live.run(asked(output=SCHEMA))
     assert json.loads(checked_answer(result.text, SCHEMA))["verdict"] in ("approve", "reject")
@@ -131,7 +131,7 @@ async def test_a44_a_custom_server_that_ignores_the_schema_is_asked_in_words(
     async with Live(stub, wire, model, tmp_path) as live:
         result = await live.run(asked(output=SCHEMA))
         assert stub.stats.requests == ways
-        if ways == 1:  # OpenAI's own is held to its table, and the attempt has failed
+        if ways == 1:  # the table decides for OpenAI's own server, so the attempt fails
             assert result.text == "It is good."
             return
         assert json.loads(checked_answer(result.text, SCHEMA))["verdict"] == "approve"

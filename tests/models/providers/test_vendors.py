@@ -1,4 +1,4 @@
-"""Servers by name, what aliases mean there, and the packages that they need."""
+"""Servers by name, the meanings of their aliases, and the packages that they need."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_anthropics_aliases_are_the_newest_models_that_the_library_knows() -> No
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_default_models_of_a_vendor_are_known_to_the_library(name: str) -> None:
-    """A lone key is enough: every alias has a meaning, and the small model is the cheapest of them."""
+    """A single key is enough: every alias has a meaning, and the small model is the cheapest one."""
     server = find(name, SessionOptions())
     models = {alias: model_id(name, server, alias) for alias in ALIASES}
     assert {f"{name}:{model}" for model in models.values()} <= set(pydantic_models.known_model_names())
@@ -64,7 +64,7 @@ def test_default_models_are_those_of_the_vendors_own_address() -> None:
 
 def test_every_prefix_is_one_of_the_library() -> None:
     for name in PREFIXES:
-        with contextlib.suppress(ImportError):  # known, and its client is not installed
+        with contextlib.suppress(ImportError):  # known, but its client is not installed
             pydantic_providers.infer_provider_class(name)
 
 
@@ -86,7 +86,7 @@ def test_how_the_model_of_an_alias_is_asked() -> None:
     assert options_of(server, None, "default") == other
     assert model_id("ollama", server, "default") == model_id("ollama", server, None, "default") == "qwen3"
     known = find("anthropic", options(anthropic=ModelServer(options={"sonnet": other})))
-    assert options_of(known, None) == options_of(known, "sonnet") == other  # sonnet is what it asks without an alias
+    assert options_of(known, None) == options_of(known, "sonnet") == other  # without an alias it uses sonnet
 
 
 def test_a_table_that_does_not_say_which_model() -> None:
@@ -148,7 +148,7 @@ def test_names_and_tables_that_make_no_sense(name: str, servers: Any, message: s
     assert failed.value.hint is not None and failed.value.hint.startswith(hint)
 
 
-# ---------------------------------------------------------------- other vendors, through the library
+# ---------------------------------------------------------------- other vendors, by the library
 
 
 def connection(name: str, tmp_path: Path, **environment: str) -> Connection:
@@ -214,7 +214,7 @@ async def test_a_module_is_imported_once_and_outside_the_loop(tmp_path: Path, mo
     loads = [asyncio.create_task(loading.load("slow_module", feature="it", extra="llm")) for _ in range(20)]
     impatient = asyncio.create_task(loading.load("slow_module", feature="it", extra="llm"))
     for _ in range(5):
-        await asyncio.sleep(0)  # the loop continues although the module is not ready
+        await asyncio.sleep(0)  # the loop runs while the module is being imported
     impatient.cancel()
     with pytest.raises(asyncio.CancelledError):
         await impatient

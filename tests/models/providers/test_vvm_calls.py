@@ -102,7 +102,7 @@ class TestModels:
         async with Live(stub, wire, model, tmp_path) as live:
             stub.script("reads", {"calls": calls[:1]}, "{results}")
             result = await live.run(call(given=Given("{}"), permissions=rules, target=target(tmp_path)))
-        assert result.trace[0].outcome == "refused"  # no reference, nothing to read
+        assert result.trace[0].outcome == "refused"  # without a reference there is nothing to read
 
 
 CALLS = (
