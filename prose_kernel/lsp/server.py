@@ -69,7 +69,7 @@ class ProseServer(LanguageServer):
         self._took: dict[str, float] = {}
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Do nothing: an error outside of a request is caused by an invalid message, which a person cannot mend."""
+        """Do nothing: an error outside of a request is caused by an invalid message, which a person cannot fix."""
 
     # ---- diagnostics
 

@@ -1,8 +1,8 @@
 """Convert contract files to notebooks and back, and declare the parameters of nodes in cells (prose-md.md 10).
 
 The front matter is a raw cell, the text from one heading to the next a Markdown cell, each fence of a script a code
-cell. Magics aren't part of a script: a magic line in a script becomes a comment, and a cell of magics only is kept in
-a fence `prose-notebook`, which becomes a code cell when the file is opened again.
+cell. Magics aren't part of a script, so a magic line in a script becomes a comment. A cell of magics only is kept in a
+fence `prose-notebook`, which becomes a code cell when the file is opened again.
 
 A cell's metadata keeps under `prose` what its text does not show, if it differs from the usual form: `open` and
 `close`, the lines of its fence; `end`, the blank lines below it. `exact` is the cell's original text in the file, if

@@ -360,7 +360,7 @@ class PythonFrontEnd(FrontEnd):
         except (UsageError, ValueError) as problem:
             raise as_exception(simple("UsageError", str(problem), getattr(problem, "hint", None))) from None
         taken, digests = (*given.outs, *given.frames), _digests(language, values)
-        # the blank line stands for the line of the magic, so that line numbers are right
+        # the blank line replaces the line of the magic, so that line numbers are right
         opening = replace(self._opening(), code=f"\n{code}", language=language, given=digests, taken=taken)
         self._framed[opening.key] = given.frames
         result = self._run(language, opening, values, whole_cell=True)

@@ -1,9 +1,9 @@
 """The kernel: sends one reply to each Jupyter request, and outputs on IOPub (docs/reference/jupyter.md 1.2, 6).
 
 One event loop on the main thread runs cells and answers other requests meanwhile; commands run on the engine's thread.
-Differences from `ipykernel`'s base class: interrupts cancel the running cell instead of ending the process; completion,
-inspection and kernel info are answered while a cell runs; only features that exist are advertised; malformed and
-unknown requests get an error reply instead of silence.
+Interrupts cancel the running cell; `ipykernel`'s base class would end the process. Completion, inspection and kernel
+info are answered while a cell runs. Only features that exist are advertised. Malformed and unknown requests get an
+error reply instead of silence.
 """
 
 # mypy: disable-error-code="no-untyped-call,union-attr,attr-defined,misc"
@@ -349,7 +349,7 @@ class ProseKernel(Kernel):
 
     def _publish_status(self, status: str, channel: str, parent: Message | None = None) -> None:
         """Publish a status as the base class does. If a cell runs, the idle status of a control request (usually an
-        interrupt) is followed by busy: `jupyter console` takes any idle for the end of its cell, and would show the
+        interrupt) is followed by busy. `jupyter console` takes any idle for the end of its cell: it would show the
         error of the interrupt after the next cell."""
         super()._publish_status(status, channel, parent)
         if channel == "control" and status == "idle":

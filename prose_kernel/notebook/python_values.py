@@ -1,7 +1,7 @@
 """Pass Python values to a run and back: each becomes a statement of the program, traced and stored like any other.
 
-DataFrames are passed as arrays of objects, one for each row. pandas and polars are not imported for that: a value can
-be a DataFrame only if its library is loaded, and a new DataFrame is made with the requested or the loaded library.
+DataFrames are passed as arrays of objects, one for each row. pandas and polars are not imported to recognise one: a
+value can be a DataFrame only if its library is loaded. A new one is made with the requested or the loaded library.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def _with_saved_image(value: object, cells: Cells) -> object:
 
 
 def plain_value(value: object, head: str) -> object:
-    """Convert a DataFrame to rows, a series or array to a list, a number of their libraries to a Python number, and the
-    bytes of an image or PDF, or an object that IPython shows as PNG (a Pillow image), to a `GivenImage`.
+    """Convert a DataFrame to rows, a series or array to a list, and a number of their libraries to a Python number.
 
+    The bytes of an image or PDF, and objects that IPython shows as PNG (such as a Pillow image), become a `GivenImage`.
     Other values are returned unchanged. Missing values (NaN, NaT, null) become None, dates and times ISO text. An index
     other than 0, 1, 2 … becomes the first columns. Raises `UsageError`, whose message begins with `head`.
     """

@@ -1,7 +1,7 @@
 """Draw the flow of a program as an SVG picture for pages without scripts: boxes in a column, branches side by side.
 
-A program is structured, so it needs no general graph layout: each kind of step has its layout around its inner steps;
-control enters at the middle of the top and leaves at the middle of the bottom. Data flow is written into the boxes: the
+A program is structured, so it needs no general graph layout: each kind of step has its layout around its inner steps.
+Control enters at the middle of the top and leaves at the middle of the bottom. Data flow is written into the boxes: the
 names that a step reads and binds. Colours come from the style sheet of the page, or are part of the picture.
 """
 

@@ -1,10 +1,10 @@
 """Remove active content and external references from SVG.
 
 An untrusted SVG may contain scripts, event handlers, animated links, whole HTML pages in `foreignObject`, references
-that reveal the viewer to a server, and entities that expand without end. defusedxml reads it, because an SVG must stay
-XML (an HTML sanitiser would change it), and because it refuses entities before they are expanded. Only elements that
-draw are kept, and only attributes that refer to nothing outside of the drawing. It is then shown as an image (`<img>`),
-in which no browser runs or fetches anything.
+that reveal the viewer to a server, and entities that expand without end. An SVG must stay XML, which an HTML sanitiser
+would change. So `defusedxml` reads it; it also refuses entities before they are expanded. Only elements that draw are
+kept, and only attributes that refer to nothing outside of the drawing. It is then shown as an image (`<img>`), in which
+no browser runs or fetches anything.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The output of `%prompt` and `%plan`, which show programs before they run: each session as it would be sent, in
-sections with their sizes; the known sessions, commands and gates of a program, and the highest cost of its sessions."""
+"""The output of `%prompt` and `%plan`, which show programs before they run. `%prompt` shows each session as it would be
+sent, in sections with their sizes; `%plan` the known sessions, commands and gates, and the highest cost of sessions."""
 
 from __future__ import annotations
 
