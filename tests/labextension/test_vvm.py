@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labextension.script import Colour, ask, by_offset
+from language.vvm.character_kinds import kinds, without_errors
 from language.vvm.random_trees import programs
-from language.vvm.told_apart import kinds, without_errors
 
 from prose_kernel.language.vvm.formatter import format_program
 from prose_kernel.language.vvm.keywords import RESERVED

@@ -1,7 +1,7 @@
 """Programs with their findings written into them.
 
-Tables of them stand in `cases/`, each program under a line `=== name`. `«E019»x` says that E019 is reported at the
-`x`; `«W136/E019»x` gives the code of each profile, `-` for none. Several codes at one place are separated by commas:
+Tables of them are in `cases/`, each program under a line `=== name`. `«E019»x` means that E019 is reported at the `x`;
+`«W136/E019»x` has the code of each profile, `-` for none. Several codes at one place are separated by commas:
 `«W114,W008/E114»x`.
 """
 
@@ -25,7 +25,7 @@ Place = tuple[str, int, int]
 
 
 def cases(table: str) -> dict[str, str]:
-    """The programs of one table in `cases/`, by name, with their marks."""
+    """Return the programs of one table in `cases/` by name, with their marks."""
     text = (Path(__file__).parent / "cases" / f"{table}.txt").read_text(encoding="utf-8")
     parts = re.split(r"^=== (.+)\n", text, flags=re.MULTILINE)
     names = parts[1::2]
@@ -34,7 +34,7 @@ def cases(table: str) -> dict[str, str]:
 
 
 def unmark(marked: str, profile: Profile) -> tuple[Source, list[Place]]:
-    """The source without its marks, and the findings they announce, in order."""
+    """Return the source without its marks, and the marked findings in order."""
     text, expected, end = "", [], 0
     for mark in _MARK.finditer(marked):
         text += marked[end : mark.start()]

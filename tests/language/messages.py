@@ -1,4 +1,4 @@
-"""The catalogue of messages: programs, and below each of them what the compiler reports.
+"""The catalogue of messages: programs, each with the findings of the compiler below it.
 
 `messages_openprose.txt` and `messages_vvm.txt` are sequences of cases. A case is a line `===`, which may end with the name of
 a group, the program, and one line for each finding: `» CODE LINE:COLUMN MESSAGE`, with `»   HINT` below it where there is a
@@ -31,7 +31,7 @@ class Case:
 
 
 def cases(language: str, group: str | None = None) -> list[Case]:
-    """The cases of a catalogue, or of one group in it."""
+    """Return the cases of a catalogue, or of one group in it."""
     text = CATALOGUES[language].read_text(encoding="utf-8")
     found = [Case(*(part or "" for part in match.groups())) for match in _CASE.finditer(text)]
     return [case for case in found if group in (None, case.group)]
@@ -42,7 +42,7 @@ def found(language: str, program: str) -> tuple[Diagnostic, ...]:
 
 
 def catalogue(language: str) -> str:
-    """The catalogue with the findings of today."""
+    """Return the catalogue with the current findings."""
     return "".join(
         f"{case.header}\n{case.program}" + "".join(map(_lines, found(language, case.program)))
         for case in cases(language)

@@ -1,4 +1,4 @@
-"""The index of a text, and the text with another name in all places of a symbol."""
+"""Helpers: the index of a text, and the text after a symbol was renamed."""
 
 from __future__ import annotations
 

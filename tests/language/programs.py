@@ -1,4 +1,4 @@
-"""Realistic programs in the manner people write them; every one is free of errors in the `default` profile."""
+"""Realistic programs as users write them; each is free of errors in the `default` profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rulings that win over the reference, as far as a program's text decides them: A1, and A3 and A4 before a run."""
+"""Amendments to the reference that a program's text decides: A1, and A3 and A4 before a run."""
 
 from __future__ import annotations
 

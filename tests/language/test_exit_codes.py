@@ -106,7 +106,7 @@ def test_a30_pipefail_is_about_pipes_of_the_same_shell() -> None:
 
 
 def test_a30_a_code_documented_to_show_failures_does_so_in_a_real_shell(tmp_path: Path) -> None:
-    """Random lists of probes, of which one fails: where bash ends with 0 all the same, the text may hide it."""
+    """If one of some random probes fails and bash exits with 0 all the same, the text may hide the failure."""
     chance = random.Random(30)
     shown = 0
     scripts = ['probe() { if [ "$1" = "$FAIL" ]; then : > ran; return 1; fi; }; export -f probe']

@@ -101,7 +101,7 @@ def test_a_command_that_was_changed_runs_the_same_words() -> None:
 
 
 def test_no_change_of_the_corpus_touches_what_it_should_not() -> None:
-    """Edits of one change never overlap, and lie in the text."""
+    """The edits of a fix never overlap, and are inside the text."""
     seen = 0
     for path in sorted([*CORPUS.rglob("*.prose"), *CORPUS.rglob("*.vvm")]):
         language = languages.of_file(path.name)

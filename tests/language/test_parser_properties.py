@@ -1,4 +1,4 @@
-"""Properties of parser and formatter over generated programs and over any text at all."""
+"""Properties of parser and formatter for generated programs and for arbitrary text."""
 
 from __future__ import annotations
 

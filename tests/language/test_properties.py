@@ -1,4 +1,4 @@
-"""Properties of agents, spawns, exec and gates: every code they can bring (openprose.md 4.2-4.5, 5.2, 5.8, 9)."""
+"""Properties of agents, spawns, exec and gates: all their error codes (openprose.md 4.2-4.5, 5.2, 5.8, 9)."""
 
 from __future__ import annotations
 

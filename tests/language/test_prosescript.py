@@ -1,4 +1,4 @@
-"""ProseScript: what is found in scripts, bare conditions, what a delegation reads (docs/reference/prose-md.md 3)."""
+"""ProseScript: findings in scripts, bare conditions, the reads of a delegation (docs/reference/prose-md.md 3)."""
 
 from __future__ import annotations
 

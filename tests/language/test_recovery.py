@@ -1,4 +1,4 @@
-"""Errors (openprose.md 9.1 to 9.6): each at its place, once; the rest is read as usual."""
+"""Syntax errors (openprose.md 9.1 to 9.6): each is reported once, at its place; the rest is parsed as usual."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts in the fences of a Markdown file: their places are those of the file (prose-md.md 1.1, 3.1)."""
+"""Scripts in the fences of a Markdown file: positions refer to the file (prose-md.md 1.1, 3.1)."""
 
 from __future__ import annotations
 

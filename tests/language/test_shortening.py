@@ -1,4 +1,4 @@
-"""The beginning of a text that is too long."""
+"""Shortening of texts that are too long."""
 
 from __future__ import annotations
 

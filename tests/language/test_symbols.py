@@ -1,4 +1,4 @@
-"""Which names a text defines and where it uses them: what editors rename, find and go to."""
+"""The names that a text defines and uses, which editors rename, find and go to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HIDING = {"W141", "W160", "W170", "W180", "V703", "V707", "V530", "W052"}
 
 @pytest.mark.parametrize("suffix", ["prose", "vvm"])
 def test_a_name_that_is_changed_everywhere_leaves_the_program_as_it_was(suffix: str) -> None:
-    """For every symbol of every program of the corpus: a place that was missed is a finding."""
+    """For every symbol of every program of the corpus: a missed occurrence causes a finding."""
     tried = 0
     for path in [*sorted(CORPUS.rglob(f"*.{suffix}")), *sorted(EXAMPLES.glob(f"*.{suffix}"))]:
         language = languages.of_file(path.name)

@@ -28,7 +28,7 @@ def test_one_finding_in_vvm_with_a_hint(program: str) -> None:
 
 
 def advised(typed: str) -> str | None:
-    """The program with its line as the hint writes it, where the hint writes a whole line."""
+    """Return the program with the line that the hint suggests, if it suggests a whole line."""
     found = compile_source(Source.of(typed + "\n")).diagnostics[0]
     written = re.fullmatch(
         r"(?:[a-z -]+, |[a-z ]+: )?(?:write )?`([^`]+)`(?:, and indent the lines below it.*)?", found.hint or ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from labextension.test_highlighting import SHOWN, correct_programs, differences
-from language.vvm.told_apart import kinds, without_errors
+from language.vvm.character_kinds import kinds, without_errors
 from lsp.textmate import Interpreter
 
 from prose_kernel.language.vvm.keywords import RESERVED

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from language.vvm.character_kinds import kinds as vvm_kinds
+from language.vvm.character_kinds import without_errors
 from language.vvm.random_trees import commented, programs
-from language.vvm.told_apart import kinds as vvm_kinds
-from language.vvm.told_apart import without_errors
 from pygments.lexers import get_lexer_by_name, get_lexer_for_filename
 from pygments.token import Comment, Generic, Keyword, Name, Number, Operator, Punctuation, String
 

@@ -1,5 +1,5 @@
-"""A program for each row of docs/reference/vvm.md appendix A, with the constructs that the row names, and the fenced
-programs of the founding document with the names that each takes for granted."""
+"""A program for each row of docs/reference/vvm.md appendix A, with the constructs in the row, and the fenced programs of
+the founding document with the names that each needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that are valid: the tour of docs/reference/vvm.md 2 and what the founding documents show."""
+"""Valid programs: the tour of docs/reference/vvm.md 2, and the programs of the founding documents."""
 
 from __future__ import annotations
 

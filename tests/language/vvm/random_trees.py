@@ -28,7 +28,7 @@ ENDS: tuple[t.Statement, ...] = (t.Pass(), t.Break(), t.Continue())
 
 
 class Trees:
-    """Makes trees. `leaves` is how many more an expression may have, `statements` how many a statement."""
+    """Generates trees. `leaves` and `statements` are how many more the current expression and statement may get."""
 
     def __init__(self, choices: Choices) -> None:
         self.choices = choices
@@ -192,7 +192,7 @@ _TOKEN = re.compile(r'"""(?:\\.|[^"\\]|"(?!""))*"""|"(?:\\.|[^"\\])*"|`(?:\\`|[^
 
 
 def commented(text: str) -> st.SearchStrategy[str]:
-    """A program's text with comments and blank lines anywhere that they may stand."""
+    """Return a program's text with comments and blank lines wherever they are allowed."""
     return choices(2000).map(lambda chosen: _commented(text, chosen))
 
 

@@ -1,4 +1,4 @@
-"""Whether a text is complete, for editors."""
+"""Completeness of VVM text, for notebooks and consoles."""
 
 from __future__ import annotations
 

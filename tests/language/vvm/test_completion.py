@@ -1,4 +1,4 @@
-"""Completion in VVM texts that are being written, and the documentation of its words."""
+"""Completion in unfinished VVM text, and the documentation of its words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any text at all is read in linear time, gives a tree and the same findings each time, and never raises."""
+"""Any text is parsed in linear time, always with the same tree and findings, and without an exception."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PARTS = {t.Match: ("cases", t.Case), t.Choose: ("options", t.Option), t.Constrai
 
 
 def assert_grammatical(items: tuple[object, ...]) -> None:
-    """Every body holds statements, and every part is in its statement."""
+    """Assert that bodies contain only statements, and that every part is in its statement."""
     agenda = list(items)
     while agenda:
         item = agenda.pop()

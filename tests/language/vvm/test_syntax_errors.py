@@ -1,4 +1,4 @@
-"""What cannot be read: each mistake at its place, once (docs/reference/vvm.md 10.2)."""
+"""Syntax errors: each mistake is reported once, at its place (docs/reference/vvm.md 10.2)."""
 
 from __future__ import annotations
 

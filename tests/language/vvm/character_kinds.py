@@ -1,4 +1,4 @@
-"""What each character of a VVM program is, by the lexer of the language: what highlighters are compared with."""
+"""The kind of each character in a VVM program by the lexer, with which tests compare highlighters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMES = {WORD: "name", NUMBER: "number", STRING: "string", TEMPLATE: "template"
 
 
 def kinds(text: str) -> list[str]:
-    """For each character `comment`, `string`, `template`, `number`, `name`, `reserved`, `sign`, or "" for a blank.
+    """Return for each character `comment`, `string`, `template`, `number`, `name`, `reserved`, `sign`, or "" (blank).
 
     A reserved word that is a member, a key or an argument's name is a `name`.
     """
@@ -43,7 +43,7 @@ def kinds(text: str) -> list[str]:
 
 
 def correct_programs() -> Iterator[tuple[str, str]]:
-    """The programs of the corpus, the examples and the reference that have no syntax errors. Lines end with LF."""
+    """Return the programs without syntax errors of the corpus, the examples and the reference. Lines end with LF."""
     for path in [*ROOT.glob("tests/corpus/vvm/**/*.vvm"), *ROOT.glob("prose_kernel/examples/**/*.vvm")]:
         text = path.read_bytes().decode("utf-8", "replace")
         if "\r" not in text and "\t" not in text and "\ufeff" not in text:
