@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from prose_kernel.errors import UsageError
-from prose_kernel.runtime.redaction import Replacing, finds_of, mapped
+from prose_kernel.runtime.redaction import SecretReplacer, mapped, secret_finds
 from prose_kernel.runtime.secret_patterns import SHAPES, Find
 
 CACHED: Final = 65_536
@@ -45,17 +45,17 @@ class Redaction:
         expressions: Iterable[str] = (),
         places: Mapping[str, str] | None = None,
     ) -> None:
-        self._secrets = (*finds_of(environment or {}), *SHAPES)
+        self._secrets = (*secret_finds(environment or {}), *SHAPES)
         self._own = [_compiled(expression) for expression in expressions]
         self._known: dict[str, str] = {}
-        self._written = Replacing(self._secrets)
+        self._written = SecretReplacer(self._secrets)
         self.learn(places or {})
 
     def learn(self, places: Mapping[str, str]) -> None:
         """Also remove these directories from keys: those of the machine on which something was recorded."""
         self._known = {**places, **self._known}
         self._places = [(re.compile(place.expression), place) for place in _places(self._known)]
-        self._hashed = Replacing((*self._secrets, *(place for _, place in self._places)))
+        self._hashed = SecretReplacer((*self._secrets, *(place for _, place in self._places)))
         self._short = lru_cache(maxsize=128)(self._identity)  # system prompts and contexts repeat
 
     def places_in(self, texts: Iterable[str], words: Iterable[str]) -> dict[str, str]:

@@ -46,7 +46,7 @@ async def calibrate(
             if budget is not None:
                 open_ones.enter_context(budgets.counting((budget,), lambda: "the calibration"))
                 open_ones.enter_context(budget.open())
-                open_ones.enter_context(budget.asks(person=False))
+                open_ones.enter_context(budget.awaiting(person=False))
             return await calibration.calibrate(
                 items,
                 judge,

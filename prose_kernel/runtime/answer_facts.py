@@ -286,14 +286,14 @@ class AnsweredFiles:
                     is_now = now(then) if then is not None else None
                     if then is None or is_now is None:
                         return ""
-                    left = partial(self._is_left, then.directory, order, places.get(text, 0), places)
+                    left = partial(self._was_left, then.directory, order, places.get(text, 0), places)
                     if (path := then.changed(is_now, left)) is not None:
                         return path
             return None
 
         return [first(texts) for texts in cells]
 
-    def _is_left(
+    def _was_left(
         self, directory: str, order: int, place: int, places: Mapping[str, int], path: str, then: str, now: str
     ) -> bool:
         """Return whether the file is `now` as answers since `order` have left it, and was `then` as the cells above

@@ -114,7 +114,7 @@ class Budget:
             self._open -= 1
 
     @contextmanager
-    def asks(self, *, person: bool) -> Iterator[None]:
+    def awaiting(self, *, person: bool) -> Iterator[None]:
         """Register inside the block that the run waits for an answer, from a person or from something else."""
         self._tick()
         self._persons, self._others = self._persons + person, self._others + (not person)
@@ -192,11 +192,11 @@ class Budget:
             if not turn.done():
                 turn.set_result(None)
 
-    def begins(self, asked: Request) -> None:
-        """Count a session as running until the program has its answer (`ends`)."""
+    def session_begins(self, asked: Request) -> None:
+        """Count a session as running until the program has its answer (`session_ends`)."""
         self._placed[asked] = None
 
-    def ends(self, asked: Request) -> None:
+    def session_ends(self, asked: Request) -> None:
         if self._placed.pop(asked, self) is None:
             self.wake_waiting()
 
@@ -334,7 +334,7 @@ def counting(budgets: tuple[Budget, ...], place: Callable[[], str]) -> Iterator[
     finally:
         _request.set(outer)
         for budget in budgets:
-            budget.ends(request)
+            budget.session_ends(request)
 
 
 def consumed(usage: Usage | None, *, session: bool = False, by: str = "") -> None:
@@ -401,7 +401,7 @@ def not_waiting_for_person() -> Iterator[None]:
     request = _request.get()
     with ExitStack() as times:
         for budget in request.budgets if request is not None else ():
-            times.enter_context(budget.asks(person=False))
+            times.enter_context(budget.awaiting(person=False))
         yield
 
 
@@ -507,7 +507,7 @@ def _count_session(request: Request) -> None:
     if request.session:
         request.session = False
         for budget in request.budgets:
-            budget.begins(request.asked or request)
+            budget.session_begins(request.asked or request)
         consumed(None, session=True)
 
 

@@ -19,7 +19,7 @@ from prose_kernel.runtime.values import Value
 
 Now = Callable[[Any], Value]
 
-FLAT: Final = 40
+FLAT_DEPTH: Final = 40
 """How deeply expressions may nest to be computed without waiting, on Python's own stack."""
 
 
@@ -69,7 +69,7 @@ async def value_of(code: Code, s: Any) -> Value:
 
 def all_now(parts: Sequence[Code]) -> list[Now] | None:
     """Return the `now` of all parts; None if one has none or they nest too deeply."""
-    ways = [p.now for p in parts if p.now is not None and p.depth < FLAT]
+    ways = [p.now for p in parts if p.now is not None and p.depth < FLAT_DEPTH]
     return ways if len(ways) == len(parts) else None
 
 
@@ -297,7 +297,7 @@ class Body:
                     result = await call(step.run(s))
             except RunError as error:
                 if host.preview is None:
-                    await s.failing(error, step.node)
+                    await s.announce_with_hook(error, step.node)
                     raise
                 result = host.preview.failed(s, step.node)
             except ControlFlow as leave:

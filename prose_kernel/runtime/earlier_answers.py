@@ -219,7 +219,7 @@ class EarlierAnswers:
             changed = None
             if files is not None:
                 now = await s.outside(asyncio.to_thread(files.now, s.host.ports.files))
-                changed = files.changed(now, partial(self._is_left, one.order))
+                changed = files.changed(now, partial(self._was_left, one.order))
             value = one.value_for(asked.key, kind, self.run, self._rules.text_of)
         except (LookupError, MsgspecError, FileNotFoundError) as problem:
             self._refuse(asked, _PROBLEMS.get(type(problem), "unreadable"))
@@ -261,7 +261,7 @@ class EarlierAnswers:
         """Note why a request has to be asked: a key of `_WORDS`, whose text `detail` replaces."""
         self._reasons[asked.key] = reason, detail
 
-    def begins(self, asked: Asked) -> None:
+    def note_request(self, asked: Asked) -> None:
         """Note that a request is really asked. Before that, its branch may lose a race to one with a kept answer."""
         if asked.kind in KINDS:
             self._refused[asked.key] = asked, *self._reasons.pop(asked.key, ("changed", ""))
@@ -274,7 +274,7 @@ class EarlierAnswers:
                 self.use(asked.key, one)
         elif asked.kind in KINDS and not answered.cancelled:
             if asked.key not in self._refused:
-                self.begins(asked)
+                self.note_request(asked)
             self._effects = self._effects or (asked.kind == "session" and has_written(answered))
 
     def _candidate(self, asked: Asked) -> tuple[EarlierAnswer | None, str]:
@@ -310,7 +310,7 @@ class EarlierAnswers:
                 return "again"
         return ""
 
-    def _is_left(self, order: int, path: str, then: str, now: str) -> bool:
+    def _was_left(self, order: int, path: str, then: str, now: str) -> bool:
         """Return whether the answer at `order` or a later one left the file as it is now, and nothing that may write
         files has been asked again."""
         last, digest = self._written.get(path, (-1, ""))

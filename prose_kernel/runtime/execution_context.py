@@ -261,7 +261,7 @@ class ExecutionContext:
         if self.host.listeners:
             self.emit(Failed(self.place(node), error))
 
-    async def failing(self, error: RunError, node: Node) -> None:
+    async def announce_with_hook(self, error: RunError, node: Node) -> None:
         """Announce an error in a statement that can wait, and let a hook pause the program there."""
         if "statement" in error.details or isinstance(error, StoreFailed):
             return
@@ -370,7 +370,7 @@ class ExecutionContext:
     async def outside(self, waiting: Awaitable[T]) -> T:
         """Wait for something outside of the program; other branches get the turn meanwhile."""
         turns = self.host.scheduler
-        wait = Suspension(waiting, turns.ends)
+        wait = Suspension(waiting, turns.end_turn)
         try:
             return cast("T", await wait)
         finally:
@@ -429,7 +429,7 @@ class ExecutionContext:
         try:
             with ExitStack() as times, budgets.counting(active, self._statement_name):
                 for budget in active:
-                    times.enter_context(budget.asks(person=isinstance(request, (Question, GateRequest))))
+                    times.enter_context(budget.awaiting(person=isinstance(request, (Question, GateRequest))))
                 yield
         finally:
             for budget in active if self.statement is not None else ():

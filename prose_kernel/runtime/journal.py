@@ -189,7 +189,7 @@ class Journal:
         self._recorder.require_room(described.key)
         await self._recorder.flush(s.run.store, described.key)
         if self.usable is not None:
-            self.usable.begins(live.asked)
+            self.usable.note_request(live.asked)
         value, answered = await self._live.make(live)
         self._register_answer(live.asked, answered)
         if isinstance(value, GateDecision) and value.status == "approved":
@@ -227,7 +227,7 @@ class Journal:
         except MsgspecError:
             raise mismatch("the journal holds an answer that is none", described.shown) from None
         if isinstance(value, GateDecision) and value.status == "approved":
-            self._approvals.passes(described, answered)
+            self._approvals.check_replayed(described, answered)
         return self._deliver(s, request, options.moved.answer(value) if options.moved is not None else value)
 
     def _deliver(self, s: ExecutionContext, request: Request, value: T) -> T:
@@ -444,7 +444,7 @@ class Approvals:
         if self._confirmed is not None:
             self._confirmed.add(approved(described, value, self._run_ids))
 
-    def passes(self, described: Described, answered: Answered) -> None:
+    def check_replayed(self, described: Described, answered: Answered) -> None:
         """Check a replayed approval before it opens its gate. Raises `ResumeMismatch` unless a person has given or
         confirmed exactly this one: commands can write the journal's file."""
         if self._confirmed is None or approved(described, answered.value, self._run_ids) in self._confirmed:

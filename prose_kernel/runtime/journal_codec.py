@@ -68,9 +68,9 @@ def notes(aside: Raw) -> dict[str, Any]:
 # ---------------------------------------------------------------- errors
 
 
-_WRITTEN: Final = {"NoPerson": "NobodyToAsk", "no_answer": "nobody"}
+_OLD_NAMES: Final = {"NoPerson": "NobodyToAsk", "no_answer": "nobody"}
 """Classes and attributes that have the names of earlier versions in journals and recordings."""
-_READ: Final = {written: name for name, written in _WRITTEN.items()}
+_RENAMED: Final = {written: name for name, written in _OLD_NAMES.items()}
 
 
 class _Error(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -87,11 +87,11 @@ def may_be_kept(error: BaseException) -> bool:
 def encode_error(error: BaseException) -> Raw:
     known = next(c.__name__ for c in type(error).__mro__ if c.__name__ in _BUILTINS or c.__module__ == errors.__name__)
     state = {
-        _WRITTEN.get(name, name): value
+        _OLD_NAMES.get(name, name): value
         for name, value in vars(error).items()
         if name != "location" and not name.startswith("__")
     }
-    return encode(_Error(_WRITTEN.get(known, known), [str(part) for part in error.args], state))
+    return encode(_Error(_OLD_NAMES.get(known, known), [str(part) for part in error.args], state))
 
 
 def is_store_failure(raw: Raw) -> bool:
@@ -102,12 +102,12 @@ def is_store_failure(raw: Raw) -> bool:
 
 def decode_error(raw: Raw) -> Exception:
     found = loads(raw, _Error)
-    kind: Any = _BUILTINS.get(found.type) or getattr(errors, _READ.get(found.type, found.type), errors.ProviderError)
+    kind: Any = _BUILTINS.get(found.type) or getattr(errors, _RENAMED.get(found.type, found.type), errors.ProviderError)
     error: Exception = kind.__new__(kind, *found.args)
     error.args = tuple(found.args)
     if isinstance(error, errors.ProviderError):  # attributes unknown to the version that wrote the error
         vars(error).update(vars(type(error)("")))
-    state = {_READ.get(name, name): tuple(v) if isinstance(v, list) else v for name, v in found.state.items()}
+    state = {_RENAMED.get(name, name): tuple(v) if isinstance(v, list) else v for name, v in found.state.items()}
     vars(error).update(state)
     if isinstance(error, errors.RunError):
         error.location = None

@@ -262,7 +262,7 @@ class Replay:
         A cancelled branch continues at the recorded point, because the order of later events depends on that. If it was
         not cancelled in the recording, a record with the consumption of the request is written.
         """
-        self._turns.ends()
+        self._turns.end_turn()
         try:
             await parked.turn.wait()
         except asyncio.CancelledError:

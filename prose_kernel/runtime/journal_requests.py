@@ -65,7 +65,7 @@ class LiveRequests:
     async def make(self, request: LiveRequest[T]) -> tuple[T, Answered]:
         """Return the answer and its record. Raises the errors of `ask`."""
         turns, key = self._turns, request.asked.key
-        wait = Suspension(request.ask(), turns.ends)
+        wait = Suspension(request.ask(), turns.end_turn)
         known: Sequence[RecordedStep] = ()
         if request.repeated:
             known = folded(self._replay.steps(key))

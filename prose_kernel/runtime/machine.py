@@ -175,7 +175,7 @@ class Machine:
         """Return the names of the root with their values, including functions and agents."""
         raise NotImplementedError
 
-    def fixed(self, name: str) -> str | None:
+    def why_fixed(self, name: str) -> str | None:
         """Return why another language must not rebind the name, as in `a const of cell 2`; None if it may."""
         return None
 

@@ -177,7 +177,7 @@ class Fork(Generic[X]):
         loop = asyncio.get_running_loop()
         while self._queue and (self.live is None or len(self._tasks) < self.live):
             index = self._queue.popleft()
-            turn = self.s.host.scheduler.begins()
+            turn = self.s.host.scheduler.new_turn()
             self._living += 1
             self._tasks[index] = loop.create_task(self._branch(index, turn))
 
@@ -251,7 +251,7 @@ class Fork(Generic[X]):
         self._living -= 1
         turns = self.s.host.scheduler
         turns.wake(self._task)
-        turns.ends()
+        turns.end_turn()
 
     async def _next_end(self) -> None:
         """Wait until a branch ends."""

@@ -37,13 +37,13 @@ from prose_kernel.runtime.values import Value
 
 R = TypeVar("R", SessionRequest, CommandRequest, GateRequest)
 
-MOST: Final = 200
+MOST_SESSIONS: Final = 200
 """The most sessions that a preview lists."""
-COMMANDS: Final = 1000
+MOST_COMMANDS: Final = 1000
 """The most commands and gates that a preview lists."""
-PASSES: Final = 20
+MOST_PASSES: Final = 20
 """The most items of a known collection that a loop is run for."""
-STEPS: Final = 20_000
+MOST_STEPS: Final = 20_000
 """The most statements that a preview runs, for programs that branch without end."""
 
 _UNKNOWN: Final = re.compile(r"⟦([^⟦⟧\n]{1,200}): not known yet⟧")
@@ -75,15 +75,15 @@ class PreviewAnswers:
 
     @property
     def full(self) -> bool:
-        return self._sessions >= MOST
+        return self._sessions >= MOST_SESSIONS
 
     def add(self, preview: Preview) -> None:
         """Add a request, up to a limit."""
         if preview.kind == "session":
-            kept = self._sessions < MOST
+            kept = self._sessions < MOST_SESSIONS
             self._sessions += 1
         else:
-            kept = self._others < COMMANDS
+            kept = self._others < MOST_COMMANDS
             self._others += 1
         if kept:
             self.found.append(preview)
@@ -132,7 +132,7 @@ class _StepLimit(StatementHook):
 
     def before(self, s: ExecutionContext, node: Node) -> None:
         self._steps += 1
-        if self._answers.full or self._steps > STEPS:
+        if self._answers.full or self._steps > MOST_STEPS:
             raise Full
 
 

@@ -209,15 +209,15 @@ class Run:
         read = getattr(reference.read, "__self__", None)
         return not (isinstance(read, HeldText) and read.detached)
 
-    def placed(self, value: ExecText) -> None:
+    def result_bound(self, value: ExecText) -> None:
         """Note that the binding of a command's result now holds it."""
         self.progress.results[value.location] = value
 
-    def displaced(self, value: ExecText) -> None:
+    def result_unbound(self, value: ExecText) -> None:
         """Note that a name that held a command's result gets another value."""
         self.progress.results.pop(value.location, None)
 
-    def is_at(self, value: ExecText) -> bool:
+    def holds_result(self, value: ExecText) -> bool:
         """Return whether the binding of a command's result still holds it."""
         return bool(value.location) and self.progress.results.get(value.location) is value
 

@@ -1,6 +1,6 @@
-"""Replaces secrets in texts: by a word for each in recordings, traces and messages (`Replacing`), by `***` in displayed
-commands (`masked`). `secret_patterns.py` has the patterns; `display` in `processes/exec_tool/audit.py` adds options and
-addresses among the arguments of agents' programs."""
+"""Replaces secrets in texts: by a word for each in recordings, traces and messages (`SecretReplacer`), by `***` in
+displayed commands (`masked`). `secret_patterns.py` has the patterns; `display` in `processes/exec_tool/audit.py` adds
+options and addresses among the arguments of agents' programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from prose_kernel.runtime.secret_patterns import (
 )
 
 
-def finds_of(environment: Mapping[str, str]) -> tuple[Find, ...]:
+def secret_finds(environment: Mapping[str, str]) -> tuple[Find, ...]:
     """Return the secret values of an environment, the longest first. A value with two names gets the first one."""
     names = secrets_of(environment)
     values = sorted(names, key=len, reverse=True)
@@ -43,7 +43,7 @@ def _rarest(fixed: str) -> str:
     return next((character for character in _RARE if character in fixed), fixed[0])
 
 
-class Replacing:
+class SecretReplacer:
     """Replaces found secrets by words in one pass, in linear time.
 
     Recent short texts are cached, because each command is shown, traced and recorded, and most loops repeat theirs.
@@ -94,8 +94,8 @@ def learn(variables: Mapping[str, str]) -> None:
 @cache
 def hidden_of_process() -> Callable[[str], str]:
     """Return a function that removes the secrets of this process's environment, and texts that look like secrets."""
-    own, learned = finds_of(os.environ), finds_of(_learned)
-    return Replacing((*sorted((*own, *learned), key=lambda find: -len(find.fixed[0])), *SHAPES))
+    own, learned = secret_finds(os.environ), secret_finds(_learned)
+    return SecretReplacer((*sorted((*own, *learned), key=lambda find: -len(find.fixed[0])), *SHAPES))
 
 
 def mapped(data: Any, change: Callable[[str], str]) -> Any:
@@ -134,7 +134,7 @@ _RULES: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]] = (
     ),
 )
 """For each form of secret: texts that occur (in lower case) with every match, the pattern, and the replacement."""
-_OF_NAMES: Final = (_RULES[0][1], _RULES[2][1])
+_NAME_PATTERNS: Final = (_RULES[0][1], _RULES[2][1])
 """The patterns that contain `NAME`."""
 _KEYS = re.compile(KEY_BLOCK)
 
@@ -144,7 +144,7 @@ def masked(text: str) -> str:
     small = folded(text)
     named = has_name(small)
     for fixed, pattern, replacement in _RULES:
-        if all(part in small for part in fixed) and (named or pattern not in _OF_NAMES):
+        if all(part in small for part in fixed) and (named or pattern not in _NAME_PATTERNS):
             text = pattern.sub(replacement, text)
     text = tokens_in(text).sub(_MASK, text)
     return _KEYS.sub(_MASK, text) if "-----BEGIN" in text else text

@@ -107,7 +107,7 @@ class Scheduler:
     def text_ends(self) -> None:
         """End the text. Later interrupts have no effect on it."""
         self.active, self.interrupted, self._urgent = False, None, False
-        self.ends()
+        self.end_turn()
 
     # ------------------------------------------------------------ long computations
 
@@ -122,8 +122,8 @@ class Scheduler:
             self._since = time.thread_time()
         await asyncio.sleep(0)
         if self._urgent and (self._first or self._ready):
-            turn = self.begins()
-            self.ends()
+            turn = self.new_turn()
+            self.end_turn()
             await turn.wait()
         self._due = time.monotonic() + SLICE
 
@@ -135,7 +135,7 @@ class Scheduler:
 
     # ------------------------------------------------------------ the turn
 
-    def begins(self) -> Turn:
+    def new_turn(self) -> Turn:
         """Queue a new branch, and return the turn that it has to wait for."""
         turn = Turn()
         self.resume(turn)
@@ -146,7 +146,7 @@ class Scheduler:
         self._ready.append(turn)
         self._pass_on()
 
-    def ends(self) -> None:
+    def end_turn(self) -> None:
         """Pass the turn on, because its branch has ended or waits."""
         self.is_running, self._since = False, None
         self._pass_on()
@@ -190,7 +190,7 @@ class Scheduler:
         task = asyncio.current_task()
         assert task is not None
         turn = self._parked[task] = Turn()
-        self.ends()
+        self.end_turn()
         await turn.wait(lambda: self._cancelled(task))
 
     def _cancelled(self, task: asyncio.Task[Any]) -> None:

@@ -250,7 +250,7 @@ _IN_ANY_CASE: Final = frozenset(number for number, find in enumerate(_TOKENS) if
 
 _NEVER: Final = "(?!)"
 """An expression that never matches, because an empty one matches everywhere."""
-_WORDS_OF_THEM: Final = ("authorization", "bearer", "access", "session")
+_CASELESS_WORDS: Final = ("authorization", "bearer", "access", "session")
 
 
 def tokens_in(text: str) -> re.Pattern[str]:
@@ -259,7 +259,7 @@ def tokens_in(text: str) -> re.Pattern[str]:
     An expression for all tokens would take 10 microseconds for each character.
     """
     small = folded(text)
-    in_any_case = _IN_ANY_CASE if any(word in small for word in _WORDS_OF_THEM) else ()
+    in_any_case = _IN_ANY_CASE if any(word in small for word in _CASELESS_WORDS) else ()
     return _expression(
         tuple(number for number, find in enumerate(_TOKENS) if number in in_any_case or find.may_be_in(text))
     )

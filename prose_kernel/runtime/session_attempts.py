@@ -93,10 +93,10 @@ class SessionAttempts:
         """Return an answer with its text, even if the session wrote its binding. Has no side effects."""
         return result
 
-    def begins(self) -> None:
+    def before_attempt(self) -> None:
         """Called before each attempt."""
 
-    def asks(self) -> None:
+    def before_request(self) -> None:
         """Called before a provider is asked, if the journal has no answer."""
 
     def retries_after(self, failure: ProviderError) -> bool:
@@ -143,7 +143,7 @@ class SessionAttempts:
             asked_wait = 0.0
             cause: ProviderError | None = None
             try:
-                self.begins()
+                self.before_attempt()
                 result = await self._attempt(current)
                 value = self.keep(result)
             except ProviderError as failure:
@@ -183,7 +183,7 @@ class SessionAttempts:
                 s.emit(SessionProgressed(self.place, self.number, step.kind, step.text, step.tool, step.seconds))
 
         def ask() -> Awaitable[SessionResult]:
-            self.asks()
+            self.before_request()
             running = s.host.ports.sessions.run(request, progress)
             return running if request.timeout is None else self._within(running, request.timeout)
 

@@ -110,8 +110,8 @@ class SharedNames:
                 if other is not member:
                     other.adopt(name, value)
 
-    def fixed(self, member: Machine, name: str) -> str | None:
+    def why_fixed(self, member: Machine, name: str) -> str | None:
         """Return why `member` must not bind the name, because another language has fixed it; None if it may."""
         if not self.several:
             return None
-        return next((why for other in self._members if other is not member and (why := other.fixed(name))), None)
+        return next((why for other in self._members if other is not member and (why := other.why_fixed(name))), None)

@@ -17,7 +17,7 @@ from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import UsageError
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.redaction import Replacing, finds_of, masked
+from prose_kernel.runtime.redaction import SecretReplacer, masked, secret_finds
 from prose_kernel.runtime.secret_patterns import SHAPES as FINDS
 from prose_kernel.runtime.secret_patterns import holds_private_key, looks_secret, secret_in
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
@@ -233,7 +233,7 @@ PIECES = [*(fixed for find in FINDS for fixed in find.fixed), *OWN.values(), *(t
     st.lists(st.sampled_from([*PIECES, " ", "\n", "x", "0123456789abcdefghij", "authorization: Bearer "]), max_size=8)
 )
 def test_a_find_is_replaced_whichever_character_is_looked_for_first(pieces: list[str]) -> None:
-    finds, text = (*finds_of(OWN), *FINDS), "".join(pieces)
+    finds, text = (*secret_finds(OWN), *FINDS), "".join(pieces)
     present = [find for find in finds if find.may_be_in(text)]
     whole = "|".join(f"(?P<k{at}>{find.kept})(?P<f{at}>{find.expression})" for at, find in enumerate(present))
 
@@ -241,4 +241,4 @@ def test_a_find_is_replaced_whichever_character_is_looked_for_first(pieces: list
         at = next(at for at in range(len(present)) if found[f"f{at}"] is not None)
         return found[f"k{at}"] + present[at].word
 
-    assert Replacing(finds)(text) == (re.sub(whole, word, text) if present else text)
+    assert SecretReplacer(finds)(text) == (re.sub(whole, word, text) if present else text)

@@ -12,7 +12,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.runtime.events import SessionStarted
 from prose_kernel.runtime.machine import Preview
 from prose_kernel.runtime.ports import SessionRequest
-from prose_kernel.runtime.preview import MOST, unknown
+from prose_kernel.runtime.preview import MOST_SESSIONS, unknown
 
 
 async def previews(world: World, *text: str) -> tuple[Preview, ...]:
@@ -152,7 +152,7 @@ async def test_recursion_and_size_have_their_limits() -> None:
     assert [p.request.task for p in recursive if p.request is not None] == ["at 1"]
     text = [line for at in range(14) for line in (f"block b{at}():", f"  do b{at + 1}()", f"  do b{at + 1}()")]
     found = await previews(w, *text, "block b14():", '  session "leaf"', "do b0()")
-    assert len(found) == MOST
+    assert len(found) == MOST_SESSIONS
     deep = [f"{'  ' * at}do:" for at in range(90)] + ["  " * 90 + 'session "deep"']
     assert len(await previews(w, *deep)) == 1
 

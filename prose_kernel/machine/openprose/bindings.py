@@ -65,10 +65,10 @@ def bind(
     cell = s.run.progress.cell
     key = slot.key if slot is not None else Key(name, layer.frame.execution_id, layer.iterations)
     if slot is not None and isinstance(slot.value, ExecText):
-        s.run.displaced(slot.value)
+        s.run.result_unbound(slot.value)
     if isinstance(value, ExecText) and not value.location:
         value = value.at(s.run.store.location(key))
-        s.run.placed(value)
+        s.run.result_bound(value)
     elif isinstance(value, (list, dict)):
         value = s.with_stored_members(value, node)
     if slot is None:
@@ -91,7 +91,7 @@ def bind(
     return slot
 
 
-def writable(s: ProgramContext, node: tree.Name) -> None:
+def require_mutable(s: ProgramContext, node: tree.Name) -> None:
     """Raise E137 if the name is temporary here."""
     temp = s.temps.get(node.id)
     if temp is not None:
@@ -142,7 +142,7 @@ class LetStep(Step):
         name, kind = node.names[0], node.kind
 
         def now(s: ProgramContext) -> Value:
-            writable(s, name)
+            require_mutable(s, name)
             value = way(s)
             bind(s, s.layer, name.id, kind, value, node, None)
             return value
@@ -152,15 +152,15 @@ class LetStep(Step):
     async def _run(self, s: ProgramContext) -> Value:
         node = self.node
         for name in node.names:
-            writable(s, name)
+            require_mutable(s, name)
         if node.destructured:
-            return await self._several(s)
+            return await self._destructure(s)
         name = node.names[0].id
         value, spawned = await produce(s, self.code, Destination(name, s.key(name), node.kind))
         bind(s, s.layer, name, node.kind, value, node, spawned)
         return value
 
-    async def _several(self, s: ProgramContext) -> Value:
+    async def _destructure(self, s: ProgramContext) -> Value:
         value = await value_of(self.code, s)
         called, s.single = s.single, None
         found: list[Value] = []
@@ -224,7 +224,7 @@ class OutputStep(Step):
             return
 
         def now(s: ProgramContext) -> Value:
-            writable(s, name)
+            require_mutable(s, name)
             value = way(s)
             self._bind(s, value, None)
             return value
@@ -241,7 +241,7 @@ class OutputStep(Step):
             raise ControlFlow(
                 "return", await value_of(self.code, s), valued=True, fields=isinstance(self.node.value, tree.Object)
             )
-        writable(s, name)
+        require_mutable(s, name)
         value, spawned = await produce(s, self.code, Destination(name.id, s.key(name.id), "output"))
         self._bind(s, value, spawned)
         return value
@@ -253,7 +253,7 @@ class InputStep(Step):
 
     async def _run(self, s: ProgramContext) -> Value:
         name = self.node.name
-        writable(s, name)
+        require_mutable(s, name)
         value = supplied(s, name.id)
         if value is None:
             value = await self._ask(s)

@@ -175,7 +175,7 @@ async def render_node(
             await call(_check_promises(s, unit, _located_results(s, unit, value)))
     except RunError as error:
         if s.host.preview is None:
-            await s.failing(error, here)
+            await s.announce_with_hook(error, here)
         raise
     return value
 

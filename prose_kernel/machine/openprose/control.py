@@ -54,7 +54,7 @@ class IfCode(Code):
 
     async def _run(self, s: ProgramContext) -> Value:
         if s.host.preview is not None:
-            return await call(s.host.preview.ways(s, [body for _, body in self.arms] + [self.otherwise]))
+            return await call(s.host.preview.run_either(s, [body for _, body in self.arms] + [self.otherwise]))
         arm, body = 0, None
         for number, (condition, candidate) in enumerate(self.arms, 1):
             if await judging.holds(condition, s, Asking(arms=self.ways[number - 1], after=self.after[number - 1])):
@@ -80,7 +80,7 @@ class ChoiceCode(Code):
 
     async def _run(self, s: ProgramContext) -> Value:
         if s.host.preview is not None:
-            return await call(s.host.preview.ways(s, list(self.bodies.values())))
+            return await call(s.host.preview.run_either(s, list(self.bodies.values())))
         criteria = self.node.criteria
         label = await judging.choose(s, criteria, await render(s, criteria.text), self.ways)
         if s.host.heard[OptionChosen]:

@@ -51,7 +51,7 @@ def refuse_undefined(s: ProgramContext, part: tree.Interpolation) -> str:
     raise located(s, error, part)
 
 
-_WHOLE = (refuse_undefined, keep_data_braces)
+_NEED_WHOLE = (refuse_undefined, keep_data_braces)
 """The uses that refuse cut output: the text would not show that it is cut, so a comparison or command would use it
 unnoticed."""
 
@@ -90,7 +90,7 @@ def _plain(s: ProgramContext, part: tree.Interpolation, missing: Missing) -> str
 
 def _inserted(s: ProgramContext, part: tree.Interpolation, value: Value, missing: Missing) -> str:
     """Return the value as text. Raises E220 for cut output in a command or value; a session gets a note instead."""
-    if missing in _WHOLE:
+    if missing in _NEED_WHOLE:
         try:
             require_whole(value)
         except ValueTypeError as error:

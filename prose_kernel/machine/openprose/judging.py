@@ -29,7 +29,7 @@ Arms = tuple[tuple[str, Sequence[tree.Node]], ...]
 """The arms of a condition: for each answer a word and the statements that follow."""
 
 DRY_RUN = "dry-run"
-_ARM_VALUES = 3
+_SHOWN_STATEMENTS = 3
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ def _described_arms(s: ProgramContext, arms: Arms) -> str:
 
 def _described_body(s: ProgramContext, body: Sequence[tree.Node]) -> str:
     lines = []
-    for node in body[:_ARM_VALUES]:
+    for node in body[:_SHOWN_STATEMENTS]:
         text = s.source.slice(node.span).partition("\n")[0].strip()
         lines.append(f"line {s.source.line_column(node.span.start)[0]} `{clipped(text, 60)}`")
     more = len(body) - len(lines)

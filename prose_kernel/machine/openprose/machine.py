@@ -87,7 +87,7 @@ class Machine(RuntimeMachine):
     def shared(self) -> Mapping[str, Value]:
         return other_languages.shared(self._run)
 
-    def fixed(self, name: str) -> str | None:
+    def why_fixed(self, name: str) -> str | None:
         slot = self._run.root.table.get(name)
         if slot is None or slot.kind not in ("const", "input"):
             return None

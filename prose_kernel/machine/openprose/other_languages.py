@@ -49,7 +49,7 @@ def _adopt_value(run: ProgramRun, name: str, value: Value) -> None:
     if slot is None:
         slot = run.root.table[name] = Slot(name, "let", value, Key(name), ELSEWHERE, tree.NOWHERE)
     if isinstance(slot.value, ExecText):
-        run.displaced(slot.value)
+        run.result_unbound(slot.value)
     run.root.outputs.pop(name, None)
     slot.kind, slot.value, slot.source, slot.span = "let", value, ELSEWHERE, tree.NOWHERE
     slot.spawned, slot.cell = None, run.cell

@@ -76,7 +76,7 @@ def _scopes(run: ProgramRun, layer: Layer, temps: Temps) -> tuple[Scope, ...]:
     return (Scope("Locals", False, own), globals_) if layer is not run.root or temps else (globals_,)
 
 
-_BEFORE: Final = ("let debugger_value = ", "assert ")
+_STATEMENT_PREFIXES: Final = ("let debugger_value = ", "assert ")
 """Texts that turn an expression, or a condition with a marker, into a statement."""
 
 
@@ -98,7 +98,7 @@ async def evaluate(s: ProgramContext, frame: StackFrame, text: str) -> Value:
 def _compiled(text: str) -> tuple[Code, bool]:
     """Compile an expression or a condition; the flag marks a condition. Repeated expressions are cached."""
     found: list[Diagnostic] = []
-    for before in _BEFORE:
+    for before in _STATEMENT_PREFIXES:
         parsed = parse(Source.of(f"{before}{text.strip()}\n", "expression"))
         errors = [d for d in parsed.diagnostics if d.severity == "error"]
         found = found or errors

@@ -26,7 +26,7 @@ from prose_kernel.runtime import structured_text
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.machine import Preview
 from prose_kernel.runtime.ports import Binding, SessionRequest
-from prose_kernel.runtime.preview import PASSES, Full, PreviewAnswers, is_unknown, unknown, unknown_names
+from prose_kernel.runtime.preview import MOST_PASSES, Full, PreviewAnswers, is_unknown, unknown, unknown_names
 from prose_kernel.runtime.trampoline import drive
 from prose_kernel.runtime.values import Value
 
@@ -34,7 +34,7 @@ from prose_kernel.runtime.values import Value
 async def preview(run: ProgramRun, program: tree.Program, source: Source, cwd: str) -> tuple[Preview, ...]:
     """Return every session, command and gate of a checked text, in source order, based on the run's current state."""
     answers = _Answers()
-    shadow = _shadow(run, answers)
+    shadow = _copied_run(run, answers)
     context = ProgramContext(shadow, shadow.root, source, cwd, f"c{run.cell + 1}")
     with contextlib.suppress(Full):
         await drive(run_text(context, program, {}))
@@ -70,10 +70,10 @@ class _Answers(PreviewAnswers):
         """Return the value of a name if it is computed from known values, else a placeholder."""
         made_by = getattr(node, "value", None) or getattr(node, "statement", None)
         parts = walk(made_by) if isinstance(made_by, tree.Node) else ()
-        doubtful = any(unknown_names(value)) or any(self._is_open(s, part) for part in parts)
+        doubtful = any(unknown_names(value)) or any(self._is_unknown(s, part) for part in parts)
         return unknown(name) if doubtful else value
 
-    def _is_open(self, s: ProgramContext, node: tree.Node) -> bool:
+    def _is_unknown(self, s: ProgramContext, node: tree.Node) -> bool:
         if isinstance(node, tree.Active):
             return True
         name = node.id if isinstance(node, tree.Name) else node.name if isinstance(node, tree.Interpolation) else None
@@ -94,7 +94,7 @@ class _Answers(PreviewAnswers):
 
     # ------------------------------------------------------------ control
 
-    async def ways(self, s: ProgramContext, bodies: Sequence[Body | None]) -> Value:
+    async def run_either(self, s: ProgramContext, bodies: Sequence[Body | None]) -> Value:
         """Run alternative bodies, each as if it were the only one."""
         await self.run_each(s, bodies)
         return unknown("value")
@@ -110,7 +110,7 @@ class _Answers(PreviewAnswers):
         if isinstance(value, str) and is_unknown(value):
             return [unknown(name)]
         try:
-            return structured_text.collection(value)[:PASSES]
+            return structured_text.collection(value)[:MOST_PASSES]
         except (RunError, structured_text.JudgeNeeded):
             return [unknown(name)]
 
@@ -121,14 +121,14 @@ class _Answers(PreviewAnswers):
         except RunError:
             count = None
         if isinstance(count, int) and not isinstance(count, bool) and count > 0:
-            return list(range(min(count, PASSES)))
+            return list(range(min(count, MOST_PASSES)))
         return [unknown(name)]
 
 
 # ---------------------------------------------------------------- the copy of a run
 
 
-def _shadow(run: ProgramRun, answers: _Answers) -> ProgramRun:
+def _copied_run(run: ProgramRun, answers: _Answers) -> ProgramRun:
     """Return a copy of a run with its own bindings, counters and registries, whose host makes no requests."""
     host = answers.make_host(run.host)
     shadow = ProgramRun(host, host.ports.store, run.name, run.program)

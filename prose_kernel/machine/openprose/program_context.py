@@ -178,7 +178,7 @@ class ProgramContext(ExecutionContext):
             return value
         key = self.next_anonymous()
         kept = value.at(self.run.store.location(key))
-        self.run.placed(kept)
+        self.run.result_bound(kept)
         self.run.put(Binding(key, "let", kept, whole_lines(self.source, node.span)))
         return kept
 
@@ -212,7 +212,7 @@ class ProgramContext(ExecutionContext):
 
     def _member(self, value: Value, node: tree.Node, placed: Mapping[int, Value]) -> Value:
         if isinstance(value, ExecText):
-            return value if self.run.is_at(value) else self.store_element(value.at(""), node)
+            return value if self.run.holds_result(value) else self.store_element(value.at(""), node)
         if isinstance(value, Reference) and not self.run.is_current(value):
             text = value.read()
             return self.run.refer(self.keep_anonymous(text, node), value.summary, text, value.schema)

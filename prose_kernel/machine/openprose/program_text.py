@@ -17,7 +17,7 @@ from prose_kernel.runtime.budgets import Spending
 from prose_kernel.runtime.numbering import Kind
 from prose_kernel.runtime.ports import JudgedText
 
-_WITH_LINES: Final = ("STRING", "DISCRETION")
+_MULTILINE_TOKENS: Final = ("STRING", "DISCRETION")
 
 
 def declared_names(program: tree.Program) -> frozenset[str]:
@@ -80,7 +80,7 @@ def _protected_lines(text: str) -> frozenset[int]:
 
     starts: set[int] = set()
     for token in tokenize(text):
-        if token.kind in _WITH_LINES:
+        if token.kind in _MULTILINE_TOKENS:
             at = text.find("\n", token.start, token.end)
             while at >= 0:
                 starts.add(at + 1)

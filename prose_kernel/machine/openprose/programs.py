@@ -148,7 +148,7 @@ async def _execute(s: ProgramContext, step: Step) -> Value:
     except RunError as error:
         if host.preview is not None:
             return cast("Value", host.preview.failed(s, step.node))
-        await s.failing(error, step.node)
+        await s.announce_with_hook(error, step.node)
         raise
     except ControlFlow:
         if host.preview is not None:

@@ -180,7 +180,7 @@ class Attempts(SessionAttempts):
             return None  # the reply is the answer
         return self.s.run.store.target(self.binding)
 
-    def begins(self) -> None:
+    def before_attempt(self) -> None:
         self.s.run.read_before_overwrite(self.key)
         self._written = self.s.run.store.watch(self.key)
 

@@ -513,7 +513,7 @@ class CallAttempts(SessionAttempts):
             )
         return text
 
-    def asks(self) -> None:
+    def before_request(self) -> None:
         if self._target is not None:
             assert self.s.host.ports.answers is not None
             self.s.host.ports.answers.clear(self._target)

@@ -17,7 +17,7 @@ from prose_kernel.errors import RunError
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.scopes import bound_names
 from prose_kernel.runtime import compiled_code
-from prose_kernel.runtime.compiled_code import FLAT, Code, Now
+from prose_kernel.runtime.compiled_code import FLAT_DEPTH, Code, Now
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
@@ -102,7 +102,7 @@ def awaited(code: Code, s: Any) -> Awaitable[Value]:
     Shallow expressions are awaited directly: the trampoline is only needed for unlimited nesting, and every call
     already uses it once where a body waits for a statement. This halves the cost of a call.
     """
-    return code.run(s) if code.depth < FLAT else call(code.run(s))
+    return code.run(s) if code.depth < FLAT_DEPTH else call(code.run(s))
 
 
 class Step(compiled_code.Step):
@@ -155,7 +155,7 @@ class Body(compiled_code.Body):
                     left = await call(step.run(s)) if code is None else step.finish(s, await call(code.run(s)))
             except RunError as error:
                 if host.preview is None:
-                    await s.failing(error, step.node)
+                    await s.announce_with_hook(error, step.node)
                     raise
                 left = host.preview.failed(s, step.node)
             if left is not None:

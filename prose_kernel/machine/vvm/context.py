@@ -185,7 +185,7 @@ class Context(ExecutionContext):
         """Raise R221 for a name that another language has fixed: a const, an input (13)."""
         if self.module is not self.run.root or self.run.member is None:
             return
-        why = self.host.names.fixed(self.run.member, name)
+        why = self.host.names.why_fixed(self.run.member, name)
         if why is not None:
             raise raised(self, node, "R221", f"`{name}` is {why}; it cannot be bound again", hint="use another name")
 

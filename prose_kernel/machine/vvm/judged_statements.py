@@ -30,7 +30,7 @@ class MatchStep(Step):
         try:
             if s.host.preview is not None:
                 return await call(self._previewed(s, value))
-            return await self._first(s, value)
+            return await self._run_first_match(s, value)
         finally:
             s.it = outer
 
@@ -51,9 +51,9 @@ class MatchStep(Step):
             possible.append(body)
             if sure:
                 break
-        return await call(preview.ways(s, possible))
+        return await call(preview.run_either(s, possible))
 
-    async def _first(self, s: Context, value: Value) -> Left:
+    async def _run_first_match(self, s: Context, value: Value) -> Left:
         chosen, body = 0, None
         for number, (pattern, template, candidate) in enumerate(self.cases, 1):
             if template is not None:
@@ -101,7 +101,7 @@ class ChooseStep(Step):
         try:
             if s.host.preview is not None:
                 s.bind(node.target.id, unknown(node.target.id), node)
-                return await call(s.host.preview.ways(s, [self.bodies[o.label.value] for o in node.options]))
+                return await call(s.host.preview.run_either(s, [self.bodies[o.label.value] for o in node.options]))
             labels = tuple(dict.fromkeys(option.label.value for option in node.options))
             label = await pick(s, node.criterion, self.criterion.render(s, value), value, labels)
             if s.host.heard[OptionChosen]:

@@ -22,7 +22,7 @@ from prose_kernel.machine.vvm.program import run_text
 from prose_kernel.runtime.compiled_code import Code
 from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.machine import Preview
-from prose_kernel.runtime.preview import PASSES, Full, PreviewAnswers, unknown, unknown_names
+from prose_kernel.runtime.preview import MOST_PASSES, Full, PreviewAnswers, unknown, unknown_names
 from prose_kernel.runtime.trampoline import call, drive
 from prose_kernel.runtime.values import Value
 
@@ -30,7 +30,7 @@ from prose_kernel.runtime.values import Value
 async def preview(run: VvmRun, program: tree.Program, source: Source, cwd: str) -> tuple[Preview, ...]:
     """Return every agent call of a checked text, in source order, based on the current state of the run."""
     answers = _Answers(run)
-    shadow = _shadow(run, answers)
+    shadow = _copied_run(run, answers)
     context = Context(shadow, shadow.root, source, cwd, f"c{run.cell + 1}")
     with contextlib.suppress(Full, RunError):
         await drive(run_text(context, program))
@@ -53,10 +53,10 @@ class _Answers(PreviewAnswers):
 
     def bound(self, s: Context, name: str, value: Value, node: Node) -> Value:
         """Return the value of a name if it is known, else a placeholder."""
-        made_of = isinstance(node, tree.Assign) and self._is_open(s, node.value)
+        made_of = isinstance(node, tree.Assign) and self._is_unknown(s, node.value)
         return unknown(name) if self._open or made_of or any(unknown_names(value)) else value
 
-    def _is_open(self, s: Context, node: tree.Node) -> bool:
+    def _is_unknown(self, s: Context, node: tree.Node) -> bool:
         """Return whether an expression makes a request, or reads an unknown value."""
         asks = (tree.AgentCall, tree.Predicate)
         return any(isinstance(part, asks) or any(unknown_names(_read(s, part))) for part in walk(node))
@@ -101,7 +101,7 @@ class _Answers(PreviewAnswers):
         """Return a condition's value; None if it is unknown."""
         with contextlib.suppress(RunError):
             value = code.now(s) if code.now is not None else await awaited(code, s)
-            if (value is True or value is False) and not self._is_open(s, code.node):
+            if (value is True or value is False) and not self._is_unknown(s, code.node):
                 return value
         return None
 
@@ -111,7 +111,7 @@ class _Answers(PreviewAnswers):
             return code.now(s) if code.now is not None else await awaited(code, s)
         return unknown(name)
 
-    async def ways(self, s: Context, bodies: Sequence[Body | None]) -> Left:
+    async def run_either(self, s: Context, bodies: Sequence[Body | None]) -> Left:
         """Run alternative bodies, each as if it were the only one."""
         self._open += 1
         try:
@@ -132,14 +132,14 @@ class _Answers(PreviewAnswers):
             if holds is not False:
                 possible.append(body)
             if holds:
-                return await self.ways(s, possible)
+                return await self.run_either(s, possible)
         if possible:
-            return await self.ways(s, [*possible, otherwise])
+            return await self.run_either(s, [*possible, otherwise])
         return await call(otherwise.run(s)) if otherwise is not None else None
 
     def items(self, items: Value, name: str) -> list[Value]:
         """Return the first items of a list; one placeholder if they are unknown."""
-        return items[:PASSES] if type(items) is list else [unknown(name)]
+        return items[:MOST_PASSES] if type(items) is list else [unknown(name)]
 
 
 def _read(s: Context, node: tree.Node) -> Value:
@@ -156,7 +156,7 @@ def _read(s: Context, node: tree.Node) -> Value:
     return s.module.table.get(node.id)
 
 
-def _shadow(run: VvmRun, answers: _Answers) -> VvmRun:
+def _copied_run(run: VvmRun, answers: _Answers) -> VvmRun:
     """Return a copy of a run with its own names, whose host makes no requests."""
     host = answers.make_host(run.host)
     shadow = VvmRun(host, host.ports.store, run.name, run.program)

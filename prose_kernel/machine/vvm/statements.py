@@ -101,9 +101,9 @@ class IfStep(Step):
         self.otherwise = Body(node.otherwise) if node.otherwise is not None else None
         if all(code.now is not None for code, _ in self.arms):
             bodies = [*(arm.body for arm in node.arms), node.otherwise or ()]
-            self.now = self._at_once() if may_be_flat(bodies) else None
+            self.now = self._without_waiting() if may_be_flat(bodies) else None
 
-    def _at_once(self) -> Callable[[Context], Left] | None:
+    def _without_waiting(self) -> Callable[[Context], Left] | None:
         """Return the whole statement as one function; None if something in it can wait."""
         node = self.node
         last = flat_ways(self.otherwise) if self.otherwise is not None else None
@@ -171,7 +171,7 @@ class WhileStep(Step):
         if s.host.preview is not None:
             if await s.host.preview.truth(s, self.condition) is False:
                 return None
-            return await call(s.host.preview.ways(s, [self.body]))
+            return await call(s.host.preview.run_either(s, [self.body]))
         condition, body, turns = self.condition, self.body, s.host.scheduler
         passes = Passes(s, self.node, None)
         way = condition.now
@@ -352,6 +352,6 @@ class TryStep(Step):
         if self.handler is not None:
             name: str = self.node.handler.target.id
             s.bind(name, unknown(name), self.node.handler)
-            await call(s.host.preview.ways(s, [self.handler]))
+            await call(s.host.preview.run_either(s, [self.handler]))
         after = await call(self.final.run(s)) if self.final is not None else None
         return left if after is None else after
