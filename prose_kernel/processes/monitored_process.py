@@ -146,7 +146,6 @@ class MonitoredProcess:
         self.foreground = True
         self._owner = owner
         self._launch = launch
-        self._sink = sink
         self._done = done
         self._link = -1
         self._unfinished_line = b""

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
+from msgspec import structs
+
 from prose_kernel.errors import StateError
 from prose_kernel.language.escapes import code_fence
 from prose_kernel.runtime.json_text import mapped
@@ -104,6 +106,11 @@ def field_text(name: str, value: object) -> str:
     if line and line == line.strip() and line not in ("|", "(empty)") and len(line.splitlines()) == 1:
         return f"{name}: {line}"
     return f"{name}: |\n  " + _LINE_END.sub(lambda end: f"{end[0]}  ", line)
+
+
+def with_value(binding: Binding) -> Binding:
+    """Return a binding with the value of its reference, if it has one: the referenced binding may change later."""
+    return structs.replace(binding, value=binding.value.read()) if isinstance(binding.value, Reference) else binding
 
 
 def kind_of(binding: Binding) -> Kind:

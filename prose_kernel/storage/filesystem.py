@@ -8,12 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from msgspec import structs
-
 from prose_kernel.access import plain_files
 from prose_kernel.errors import StateError, reason_of
 from prose_kernel.runtime.ports import Binding, Key, Target
-from prose_kernel.runtime.values import Reference
 from prose_kernel.storage import bindings, layout
 from prose_kernel.storage.run_directory import RunDirectory, RunStore
 
@@ -60,9 +57,7 @@ class FilesystemStore(RunStore):
 
     def put(self, binding: Binding) -> None:
         """Store a binding at the next flush. A reference is read immediately, because its binding may change."""
-        if isinstance(binding.value, Reference):
-            binding = structs.replace(binding, value=binding.value.read())
-        self.home.pending.put(self._path(binding.key), binding)
+        self.home.pending.put(self._path(binding.key), bindings.with_value(binding))
 
     def read(self, key: Key) -> str:
         """Return the stored text of a binding, flushed or not. Raises `StateError` if it cannot be read."""

@@ -6,11 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from msgspec import structs
-
 from prose_kernel.errors import StateError
 from prose_kernel.runtime.ports import Binding, Key
-from prose_kernel.runtime.values import Reference
 from prose_kernel.storage import bindings, layout
 
 
@@ -31,9 +28,7 @@ class MemoryStore:
         self._bindings: dict[Key, Binding] = {}
 
     def put(self, binding: Binding) -> None:
-        if isinstance(binding.value, Reference):
-            binding = structs.replace(binding, value=binding.value.read())
-        self._bindings[binding.key] = binding
+        self._bindings[binding.key] = bindings.with_value(binding)
 
     def read(self, key: Key) -> str:
         if key not in self._bindings:

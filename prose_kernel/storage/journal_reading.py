@@ -78,7 +78,7 @@ class TextRead:
 @dataclass(slots=True)
 class JournalRead:
     """The summary of a journal. `lines` and `size` cover all complete lines; `torn` is the number of bytes after them.
-    `checksum` is that of the last line; `file` is the device and inode."""
+    `checksum` is the last line's; `file` is the device and inode."""
 
     path: Path
     head: Head

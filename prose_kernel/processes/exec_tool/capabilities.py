@@ -138,7 +138,7 @@ def capabilities(caller: ExecCaller, options: ExecOptions, search_path: str | No
 
 
 def not_found(caller: ExecCaller, search_path: str | None) -> tuple[str, ...]:
-    """Return the bare names in the execute list that are no programs on the PATH, for a warning."""
+    """Return the bare names in the execute list that are not programs on the PATH, for a warning."""
     rule = caller.rules.get("execute", ())
     names = () if isinstance(rule, str) else filter(is_bare, rule)
     return tuple(name for name in names if shutil.which(name, path=search_path) is None)

@@ -9,11 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from msgspec import structs
-
 from prose_kernel.errors import StateError, reason_of
 from prose_kernel.runtime.ports import Binding, Key
-from prose_kernel.runtime.values import Reference
 from prose_kernel.storage import bindings, layout
 from prose_kernel.storage.database.binding_rows import RowKey
 from prose_kernel.storage.database.row_writer import RowWriter
@@ -54,9 +51,7 @@ class DatabaseStore(RunStore):
 
     def put(self, binding: Binding) -> None:
         """Store a binding at the next flush. A reference is read immediately, because its binding may change."""
-        if isinstance(binding.value, Reference):
-            binding = structs.replace(binding, value=binding.value.read())
-        self.writes.put(self._row(binding.key), binding)
+        self.writes.put(self._row(binding.key), bindings.with_value(binding))
 
     def read(self, key: Key) -> str:
         """Return the stored text of a binding, flushed or not. Raises `StateError` if it cannot be read."""
