@@ -41,7 +41,7 @@ class Launch:
     - `timeout`: the time limit in seconds; None for no limit.
     - `tree`: a value of `PROSE_JOB` that only this command has. All processes with it belong to the command, even if
       they left its group; and processes that remain in its group when it ends are ended, too, and counted.
-    - `talk`: make standard input a pipe, for the caller to write and close (`Process.stdin`), instead of `stdin`.
+    - `pipe_stdin`: make standard input a pipe, for the caller to write and close (`Process.stdin`), instead of `stdin`.
     - `kept`: how many characters of each stream are recorded.
     """
 
@@ -51,7 +51,7 @@ class Launch:
     timeout: float | None
     report: bool = False
     tree: str | None = None
-    talk: bool = False
+    pipe_stdin: bool = False
     stdin: bytes = b""
     kept: int = DEFAULT_MAX_OUTPUT
 
@@ -119,10 +119,10 @@ class EngineProcess(Protocol):
 class Feed(Protocol):
     """Receives a command's decoded output while it runs, in the engine's loop. Must not block.
 
-    While the feed is `full`, reading pauses; the feed calls `room` in the engine's loop when it accepts output again.
+    While the feed is `full`, reading pauses; the feed calls `resume` in the engine's loop when it accepts output again.
     """
 
-    room: Callable[[], None]
+    resume: Callable[[], None]
 
     @property
     def full(self) -> bool: ...
@@ -163,7 +163,7 @@ class Process:
         }
         self._drain = Drain(owner.loop, self._take, self._advance)
         if live is not None:
-            live.room = self._drain.resume
+            live.resume = self._drain.resume
         self._started = 0.0
         self._finished = False
         self._exited = False
@@ -216,7 +216,7 @@ class Process:
             passed += further
             if launch.stdin:
                 given = system.memory_file(launch.stdin)
-            self._child = spawn(argv, launch.env, launch.cwd, passed, talk=launch.talk, stdin=given)
+            self._child = spawn(argv, launch.env, launch.cwd, passed, pipe_stdin=launch.pipe_stdin, stdin=given)
         except OSError as problem:
             raise classify(problem, "", launch.cwd) from None
         finally:
@@ -260,9 +260,9 @@ class Process:
         if self._drain.over:
             self._drained()
         else:
-            self._drain.lose_patience(self._out_of_patience, hurried=self._ladder is not None)
+            self._drain.finish_soon(self._reading_timed_out, hurried=self._ladder is not None)
 
-    def _out_of_patience(self) -> None:
+    def _reading_timed_out(self) -> None:
         if not self._finished and not self._ladder_runs:
             self._drained()
 

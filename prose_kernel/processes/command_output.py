@@ -303,8 +303,8 @@ class Live:
     Output is passed immediately after a pause, otherwise at most 20 times a second. If the consumer is slow, pieces are
     merged, and the undelivered text is bounded. A consumer that displays only `displayed` bytes gets both ends and the
     size of the dropped middle, so a blocked or broken consumer has no effect on the command. For a consumer that wants
-    everything (`displayed` 0), reading must pause while `full`; `room` is called in the engine's loop when the consumer
-    has caught up.
+    everything (`displayed` 0), reading must pause while `full`; `resume` is called in the engine's loop when the
+    consumer has caught up.
     """
 
     def __init__(
@@ -315,7 +315,7 @@ class Live:
         displayed: int = 0,
     ) -> None:
         """`post` calls a function in the consumer's loop; it returns False if that loop is closed."""
-        self.room: Callable[[], None] = no_op
+        self.resume: Callable[[], None] = no_op
         self.full = False
         self._loop = engine_loop
         self._post = post
@@ -373,7 +373,7 @@ class Live:
             was_full, self.full = self.full, False
         if was_full:
             with contextlib.suppress(RuntimeError):  # the engine is closed
-                self._loop.call_soon_threadsafe(self.room)
+                self._loop.call_soon_threadsafe(self.resume)
         return pending
 
     def deliver(self) -> None:
@@ -393,4 +393,4 @@ class Live:
 
 
 def no_op() -> None:
-    """Do nothing: the `room` callback of a feed that never pauses the reading."""
+    """Do nothing: the `resume` callback of a feed that never pauses the reading."""

@@ -86,7 +86,7 @@ class Helpers:
         # The marker of a run's commands: a process started by a helper must not decide a gate (openprose.md 5.10).
         encoded[b"PROSE_JOB"] = f"{self._engine.marker}:helper".encode()
         # No process carries this `tree`, so the tree is followed only from parent to child.
-        launch = Launch(lambda _: (argv, ()), encoded, cwd, None, tree=token_hex(8), talk=True)
+        launch = Launch(lambda _: (argv, ()), encoded, cwd, None, tree=token_hex(8), pipe_stdin=True)
         helper = RunningHelper(self._engine, launch, on_output)
         await helper.begin()
         return helper
@@ -220,7 +220,7 @@ class _Streams:
 
     def __init__(self, printed: Callable[[Stream, str], None]) -> None:
         self.feed = printed
-        self.room: Callable[[], None] = no_op
+        self.resume: Callable[[], None] = no_op
 
     def stop(self) -> None:
         """Do nothing: `RunningHelper._done` handles the end."""

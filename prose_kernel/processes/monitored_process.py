@@ -252,9 +252,9 @@ class MonitoredProcess:
         if self._drain.over:
             self._finish(self._record())
         else:
-            self._drain.lose_patience(self._out_of_patience, hurried=self._stopping)
+            self._drain.finish_soon(self._reading_timed_out, hurried=self._stopping)
 
-    def _out_of_patience(self) -> None:
+    def _reading_timed_out(self) -> None:
         if not self._finished:
             self._finish(self._record())
 

@@ -60,21 +60,21 @@ def spawn(
     cwd: str,
     keep: Sequence[int] = (),
     *,
-    talk: bool = False,
+    pipe_stdin: bool = False,
     stdin: int = -1,
 ) -> Child:
     """Start `argv` in a new session. `keep` lists further descriptors to pass on. The child's standard input is a pipe
-    with `talk`, else the descriptor `stdin` (-1: /dev/null). Raises `SpawnFailure`."""
+    with `pipe_stdin`, else the descriptor `stdin` (-1: /dev/null). Raises `SpawnFailure`."""
     stop_ignoring_signals()
     if exit_statuses_are_lost():
         raise SpawnFailure("spawn", "SIGCHLD is ignored in this process: exit codes would be lost")
     opened: list[int] = []
     try:
-        for _ in range(3 if talk else 2):
+        for _ in range(3 if pipe_stdin else 2):
             opened += os.pipe()
         popen = subprocess.Popen(
             argv,
-            stdin=opened[4] if talk else stdin if stdin >= 0 else _null(),
+            stdin=opened[4] if pipe_stdin else stdin if stdin >= 0 else _null(),
             stdout=opened[1],
             stderr=opened[3],
             env=env,

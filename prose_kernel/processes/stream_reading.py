@@ -80,7 +80,7 @@ class Drain:
             self._loop.add_reader(descriptor, self._readable, stream, descriptor)
         if self._finish is not None and self._open:
             self._until = None
-            self.lose_patience(self._finish, hurried=self._hurried)
+            self.finish_soon(self._finish, hurried=self._hurried)
 
     def _close(self, stream: Stream) -> None:
         descriptor = self._open.pop(stream)
@@ -93,7 +93,7 @@ class Drain:
         """Whether both streams have ended."""
         return not self._open
 
-    def lose_patience(self, finish: Callable[[], None], *, hurried: bool) -> None:
+    def finish_soon(self, finish: Callable[[], None], *, hurried: bool) -> None:
         """Call `finish` after 100 ms of silence, or after 1 s: the child has exited, and another process holds a pipe.
 
         While reading is paused, this time does not begin, unless the command is being ended (`hurried`).
@@ -105,15 +105,15 @@ class Drain:
         if self._until is None:
             self._until = now + _TOTAL
             self._last_read = now
-        self._patience(finish)
+        self._check_silence(finish)
 
-    def _patience(self, finish: Callable[[], None]) -> None:
+    def _check_silence(self, finish: Callable[[], None]) -> None:
         assert self._until is not None
         if self._timer is not None:
             self._timer.cancel()
         end = min(self._until, self._last_read + _IDLE)
         if self._loop.time() < end:
-            self._timer = self._loop.call_at(end, self._patience, finish)
+            self._timer = self._loop.call_at(end, self._check_silence, finish)
         elif self._paused and not self._hurried:
             self._timer = None
         else:

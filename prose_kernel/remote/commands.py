@@ -263,7 +263,7 @@ class RemoteCommands:
     def _place_next(self, workers: Sequence[WorkerClient], inherited: Inherit) -> bool:
         """Start the first command for which a worker has a place; return whether there was one."""
         for group in self._waiting.groups():
-            fitting = [worker for worker in workers if worker.has(needs_of(group))]
+            fitting = [worker for worker in workers if worker.can_start(needs_of(group))]
             if fitting:
                 best = max(fitting, key=lambda worker: (worker.free, -len(worker.resources)))
                 best.start(self._waiting.take(group), inherited)

@@ -267,7 +267,7 @@ class _Command:
     def __init__(self, number: int, engine: Engine, wake: Callable[[], None]) -> None:
         self.full = False
         self.held = False
-        self.room: Callable[[], None] = no_op
+        self.resume: Callable[[], None] = no_op
         self._number = number
         self._engine = engine
         self._wake = wake
@@ -362,7 +362,7 @@ class _Command:
                     return True
             was_full, self.full = self.full, self._kept_size >= _WINDOW
         if was_full and not self.full:
-            self._engine.post(self.room)
+            self._engine.post(self.resume)
         return False
 
 

@@ -73,7 +73,7 @@ class RemoteCommand:
         self._kept = {"stdout": _Beginning(request.max_output), "stderr": _Beginning(request.max_output)}
         self._end_timer: asyncio.TimerHandle | None = None
         if live is not None:
-            live.room = self._room
+            live.resume = self._resume_output
 
     @property
     def _name(self) -> str | None:
@@ -102,7 +102,7 @@ class RemoteCommand:
             self.worker.send_orders(messages.Hold(self.number, on=True))
         return False
 
-    def _room(self) -> None:
+    def _resume_output(self) -> None:
         """Continue the output, because the consumer has caught up."""
         if self.worker is not None and not self.ended:
             self.worker.send_orders(messages.Hold(self.number, on=False))
@@ -229,7 +229,7 @@ class WorkerClient:
     def free(self) -> int:
         return 0 if self.leaving else self.places - len(self.running)
 
-    def has(self, needs: Mapping[str, float]) -> bool:
+    def can_start(self, needs: Mapping[str, float]) -> bool:
         """Return whether the worker has a free place, and the needed resources are free."""
         return self.free > 0 and covers(self.resources, needs, self._taken())
 

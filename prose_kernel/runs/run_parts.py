@@ -204,11 +204,11 @@ def gatekeeper(context: RunContext, kept: StoredRun | None, started: Callable[[i
     from prose_kernel.storage.gates.deciding import Gatekeeper, GatePolicy
 
     settings, clock = context.settings, context.clock
-    believes = settings.gates.resume == "replay"
+    trusts_records = settings.gates.resume == "replay"
     start, patience = context.start, settings.state.patience
     database = kept.database if kept is not None else None
     waits = _report_waits(database, patience, context.emit) if database is not None else lambda reason: None
-    policy = GatePolicy(settings.gates.mode, start.notebook, start.gate_files, believes, patience, waits)
+    policy = GatePolicy(settings.gates.mode, start.notebook, start.gate_files, trusts_records, patience, waits)
     prior = PriorDecisions(context.given.decisions, context.given.decision, context.given.following)
     return Gatekeeper(_gate_records(kept, clock), context.asker, clock, policy, prior, started=started)
 

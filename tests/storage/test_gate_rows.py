@@ -342,7 +342,7 @@ async def test_5_9_an_approval_made_meanwhile_counts_where_the_records_are_belie
     asked = left_pending(world)
     world.decide("approved")
     person = Person("n")
-    believing = world.keeper(person, believes=True)
+    believing = world.keeper(person, trusts_records=True)
     assert await believing.decide(asked) == GateDecision("approved", "user", source="sql")
     assert person.asked == []
     assert [event for event, _, _ in world.log()] == ["created", "resumed", "approved"]
@@ -383,10 +383,10 @@ async def test_a33_an_approval_that_only_the_journal_has_missed_is_asked_again(w
 async def test_5_9_an_approval_that_only_the_journal_has_missed_counts_where_it_is_believed(world: World) -> None:
     asked = request(at="c1/2/g0")
     assert (await world.keeper(Person("y")).decide(asked)).status == "approved"
-    assert (await world.keeper(Person("n"), believes=True).decide(asked)).status == "approved"
+    assert (await world.keeper(Person("n"), trusts_records=True).decide(asked)).status == "approved"
     # but another gate, or another question, is not approved by it
     for other in (request(at="c1/2/g1"), request(at="c1/2/g0", prompt="Really?")):
-        assert (await world.keeper(Person("n"), believes=True).decide(other)).status == "rejected"
+        assert (await world.keeper(Person("n"), trusts_records=True).decide(other)).status == "rejected"
 
 
 async def test_5_9_the_remaining_deadline_continues(world: World) -> None:

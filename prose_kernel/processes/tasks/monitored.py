@@ -78,7 +78,7 @@ class MonitoredCommand(MonitoredProcess):
         self._begun = begun
         super().__init__(engine, launch, self._decoder, self._monitor_ended)
         self._decoder.pause = self._drain.pause
-        recorder.room = self._drain.resume
+        recorder.resume = self._drain.resume
 
     def _program_started(self, pid: int, ticks: int) -> None:
         super()._program_started(pid, ticks)

@@ -50,7 +50,7 @@ class Recorder:
         self.collected = Collected()
         self.log = log
         self.changed = False
-        self.room: Callable[[], None] = no_op
+        self.resume: Callable[[], None] = no_op
         self._watchers: list[Live] = []
 
     @property
@@ -70,18 +70,18 @@ class Recorder:
             watcher.stop()
 
     def watch(self, watcher: Live) -> None:
-        watcher.room = self._room
+        watcher.resume = self._resume_if_not_full
         self._watchers.append(watcher)
 
     def unwatch(self, watcher: Live) -> None:
         """Remove a watcher; the caller delivers the text that the watcher still holds."""
         watcher.stop()
         self._watchers.remove(watcher)
-        self._room()
+        self._resume_if_not_full()
 
-    def _room(self) -> None:
+    def _resume_if_not_full(self) -> None:
         if not self.full:
-            self.room()
+            self.resume()
 
 
 @dataclass(slots=True, eq=False)

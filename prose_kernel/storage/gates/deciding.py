@@ -66,7 +66,7 @@ class GatePolicy:
 
     - `notebook`: a cell waits for the gate, so a decision from outside is never the only way.
     - `files`: a decision file written by another process decides (`--gate-files`).
-    - `believes`: recorded approvals from before this process count (`[gates] resume = "replay"`).
+    - `trusts_records`: recorded approvals from before this process count (`[gates] resume = "replay"`).
     - `patience`: seconds of retries with an unreachable database (`[state] wait`).
     - `on_wait`: gets the reason for such a wait, and None at its end.
     """
@@ -74,7 +74,7 @@ class GatePolicy:
     mode: Mode = "auto"
     notebook: bool = False
     files: bool = False
-    believes: bool = False
+    trusts_records: bool = False
     patience: float = _PATIENCE
     on_wait: Callable[[str | None], None] = lambda reason: None
 
@@ -211,7 +211,7 @@ class Gatekeeper:
 
         A decision that the earlier process knew is in the run's journal. It is requested again only if the process was
         killed in between, or if the run resumes because of it; then the gate opens again. The gate also opens again
-        after an approval that was given while no process ran the run, unless the policy `believes` such records.
+        after an approval that was given while no process ran the run, unless the policy trusts records.
         """
         place = request.at, request.attempt
         known = self._earlier or []
@@ -220,7 +220,8 @@ class Gatekeeper:
             return None
         self._earlier = [earlier for earlier in known if earlier not in here]
         newest = here[-1]
-        ended = newest.decision is not None and not (self._policy.believes and newest.decision.status == "approved")
+        decision = newest.decision
+        ended = decision is not None and not (self._policy.trusts_records and decision.status == "approved")
         return None if ended or not _is_same_question(newest.record.request, request) else newest
 
     async def _settle(self, gate: _Open) -> GateDecision:
