@@ -506,7 +506,7 @@ class Process:
 
 
 def exit_of(status: int | None) -> tuple[int | None, str | None]:
-    """Return the exit code, None, or None, the name of the signal, for a wait status; None, None without a status."""
+    """Return (exit code, None) or (None, name of the signal) for a wait status; (None, None) without a status."""
     if status is None:
         return None, None
     if os.WIFSIGNALED(status):

@@ -1,4 +1,4 @@
-"""Adopts and reaps orphans: processes whose parent, started by a command, has ended (exec-and-tasks.md 1.4).
+"""Adopts and reaps orphans, processes that a command has left without a parent (exec-and-tasks.md 1.4).
 
 On Linux the process of a run is a sub-reaper. However its commands and helpers try to leave (`setsid`, a double fork,
 an empty environment), they stay below the run, which is how a gate recognizes them (`access/peers.py`). In return this

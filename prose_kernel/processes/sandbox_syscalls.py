@@ -61,7 +61,7 @@ def become_sub_reaper() -> None:
 
 
 def die_with_parent(signal: int) -> None:
-    """Get a signal when the parent ends (0: none). Works only if the parent's main thread forked this process."""
+    """Let the system signal this process when its parent ends (0: no signal). The parent's main thread must fork it."""
     _check(_prctl(_PARENT_DEATH_SIGNAL, signal), "parent death signal")
 
 

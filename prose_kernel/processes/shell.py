@@ -123,7 +123,7 @@ class ShellCommands:
 
 
 def identified(request: CommandRequest) -> CommandRequest:
-    """Add to the environment of a command the variables that identify its request (2.10)."""
+    """Add the variables that identify its request to a command's environment (2.10)."""
     identity = open_request.identity()
     return structs.replace(request, env={**request.env, **identity}) if identity else request
 

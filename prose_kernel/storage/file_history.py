@@ -5,7 +5,7 @@ scan are written to `files.jsonl`, next to the journal, the contents to `files/`
 size, mode, times and inode have not changed is not read again, unless it changed just before the last scan.
 
 Each line has the number `at` of the last journal record at that time, so the files at any record are known. Changes
-between two requests count to the scan before them: other programs made them, and going back keeps them.
+between two requests are attributed to the scan before: other programs made them, and going back keeps them.
 """
 
 from __future__ import annotations

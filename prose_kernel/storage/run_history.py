@@ -18,7 +18,7 @@ from prose_kernel.storage.journal_reading import JournalRead
 Mark = Literal["✓", "✗", "cancelled", "under way"]
 
 _MAIN_MEMBERS: Final = ("stdout", "text", "value", "answer", "label", "status")
-"""The most important member of an answer that is an object."""
+"""The members that may be the text of an answer, the most important one first."""
 _LINES: Final = 40
 """How many lines of a difference are shown."""
 
