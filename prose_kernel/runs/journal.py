@@ -248,7 +248,7 @@ class RunJournal(Journal):
     @property
     def position(self) -> int:
         """The number of the next record: the first invalid one if the run is restored to this moment."""
-        return self._replay.number or self.file.following
+        return self._replay.number or self.file.next_number
 
     def close(self) -> None:
         self.file.close()

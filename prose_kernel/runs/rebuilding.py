@@ -76,7 +76,7 @@ async def rebuild(journal: JournalRead, settings: Settings, cwd: Path) -> Rebuil
     runs.check_directory(run, Path(journal.head.directory), [cwd], hint)
     lock = JournalFile(journal.path)
     try:
-        lock.own(journal)
+        lock.take_ownership(journal)
         return await _rebuild(journal, settings.changed(state=journal.head.settings["state"]))
     except run_parts.DatabaseUnavailable as problem:
         raise UsageError(f"run {run} cannot be rebuilt: {problem} [E219]", hint=problem.hint or None) from None

@@ -135,7 +135,7 @@ class Run:
         start, journal = self.context.start, self.journal
         assert journal is not None
         warn = self.context.warnings.append
-        return FileHistory(start.cwd, journal.directory, lambda: journal.file.following, warn, start.notebook_path)
+        return FileHistory(start.cwd, journal.directory, lambda: journal.file.next_number, warn, start.notebook_path)
 
     def _sessions(self) -> Sessions:
         keep = self.context.start.keep

@@ -101,15 +101,15 @@ class JournalFile:
         self._problem = ""
 
     def continue_from(self, read: JournalRead) -> None:
-        """Cut off an incomplete last line of a journal that was read, and append to it. Raises the errors of `own`."""
-        self.own(read)
+        """Cut off an incomplete last line of a journal that was read, and append to it. Raises as `take_ownership`."""
+        self.take_ownership(read)
         assert self._descriptor is not None
         os.ftruncate(self._descriptor, read.size)
         self.lines, self._size, self._checksum = read.lines, read.size, read.checksum
         if self._copy is not None:
             self._copy.journal_grew(self._size, answered=True)
 
-    def own(self, read: JournalRead) -> None:
+    def take_ownership(self, read: JournalRead) -> None:
         """Keep other processes from running the run of a journal that was read, until `close`. Raises `UsageError` if
         another process runs the run, or has done so since the journal was read; and `OSError`."""
         self._open()
@@ -150,7 +150,7 @@ class JournalFile:
         return str(self.path)
 
     @property
-    def following(self) -> int:
+    def next_number(self) -> int:
         """The number of the next record."""
         return self.lines + len(self._unwritten)
 

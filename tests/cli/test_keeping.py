@@ -404,7 +404,7 @@ def test_a_run_that_is_still_going_is_refused(place: Place) -> None:
     place.prose("run", "p.prose")
     (run,) = place.runs()
     file = JournalFile(run / "journal.jsonl")
-    file.own(read(file.path))
+    file.take_ownership(read(file.path))
     seen = [place.prose(*words, "p.prose", "--keep", run.name) for words in (("run",), ("plan",))]
     file.close()
     assert [(one.status, "is running" in one.err) for one in seen] == [(2, True)] * 2

@@ -1088,7 +1088,7 @@ def test_a56_a_running_run_is_not_repaired(place: Place) -> None:
     place.prose("run", "p.prose")
     (run,) = place.runs()
     file = JournalFile(run / "journal.jsonl")
-    file.own(read(file.path))
+    file.take_ownership(read(file.path))
     assert (
         place.prose("runs", "repair", run.name, "--yes").remarks[0] == "Error: run RUN is being run by another process"
     )

@@ -148,7 +148,7 @@ def test_gate_records_that_are_there_stay(server: Server, place: Path, monkeypat
 
 def test_a_run_that_is_running_is_left_alone(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = JournalFile(finished / "journal.jsonl")
-    file.own(read(file.path))
+    file.take_ownership(read(file.path))
     assert "is being run by another process" in refused(capsys, finished.name)
     file.close()
 
