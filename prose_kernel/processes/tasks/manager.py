@@ -108,7 +108,7 @@ class Manager:
         shell, identity = self._identity(call, caller)
         if call.duplicate_policy == "reuse_running" and (same := self._same(identity, caller)) is not None:
             return already_running(same)
-        # reserve a place for a command that becomes a task immediately, as others may do at the same time
+        # for a command that becomes a task immediately, count others that do so at the same time
         if (refusal := self._limit_refusal(caller, coming=call.yield_time_ms == 0)) is not None:
             raise refusal
         async with self._starting:

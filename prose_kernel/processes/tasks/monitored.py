@@ -152,7 +152,7 @@ def launch_of(
 
 
 def _umask() -> int:
-    """Return the umask of this process without changing it, as `os.umask` would."""
+    """Return the umask of this process, which `os.umask` could only return by changing it."""
     try:
         with open("/proc/self/status") as file:  # noqa: PTH123 - one line of a small file
             return next(int(line.split()[1], 8) for line in file if line.startswith("Umask:"))

@@ -164,7 +164,7 @@ def snapshot_of(record: TaskRecord) -> TaskSnapshot:
 
 
 def ending_of(task: TaskSnapshot | TaskRecord) -> str:
-    """Return the state of a task in a few words: `completed`, `failed (exit 1)`, `interrupted (the kernel ended)`."""
+    """Return the state of a task in a few words: `completed`, `failed (exit 1)`, `interrupted (the run ended)`."""
     why = ""
     if task.status == "failed":
         if task.error and task.error["kind"] not in ("exit", "signal"):
