@@ -193,7 +193,7 @@ def test_what_lies_outside_is_named_and_stays(place: Path, capfd: pytest.Capture
 def test_caches_git_and_large_files_stay(
     place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(file_history, "BYTES", 10_000)
+    monkeypatch.setattr(file_history, "MOST_BYTES", 10_000)
     (place / ".git").mkdir()
     (place / "large").write_bytes(b"0" * 20_000)
     tagged = "mkdir cache; touch cache/CACHEDIR.TAG"
