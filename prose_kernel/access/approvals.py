@@ -51,7 +51,7 @@ def session_name(request: SessionRequest) -> str:
     return f"session {request.label}" if request.label else f"the session at {request.at}"
 
 
-Note = Callable[[str, Mapping[str, object]], None]
+AuditWriter = Callable[[str, Mapping[str, object]], None]
 """Writes an event into the audit log of the run. Raises `ToolRefused` if a mandatory log cannot be written."""
 
 
@@ -87,7 +87,7 @@ class Approvals:
         asker: Asker,
         clock: Clock,
         note_ask: Callable[[str, str, str], object] | None = None,
-        audit: Note = no_audit,
+        audit: AuditWriter = no_audit,
     ) -> None:
         self.audit = audit
         self._asker = serial(asker)
@@ -103,18 +103,18 @@ class Approvals:
         """Return `allow`, or `deny` with the reason (refused, no answer in time, no person). A cancelled question is
         withdrawn."""
         if question.covered in self._always:
-            return self._remembered()
+            return self._allowed_for_run()
         if not self._asker.available:
             return _NO_PERSON
         try:
             async with self._asker.turn():
                 if question.covered in self._always:  # answered while this question waited
-                    return self._remembered()
+                    return self._allowed_for_run()
                 return await self._within_limit(question)
         except (EOFError, NoPerson):
             return _NO_PERSON
 
-    def _remembered(self) -> Ruling:
+    def _allowed_for_run(self) -> Ruling:
         return Ruling("allow", "the person allowed it for this run")
 
     async def _within_limit(self, question: Ask) -> Ruling:
@@ -125,14 +125,14 @@ class Approvals:
             if not asking.done():
                 self._asker.show(f"No answer within {_MINUTES} minutes: not allowed.")
                 return Ruling("deny", f"it needs approval, and no answer came within {_MINUTES} minutes")
-            return self._settled(question, asking.result())
+            return self._ruling(question, asking.result())
         finally:
             for task in (asking, timer):
                 task.cancel()
             await asyncio.gather(asking, timer, return_exceptions=True)
 
     async def _answer(self, question: Ask) -> Literal["yes", "no", "always"]:
-        self._asker.show(written(question))
+        self._asker.show(question_text(question))
         end = self._clock.monotonic() + 60 * _MINUTES
         always = f"always = {_one_line(question.always)}, for the rest of this run"
         form = Form(
@@ -151,7 +151,7 @@ class Approvals:
                 return answer
             self._asker.show("Please answer y, n or always.")
 
-    def _settled(self, question: Ask, answer: Literal["yes", "no", "always"]) -> Ruling:
+    def _ruling(self, question: Ask, answer: Literal["yes", "no", "always"]) -> Ruling:
         if self._note_ask is not None:
             self._note_ask(question.at, f"{question.kind}: {question.details}", answer)
         if answer == "no":
@@ -161,7 +161,7 @@ class Approvals:
         return Ruling("allow", "the person allowed it")
 
 
-def written(question: Ask) -> str:
+def question_text(question: Ask) -> str:
     """Return the question as shown: complete, each line of the request marked, so that it cannot imitate our text."""
     asking = question.session if question.at in question.session else f"{question.session} · {question.at}"
     lines = [f"Permission needed ({question.kind}): {_one_line(asking)} asks for", ""]

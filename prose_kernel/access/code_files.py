@@ -101,11 +101,11 @@ def is_loaded(name: str) -> bool:
     return folded in _NAMES or _FORMS.fullmatch(folded) is not None
 
 
-def entries(directory: str, room: int = 1, cut: list[str] | None = None) -> Iterator[os.DirEntry[str]]:
+def entries(directory: str, factor: int = 1, cut: list[str] | None = None) -> Iterator[os.DirEntry[str]]:
     """Yield the entries of a directory and of the directories below, upper ones first. Hidden directories and packages'
-    directories are not entered, and at most `room` times 5,000 are; a directory with more is added to `cut`."""
+    directories are not entered, and at most `factor` times 5,000 are; a directory with more is added to `cut`."""
     waiting = deque([directory])
-    for _ in range(room * _MOST_DIRECTORIES):
+    for _ in range(factor * _MOST_DIRECTORIES):
         if not waiting:
             return
         try:

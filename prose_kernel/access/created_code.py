@@ -24,7 +24,7 @@ from prose_kernel.runtime.text import escaped
 
 _NOTES: Final = ".prose/created"
 _SHOWN: Final = 5
-_ROOM: Final = 10
+_SEARCH_FACTOR: Final = 10
 """The factor by which more directories are searched afterwards: a program could create many to hide one."""
 
 
@@ -49,7 +49,7 @@ class _Note:
         """Return the created files, and whether the search was complete."""
         if self.created is not None:
             return self.created, True
-        now, cut = _listed(self.places, workspace, _ROOM)
+        now, cut = _listed(self.places, workspace, _SEARCH_FACTOR)
         return sorted(_without_state(now) - set(self.present)), self.cut or not cut
 
 
@@ -106,7 +106,7 @@ def require_agreed(paths: Iterable[Path]) -> None:
     """Raise `UsageError` for the first of these files that, itself or with a directory above it, a session's program
     has created without a person's agreement."""
     for path in paths:
-        if any(_holds(created, path) for _, _, created in _notes(path)):
+        if any(_includes(created, path) for _, _, created in _notes(path)):
             raise UsageError(
                 f"{escaped(path.name)} was created by a program of a session, and is not used before you agree",
                 hint=f"read it, then type: prose trust {shlex.quote(escaped(str(path)))}",
@@ -118,7 +118,7 @@ def agree(path: Path) -> bool:
     has created it."""
     known, real = False, os.path.realpath(path)
     for file, note, created in _notes(path):
-        if _holds(created, path):
+        if _includes(created, path):
             known = True
             if note.found(str(file.parents[2]))[1]:
                 _settle(file, [each for each in created if each != real and not real.startswith(f"{each}/")])
@@ -156,7 +156,7 @@ def _notes(path: Path) -> Iterator[tuple[Path, _Note, list[str]]]:
                 yield file, note, created
 
 
-def _holds(created: Iterable[str], path: Path) -> bool:
+def _includes(created: Iterable[str], path: Path) -> bool:
     real = os.path.realpath(path)
     return any(real == each or real.startswith(f"{each}/") for each in created)
 
@@ -170,14 +170,14 @@ def _settle(file: Path, created: list[str]) -> None:
             file.unlink()
 
 
-def _listed(places: Mapping[str, bool], workspace: str, room: int = 1) -> tuple[list[str], bool]:
+def _listed(places: Mapping[str, bool], workspace: str, factor: int = 1) -> tuple[list[str], bool]:
     """Return the protected files below the places, and whether there are too many directories to find all."""
     from prose_kernel.access.grants import Surface, kept_from_programs
 
     cut: list[str] = []
     found: dict[str, None] = {}
     for place, deep in places.items():
-        kept = kept_from_programs(place, Surface(workspace, "/"), deep=deep, room=room, cut=cut)
+        kept = kept_from_programs(place, Surface(workspace, "/"), deep=deep, factor=factor, cut=cut)
         found |= dict.fromkeys(kept)
     return list(found), bool(cut)
 

@@ -209,12 +209,12 @@ def protected(kind: str, path: str, surface: Surface) -> str | None:
 
 
 def kept_from_programs(
-    directory: str, surface: Surface, *, deep: bool, room: int = 1, cut: list[str] | None = None
+    directory: str, surface: Surface, *, deep: bool, factor: int = 1, cut: list[str] | None = None
 ) -> Iterator[str]:
     """Yield the existing files and directories in a resolved directory that a session's programs may not change.
 
     With `deep`, these are all paths that `protected` closes for writing, at any depth; otherwise the code that is
-    loaded from the directory itself. Python's caches are left out: programs write them. For `room` and `cut` see
+    loaded from the directory itself. Python's caches are left out: programs write them. For `factor` and `cut` see
     `entries`.
     """
     if protected("write", directory, surface) is not None:
@@ -230,7 +230,7 @@ def kept_from_programs(
         return state or (is_loaded(folded) and folded != "__pycache__") or entry.path.casefold() in named
 
     def noted() -> Iterator[os.DirEntry[str]]:
-        for entry in entries(directory, room, cut if deep else None):
+        for entry in entries(directory, factor, cut if deep else None):
             if is_inside(entry) and is_kept(entry):
                 kept.append(entry.path)
             yield entry
@@ -240,7 +240,7 @@ def kept_from_programs(
     more = files_loaded_by(noted())
     if not more <= named:  # entries before the one that names them were missed
         named |= more
-        kept = [entry.path for entry in takewhile(is_inside, entries(directory, room)) if is_kept(entry)]
+        kept = [entry.path for entry in takewhile(is_inside, entries(directory, factor)) if is_kept(entry)]
     yield from kept
 
 

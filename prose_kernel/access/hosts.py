@@ -160,7 +160,7 @@ _ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
 def is_public(address: IPAddress) -> bool:
     """Return whether the address is on the public internet; if it contains an IPv4 address, both must be."""
     if isinstance(address, ipaddress.IPv6Address):
-        inner = _inner(address)
+        inner = _embedded_ipv4(address)
         if inner is not None and not is_public(inner):
             return False
         if inner is not None and (address.ipv4_mapped or address in _NAT64):
@@ -170,7 +170,7 @@ def is_public(address: IPAddress) -> bool:
     return address.is_global and not address.is_multicast
 
 
-def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+def _embedded_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     """Return the IPv4 address inside an IPv6 address: mapped, 6to4, Teredo, NAT64, IPv4-compatible, ISATAP."""
     known = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
     if known is not None:

@@ -93,7 +93,7 @@ def reading(path: Path | str, limit: int | None = LARGE, *, follow: bool = False
 def read(path: Path | str, limit: int = LARGE, *, follow: bool = False) -> bytes:
     """Return the bytes of a plain file. Raises `OSError`, also for more than `limit` bytes."""
     with reading(path, limit, follow=follow) as file:
-        return _whole(file, limit)
+        return _read_all(file, limit)
 
 
 def head(path: Path | str) -> bytes:
@@ -117,7 +117,7 @@ def read_named(path: Path | str, limit: int = LARGE, *, follow: bool = True) -> 
         mode = os.fstat(file.fileno()).st_mode
         if not stat.S_ISFIFO(mode) and not os.isatty(file.fileno()):
             check(mode)
-        return _whole(file, limit)
+        return _read_all(file, limit)
 
 
 @contextlib.contextmanager
@@ -176,7 +176,7 @@ def check(mode: int) -> None:
     raise next(known, OSError(errno.EINVAL, "it is a device"))
 
 
-def _whole(file: BinaryIO, limit: int) -> bytes:
+def _read_all(file: BinaryIO, limit: int) -> bytes:
     """Read to the end. `file.read(limit)` would reserve memory for the whole limit, which may not be available."""
     asked = min(os.fstat(file.fileno()).st_size, limit) + 1
     data = file.read(asked)

@@ -72,7 +72,7 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
+class IgnoredLine:
     """A line that is ignored: its bytes, and the reason. `torn`: the last line, which was not written completely."""
 
     line: int
@@ -91,7 +91,7 @@ class CassetteFile:
     name: str
     signature: plain_files.Stamp | None = None
     entries: list[Entry] = field(default_factory=list)
-    bad: list[Bad] = field(default_factory=list)
+    bad: list[IgnoredLine] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
     takes: dict[tuple[str, str], Take] = field(default_factory=dict)
     """The answers that count, by key and path, in the order of their first attempts."""
@@ -159,14 +159,14 @@ def _add_line(found: CassetteFile, number: int, line: bytes, torn: bool) -> None
     try:
         record = records.read(line)
     except BadLine as bad:
-        found.bad.append(Bad(number, line, str(bad), torn))
+        found.bad.append(IgnoredLine(number, line, str(bad), torn))
         return
     if record.v > records.VERSION:
-        found.bad.append(Bad(number, line, f"format version {record.v}", newer=True))
+        found.bad.append(IgnoredLine(number, line, f"format version {record.v}", newer=True))
     elif record.t not in records.TYPES:
-        found.bad.append(Bad(number, line, f"records of type {record.t!r}", newer=True))
+        found.bad.append(IgnoredLine(number, line, f"records of type {record.t!r}", newer=True))
     elif (record.key, record.at) in found.takes and (why := records.damage(record)) is not None:
-        found.bad.append(Bad(number, line, why))
+        found.bad.append(IgnoredLine(number, line, why))
     else:
         found.put(Entry(found.name, number, record, line))
         if b'"ws":' in line or b'"home":' in line:

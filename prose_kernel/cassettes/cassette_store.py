@@ -17,7 +17,7 @@ from prose_kernel.cassettes import cassette_edits, differences, records
 from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes.cassette_files import PATIENCE, CassetteFile, Entry, Writer
 from prose_kernel.cassettes.keys import Identity
-from prose_kernel.cassettes.portable_redaction import Redaction, sound
+from prose_kernel.cassettes.portable_redaction import Redaction, without_surrogates
 from prose_kernel.cassettes.record_lookup import Found, Index, Miss, scope
 from prose_kernel.cassettes.recorded_requests import RecordedRequest, RecordedSession
 from prose_kernel.cassettes.records import Facts, Meta
@@ -249,7 +249,7 @@ class CassetteStore:
 
         def noted(text: str) -> str:
             texts.append(text)
-            return sound(text)
+            return without_surrogates(text)
 
         plain = mapped((records.plain_answer(answer), to_builtins(facts)), noted)
         out, known = mapped(plain, self.redaction.text)

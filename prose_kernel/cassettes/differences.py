@@ -41,9 +41,9 @@ class _Request:
     def rank(self, other: _Request) -> tuple[int, int]:
         """Return how many fields are equal, and the length of the texts' common beginning: cheap, and good enough to
         choose candidates."""
-        return len(self.parts & other.parts), _agreement(self.text, other.text)
+        return len(self.parts & other.parts), _common_prefix(self.text, other.text)
 
-    def likeness(self, other: _Request, *, exact: bool) -> tuple[float, int, int]:
+    def similarity(self, other: _Request, *, exact: bool) -> tuple[float, int, int]:
         """Return the ratio of equal words; `exact` considers their order."""
         words, other_words = (one.text.split()[:WORDS] for one in (self, other))
         matcher = difflib.SequenceMatcher(None, words, other_words, autojunk=False)
@@ -79,9 +79,9 @@ class Nearest:
         if not known:
             return None
         best = heapq.nlargest(CANDIDATES, known, key=lambda pair: pair[0].rank(asked))
-        best = heapq.nlargest(FINALISTS, best, key=lambda pair: pair[0].likeness(asked, exact=False))
-        nearest = max(best, key=lambda pair: pair[0].likeness(asked, exact=True))
-        if here and nearest[0].likeness(asked, exact=True)[0] < ALIKE:
+        best = heapq.nlargest(FINALISTS, best, key=lambda pair: pair[0].similarity(asked, exact=False))
+        nearest = max(best, key=lambda pair: pair[0].similarity(asked, exact=True))
+        if here and nearest[0].similarity(asked, exact=True)[0] < ALIKE:
             nearest = max(here, key=lambda pair: pair[0].rank(asked))
         return nearest[1], nearest in here
 
@@ -96,7 +96,7 @@ def _beginning(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _agreement(one: str, other: str) -> int:
+def _common_prefix(one: str, other: str) -> int:
     """Return the length of the two texts' common beginning."""
     low, high = 0, min(len(one), len(other))
     while low < high:
@@ -163,7 +163,7 @@ def text_difference(recorded: Any, asked: Any) -> str:
     if not _is_text(recorded) or not _is_text(asked):
         return "is something else"
     was, is_now = _beginning(recorded), _beginning(asked)
-    at = _agreement(was, is_now)
+    at = _common_prefix(was, is_now)
     if at == len(was) == len(is_now):
         return f"differs after its first {at:,} characters ({_length(recorded):,} recorded, {_length(asked):,} now)"
     return f"differs at character {at + 1}: {_piece(is_now, at)} instead of {_piece(was, at)}"
@@ -255,7 +255,7 @@ _MATCHED_BY: Final[tuple[Callable[[Record], tuple[object, ...]], ...]] = (
 
 def changes(old: CassetteFile, new: CassetteFile) -> list[Change]:
     """Return the changes from one cassette to another, in the order of the new one; removed records come last."""
-    before, after = _counting(old), _counting(new)
+    before, after = _answers(old), _answers(new)
     pairs: dict[int, Entry] = {}
     taken: set[int] = set()
     for alike in _MATCHED_BY:
@@ -272,7 +272,7 @@ def changes(old: CassetteFile, new: CassetteFile) -> list[Change]:
     return found + [Change("removed", e.record.t, e.record.at, e.record.tried) for e in gone]
 
 
-def _counting(found: CassetteFile) -> list[Entry]:
+def _answers(found: CassetteFile) -> list[Entry]:
     return [entry for entry in found.entries if entry.record.t in records.ANSWERS and not entry.replaced]
 
 

@@ -78,7 +78,7 @@ class Identity:
             "memory": lambda text: "sha256:" + digest(memory) if (memory := same(text)) else None,
             "skills": lambda skills: {same(path): self._skill(path) for path in map(expanded, skills)},
             "tools": lambda tools: sorted(names),
-            "permissions": lambda rules: self._touched(request, names),
+            "permissions": lambda rules: self._relevant_rules(request, names),
         }
         return _recorded(request, forms)
 
@@ -162,7 +162,7 @@ class Identity:
         """Return the rules of a session. Raises `PermissionDenied` for an invalid pattern."""
         return Policy.of_session(request, self._permissions, self._where)
 
-    def _touched(self, request: SessionRequest, names: Iterable[str]) -> Req:
+    def _relevant_rules(self, request: SessionRequest, names: Iterable[str]) -> Req:
         """Return the rules that decide about calls of these tools, by kind."""
         kinds = {kind for name in names for kind in touches(name)}
         try:

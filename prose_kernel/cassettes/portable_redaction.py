@@ -77,7 +77,7 @@ class Redaction:
         return self._short(text) if len(text) <= CACHED else self._identity(text)
 
     def _identity(self, text: str) -> str:
-        text = sound(text)
+        text = without_surrogates(text)
         if not text.isascii():
             text = unicodedata.normalize("NFC", text)
         if "\r" in text:
@@ -89,7 +89,7 @@ class Redaction:
 
     def data(self, data: Any) -> Any:
         """Return plain data with every text in it redacted, also the names of members."""
-        return mapped(data, lambda text: self.text(sound(text)))
+        return mapped(data, lambda text: self.text(without_surrogates(text)))
 
     def _without_own(self, text: str) -> str:
         for expression in self._own:
@@ -111,7 +111,7 @@ def _compiled(expression: str) -> re.Pattern[str]:
         ) from None
 
 
-def sound(text: str) -> str:
+def without_surrogates(text: str) -> str:
     """Return a text that UTF-8 can encode: a lone surrogate becomes U+FFFD."""
     if text.isascii():
         return text

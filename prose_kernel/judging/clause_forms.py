@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from prose_kernel.judging import facts
-from prose_kernel.judging.condition_tree import Clause, Combination, Condition, Negation, Other, Unparsed
+from prose_kernel.judging.condition_tree import Clause, Combination, Condition, Negation, OtherBinding, Unparsed
 from prose_kernel.judging.value_tests import (
     COMPARE,
     DIGITS,
@@ -168,7 +168,7 @@ def clause(text: str) -> Condition:
                 break
             if "exited" in found:
                 name += facts.EXIT_CODE
-            other = Other(found["right"], comparison(equal_or(found["op"]))) if found.get("right") else None
+            other = OtherBinding(found["right"], comparison(equal_or(found["op"]))) if found.get("right") else None
             lit = found.get("lit") or ""
             name_of = (
                 lit[1:-1]

@@ -28,7 +28,7 @@ class Ruling:
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
+class OtherBinding:
     """The number of another binding, to compare a number with."""
 
     subject: str
@@ -47,7 +47,7 @@ class Clause:
     rule: str
     test: Test
     negated: bool = False
-    other: Other | None = None
+    other: OtherBinding | None = None
     quoted_name: str = ""
     predicate: str = ""
 

@@ -147,7 +147,7 @@ def looser(text: str) -> str:
     return unicodedata.normalize("NFKC", _INVISIBLE.sub("", plain(text)))
 
 
-def whole(value: Value) -> bool:
+def is_complete(value: Value) -> bool:
     """Return whether the text is complete, not cut at 30,000 characters."""
     return not (isinstance(value, ExecText) and value.result.stdout_truncated)
 
@@ -204,7 +204,9 @@ def count(value: Value, unit: str) -> tuple[int, int] | None:
         items = _items(value)
         return None if items is None else (items, items)
     content = text(value)
-    if content is None or not whole(value) or (len(content) <= SHORT and re.match(r"\W*\d+\W*(?:\w+\W*)?$", content)):
+    if content is None or not is_complete(value):
+        return None
+    if len(content) <= SHORT and re.match(r"\W*\d+\W*(?:\w+\W*)?$", content):
         return None  # "120 lines" contains a count, but isn't one
     match unit:
         case "word":
@@ -225,7 +227,7 @@ def _items(value: Value) -> int | None:
         data: Value = value
     else:
         content = text(value)
-        if content is None or not whole(value):
+        if content is None or not is_complete(value):
             return None
         data = structure(content)
         if data is None:
@@ -262,7 +264,7 @@ def field(value: Value, words: str) -> bool | None:
     return found.pop() if len(found) == 1 else None
 
 
-def affordable(pattern: str, length: int) -> bool:
+def is_fast(pattern: str, length: int) -> bool:
     """Return whether matching a regular expression against a text of that length is certainly fast.
 
     `re` backtracks, and the text of a condition may contain text from a session: a repeated group, many options or

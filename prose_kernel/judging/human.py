@@ -38,7 +38,7 @@ class HumanJudge:
     async def decide(self, request: JudgeRequest, ruling: rules.Ruling) -> Verdict:
         async with self._asker.turn():
             asked = "Is this true?" if request.subject is None else "Does the value meet this criterion?"
-            self._asker.show(f"{_value(request)}{asked}{_pass(request)}\n  {_indented(request.text)}")
+            self._asker.show(f"{_value(request)}{asked}{_loop_pass(request)}\n  {_indented(request.text)}")
             while True:
                 answer = await self._word(
                     "[y]es, [n]o, [u]ncertain, or why? ",
@@ -50,7 +50,7 @@ class HumanJudge:
                     return Verdict(None, "human", no_progress=answer in STUCK)
                 if answer in ("w", "why"):
                     why = [f"Not decided by a rule: {ruling.why}."] if request.subject is None else []
-                    self._asker.show("\n".join([*why, *_known(request)]))
+                    self._asker.show("\n".join([*why, *_material(request)]))
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         folded = {label.casefold(): label for label in reversed(labels)}
@@ -66,7 +66,7 @@ class HumanJudge:
                 if answer.isascii() and answer.isdecimal() and len(answer) < 10 and 1 <= int(answer) <= len(labels):
                     return Pick(labels[int(answer) - 1], "human")
                 if answer in ("w", "why"):
-                    self._asker.show("\n".join(_known(request)))
+                    self._asker.show("\n".join(_material(request)))
 
     async def extract(self, value: str, path: str) -> Finding:
         async with self._asker.turn():
@@ -97,7 +97,7 @@ def _input(label: str, number: int, folded: Container[str]) -> str:
     return label if " ".join(label.split()).casefold() in folded else str(number)
 
 
-def _pass(request: JudgeRequest) -> str:
+def _loop_pass(request: JudgeRequest) -> str:
     if request.loop is None or request.loop_index is None:
         return ""
     of = f" of {request.loop_maximum}" if request.loop_maximum is not None else ""
@@ -124,7 +124,7 @@ def _beginning(text: str) -> str:
     return "\n".join(text.split("\n", SHOWN_LINES)[:SHOWN_LINES])[:SHOWN]
 
 
-def _known(request: JudgeRequest) -> Iterable[str]:
+def _material(request: JudgeRequest) -> Iterable[str]:
     """Yield the bindings that the question names, else all, each in a few words; and the last events."""
     if request.subject is not None:
         yield f"The value:\n  {_indented(request.subject)}"

@@ -81,8 +81,8 @@ def _text(found: Mapping[str, str | None]) -> Test | None:
             return None  # the text only looks as if it matched, or did not
         if how == "mention" or found.get("word"):
             answer_in_words = _in_words(facts.plain(text), literal)
-            return answer_in_words if facts.whole(value) or answer_in_words else None
-        return answer if facts.whole(value) or (answer and how in ("contain", "include")) else None
+            return answer_in_words if facts.is_complete(value) or answer_in_words else None
+        return answer if facts.is_complete(value) or (answer and how in ("contain", "include")) else None
 
     return test
 
@@ -138,7 +138,7 @@ def _pattern(found: Mapping[str, str | None]) -> Test | None:
 
     def test(value: Value) -> bool | None:
         text = facts.text(value)
-        if text is None or not facts.whole(value) or not facts.affordable(pattern.pattern, len(text)):
+        if text is None or not facts.is_complete(value) or not facts.is_fast(pattern.pattern, len(text)):
             return None
         return pattern.search(text) is not None
 

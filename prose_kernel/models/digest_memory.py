@@ -78,7 +78,7 @@ class DigestMemories:
                 await in_thread(lambda _stop: memory_directory.recover(directory, own, is_answered))
                 self._queues.compare(directory, _state(directory), f"the memory '{one_line(binding.key)}'")
             text = await in_thread(lambda _stop: self._text(binding, directory, mode))
-            memory = _Open(self, directory, text, held.pop_all())
+            memory = _OpenDigestMemory(self, directory, text, held.pop_all())
         if not writes:
             memory.close()
         return memory
@@ -180,11 +180,11 @@ class DigestMemories:
             memory_directory.put_back(directory)
             why = f"not written: {places.reason(error) if isinstance(error, OSError) else error}"
         with contextlib.suppress(OSError, ValueError, ToolFailed, ToolRefused):
-            _note(Path(directory, META), now, why)
+            _write_meta(Path(directory, META), now, why)
         return why
 
 
-class _Open:
+class _OpenDigestMemory:
     """A memory while one call holds it."""
 
     def __init__(self, memories: DigestMemories, directory: str, prelude: str, held: contextlib.ExitStack) -> None:
@@ -336,7 +336,7 @@ def _apply(directory: str, patch: _Patch, now: str) -> None:
             memory_directory.write(path, patch.digest)
 
 
-def _note(path: Path, now: str, warning: str | None) -> None:
+def _write_meta(path: Path, now: str, warning: str | None) -> None:
     """Write `meta.json` about the last use; it never contains text of the patch."""
     data, _ = memory_directory.contents(path, _META_LIMIT)
     meta = {"schema_version": 1, "created_at": now, **jsonl.json_object(data or b"{}")}

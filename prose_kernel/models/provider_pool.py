@@ -65,7 +65,7 @@ class ProviderContext:
         return tool_names(
             request,
             policy,
-            [tool.spec.name for tool in self.brought(request, policy) if getattr(tool, "offered", True)],
+            [tool.spec.name for tool in self.further_tools(request, policy) if getattr(tool, "offered", True)],
             self.options.tools,
         )
 
@@ -74,14 +74,14 @@ class ProviderContext:
         from prose_kernel.models.tools.session_tools import SessionTools
 
         policy = self.policy(request)
-        more = self.brought(request, policy)
+        more = self.further_tools(request, policy)
         return SessionTools(request, policy, self.approvals, self.where, on_progress, more, self.options.tools)
 
-    async def found(self, request: SessionRequest) -> Sequence[Tool]:
+    async def named_tools(self, request: SessionRequest) -> Sequence[Tool]:
         """Return the tools that the session names in `tools:`. Raises `ProviderError` for one that is unavailable."""
         return await self.user_tools.tools(request, self.policy(request), self.approvals) if self.user_tools else ()
 
-    def brought(self, request: SessionRequest, policy: Policy) -> Sequence[Tool]:
+    def further_tools(self, request: SessionRequest, policy: Policy) -> Sequence[Tool]:
         return self.more_tools(request, policy, self.approvals) if self.more_tools is not None else ()
 
 
@@ -108,7 +108,7 @@ class LiveProviders:
             choice.model,
             session_tools=context.session_tools,
             rounds=context.options.tool_rounds,
-            user_tools=context.found,
+            user_tools=context.named_tools,
             streams=context.streams,
         )
 

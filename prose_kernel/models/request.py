@@ -151,7 +151,7 @@ def _contexts(items: Iterable[ContextItem]) -> list[_Piece]:
 def _piece(item: ContextItem) -> _Piece:
     if item.missing:
         return _Piece(item.name, "(no result)")
-    if drawn := _drawn(item):
+    if drawn := _image_description(item):
         return _Piece(item.name, f"{drawn} (it goes with this message)")
     if item.content is None:
         return _Piece(item.name, "(not readable from here)" if item.location else item.text or "")
@@ -358,7 +358,7 @@ def with_texts(request: SessionRequest) -> SessionRequest:
 
 
 def _with_text(item: ContextItem) -> ContextItem:
-    if item.missing or not item.location or _drawn(item):
+    if item.missing or not item.location or _image_description(item):
         return item
     text = "(not readable from here)" if item.content is None else full_content(item.content)
     return ContextItem(item.name, text=text)
@@ -367,7 +367,7 @@ def _with_text(item: ContextItem) -> ContextItem:
 def _context(items: tuple[ContextItem, ...] | None) -> str | None:
     if not items:
         return None
-    referenced = any(item.location and not item.missing and not _drawn(item) for item in items)
+    referenced = any(item.location and not item.missing and not _image_description(item) for item in items)
     lines = ["Context (by reference):" if referenced else "Context:", *map(_context_line, items)]
     if referenced:
         lines += ["", "Read these yourself, as far as your task needs them; read large ones selectively."]
@@ -377,7 +377,7 @@ def _context(items: tuple[ContextItem, ...] | None) -> str | None:
 def _context_line(item: ContextItem) -> str:
     if item.missing:
         return f"- {item.name}: (no result)"
-    if drawn := _drawn(item):
+    if drawn := _image_description(item):
         return f"- {item.name}: {drawn} (it goes with this message)"
     if item.location:
         return f"- {item.name}: {item.location}"
@@ -387,7 +387,7 @@ def _context_line(item: ContextItem) -> str:
     return f"- {item.name}:\n" + "\n".join(f"    {line}".rstrip() for line in text.strip("\n").split("\n"))
 
 
-def _drawn(item: ContextItem) -> str:
+def _image_description(item: ContextItem) -> str:
     """Return a description if the whole value is an image; "" otherwise."""
     value = item.content
     if not isinstance(value, ExecText) or not value.result.image:

@@ -91,7 +91,7 @@ async def agree(candidates: Sequence[Candidate], trust: Trust, asker: SerialAske
         raise _no_person(undecided, asker)
     try:
         async with asker.turn():
-            asker.show(written(undecided))
+            asker.show(question_text(undecided))
             agreed = await _answer(undecided, asker)
     except (EOFError, NoPerson):
         raise _no_person(undecided, asker) from None
@@ -116,7 +116,7 @@ def legible(data: bytes) -> str:
     return escaped_lines(data.decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n"))
 
 
-def written(candidates: Sequence[Candidate]) -> str:
+def question_text(candidates: Sequence[Candidate]) -> str:
     """Return the text shown to the person: all facts that are known before the programs run."""
     many = len(candidates) > 1
     lines = [f"{len(candidates)} programs" if many else "A program", "from elsewhere, not agreed to before:"]

@@ -91,7 +91,7 @@ class LocalModules:
             self._given = held  # later checks use the current texts
         for one in execution_order([module]):
             if has_errors(one.findings):
-                raise _broken(one)
+                raise _module_error(one)
         texts = {one.path: one.source.text for one in execution_order([module])}
         return LoadedProgram(module, module.source, "local", Path(module.path).stem, texts=texts)
 
@@ -209,7 +209,7 @@ def _cycle(way: tuple[Location, ...]) -> ImportProgramError:
     return ImportProgramError(f"modules import each other: {' -> '.join(names)}", code="V201", hint=hint)
 
 
-def _broken(module: Module) -> ImportProgramError:
+def _module_error(module: Module) -> ImportProgramError:
     """Return the error for a module that has got errors since the importing text was checked."""
     errors = [one for one in module.findings if one.severity == "error"]
     name = module.source.name

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from prose_kernel.access.approvals import Approvals, Note, no_audit
+from prose_kernel.access.approvals import Approvals, AuditWriter, no_audit
 from prose_kernel.cassettes.recorded_decisions import RecordedJudge, RecordedPhrases, RecordedRaces
 from prose_kernel.cassettes.recorded_sessions import RecordedSessions
 from prose_kernel.cassettes.recordings import Cassettes, SharedCassettes
@@ -89,7 +89,7 @@ class Facilities:
     more_tools: MoreTools | None = None
     is_answered: IsAnswered = lambda path, key: False
     functions: Path | None = None
-    note: Note = no_audit
+    note: AuditWriter = no_audit
     recordings: SharedCassettes | None = None
     connections: SharedConnections | None = None
     overrides: Overrides = CONFIGURED

@@ -22,7 +22,7 @@ from prose_kernel.runtime.clock import milliseconds
 from prose_kernel.runtime.ports import Clock, Owner
 
 if TYPE_CHECKING:
-    from prose_kernel.access.approvals import Note
+    from prose_kernel.access.approvals import AuditWriter
     from prose_kernel.processes.exec_tool.audit import AuditLog
     from prose_kernel.processes.exec_tool.tool import AgentPrograms
     from prose_kernel.processes.tasks.service import TaskService
@@ -322,7 +322,7 @@ def _audit_log(context: RunContext, directory: Path | None) -> AuditLog:
     return AuditLog(path, mandatory=mandatory, warn=context.warnings.append, now=context.clock.now)
 
 
-def tool_notes(context: RunContext, directory: Path | None) -> Note:
+def tool_notes(context: RunContext, directory: Path | None) -> AuditWriter:
     """Return the function that records calls of the user's tools in the run's audit log, if it has a directory."""
     from prose_kernel.access.approvals import no_audit
     from prose_kernel.models.tools.tool import ToolRefused

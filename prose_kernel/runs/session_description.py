@@ -185,7 +185,7 @@ def _schemas(request: SessionRequest, tools: Sequence[str], means: ProviderConte
         return ""
     from prose_kernel.models.tools.session_tools import specs_of
 
-    specs = specs_of(tools, means.brought(request, means.policy(request)))
+    specs = specs_of(tools, means.further_tools(request, means.policy(request)))
     made = ({"name": spec.name, "description": spec.description, "parameters": spec.parameters} for spec in specs)
     return "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in made)
 

@@ -141,13 +141,13 @@ def test_judgements_are_not_compared_with_sessions() -> None:
 def test_the_price_of_misses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few records are compared word by word, and only their beginnings; to choose them costs linear time."""
     compared: list[str] = []
-    likeness = differences._Request.likeness
+    similarity = differences._Request.similarity
 
     def counted(self: differences._Request, other: differences._Request, *, exact: bool) -> tuple[float, int, int]:
         compared.extend((self.text, other.text))
-        return likeness(self, other, exact=exact)
+        return similarity(self, other, exact=exact)
 
-    monkeypatch.setattr(differences._Request, "likeness", counted)
+    monkeypatch.setattr(differences._Request, "similarity", counted)
     big = {**BASE, "prompt": shortened("p" * 10_000_000)}
 
     def finder(size: int) -> differences.Nearest:

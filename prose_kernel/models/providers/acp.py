@@ -177,7 +177,7 @@ class AcpSessions:
         try:
             if model is not None:
                 await agent.choose_model(session, model)
-            response = await self._turn_of(agent, session, blocks, conversation)
+            response = await self._run_turn(agent, session, blocks, conversation)
         finally:
             await agent.leave(session)
             if agent.dead.is_set():
@@ -221,7 +221,7 @@ class AcpSessions:
         atomic.write_whole(file, one.data)
         return file
 
-    async def _turn_of(
+    async def _run_turn(
         self, agent: Agent, session: AgentSession, blocks: Sequence[Block], conversation: Conversation
     ) -> schema.PromptResponse:
         """Run one turn of the agent. The usage of a turn that fails or is cancelled is reported here."""

@@ -35,7 +35,7 @@ class Reported:
     asked: bool = False
     refused: str | None = None
     violated: str | None = None
-    ours: bool = False
+    by_client: bool = False
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -64,15 +64,15 @@ class Calls:
         """Record an action that the agent requested from the client: on a file, in a terminal."""
         self._number += 1
         status = "completed" if refused is None and failed is None else "failed"
-        reported = Reported(call, status, output=failed or "", refused=refused, ours=True)
+        reported = Reported(call, status, output=failed or "", refused=refused, by_client=True)
         self._reported[f"\0{self._number}"] = reported
         return self.use(reported)
 
-    def done_by_us(self, reported: Reported) -> bool:
+    def done_by_client(self, reported: Reported) -> bool:
         """Return whether the client did everything that the call touched, so that it was checked."""
-        ours = {path for each in self._reported.values() if each.ours for path in self._resolved(each.call)}
+        by_client = {path for each in self._reported.values() if each.by_client for path in self._resolved(each.call)}
         touched = self._resolved(reported.call)
-        return bool(touched) and ours.issuperset(touched)
+        return bool(touched) and by_client.issuperset(touched)
 
     def use(self, reported: Reported) -> ToolUse:
         """Return a call as the trace shows it."""
@@ -88,11 +88,11 @@ class Calls:
     def trace(self) -> tuple[ToolUse, ...]:
         """Return all calls. An action that the client did for the agent and that the agent also reports appears
         once."""
-        paths = {path for each in self._reported.values() if not each.ours for path in self._resolved(each.call)}
+        paths = {path for each in self._reported.values() if not each.by_client for path in self._resolved(each.call)}
         return tuple(
             self.use(each)
             for each in self._reported.values()
-            if not (each.ours and each.refused is None and set(self._resolved(each.call)) & paths)
+            if not (each.by_client and each.refused is None and set(self._resolved(each.call)) & paths)
         )
 
     def _summary(self, call: Call) -> str:

@@ -104,15 +104,15 @@ class Conversation:
         """Handle a `session/update`. Unknown updates are ignored."""
         match update:
             case schema.AgentMessageChunk(content=schema.TextContentBlock(text=text)):
-                self._say(_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text))
+                self._add_text(_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text))
             case schema.ToolCallStart() | schema.ToolCallProgress():
-                self._tool(update)
+                self._update_call(update)
             case schema.UsageUpdate(cost=schema.Cost(amount=amount, currency="USD")):
                 self.cost = amount
                 if self._within is not None:
                     self._within.report(Usage(1, cost=amount))
 
-    def _say(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         if not text:
             return
         self._length += len(text)
@@ -123,7 +123,7 @@ class Conversation:
         self._text[-1].append(text)
         self._on_progress(SessionProgress("text", f"\n\n{text}" if continues else text))
 
-    def _tool(self, update: schema.ToolCallStart | schema.ToolCallProgress) -> None:
+    def _update_call(self, update: schema.ToolCallStart | schema.ToolCallProgress) -> None:
         if self._text[-1]:
             self._text.append([])
         reported = self._reported(update)
@@ -157,7 +157,7 @@ class Conversation:
 
     def _check(self, reported: Reported) -> None:
         """End the session if the call was done without asking and a rule forbids it: the rule was not enforced."""
-        if reported.asked or reported.status != "completed" or self.calls.done_by_us(reported):
+        if reported.asked or reported.status != "completed" or self.calls.done_by_client(reported):
             return
         why = self._rules.forbids(reported.call)
         if why is None:
@@ -229,7 +229,7 @@ class Conversation:
             place = await self._access.file("read", asked.path, asked.path)
             return await in_thread(lambda _: files.read_text(place))
 
-        text = await self._do(call, work())
+        text = await self._perform(call, work())
         if text is None:
             self.calls.add_own(call, failed="there is no such file")
             raise RequestError.resource_not_found(asked.path)
@@ -243,7 +243,7 @@ class Conversation:
             place = await self._access.file("write", asked.path, f"{asked.path}\n\n{asked.content}")
             self.calls.wrote(place, await in_thread(lambda _: files.replace(place, asked.content)))
 
-        await self._do(call, work())
+        await self._perform(call, work())
         self.calls.add_own(call)
         return schema.WriteTextFileResponse()
 
@@ -268,7 +268,7 @@ class Conversation:
             except OSError as problem:
                 raise ToolFailed(str(problem)) from None
 
-        terminal = await self._do(call, work())
+        terminal = await self._perform(call, work())
         if self._cancelled:
             await terminal.close()
             raise _Cancelled
@@ -302,7 +302,7 @@ class Conversation:
             raise RequestError(_NOT_ALLOWED, f"there is no terminal {id}")
         return terminal
 
-    async def _do(self, call: Call, work: Awaitable[Answer]) -> Answer:
+    async def _perform(self, call: Call, work: Awaitable[Answer]) -> Answer:
         """Do `work` for the agent. Its refusal or failure goes into the trace, and to the agent."""
         try:
             return await self._while_busy(work)

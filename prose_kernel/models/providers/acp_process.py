@@ -118,11 +118,11 @@ class Agent:
             if not hello.done() and self._wire.broken is None:  # an agent that prints a banner answers soon
                 await asyncio.wait((hello,), timeout=self._patience.noise)
             if not hello.done():
-                raise await self._connection_lost() if self._wire.broken is not None else self._no_agent()
+                raise await self._connection_lost() if self._wire.broken is not None else self._protocol_error()
             answer = self._read(schema.InitializeResponse, hello.result(), "initialize")
         except (ProviderConnection, ProviderTimeout, ProviderBadReply):
             if self._wire.noise is not None:
-                raise self._no_agent() from None
+                raise self._protocol_error() from None
             raise
         finally:
             for task in (hello, disturbed):
@@ -317,7 +317,7 @@ class Agent:
 
     # ------------------------------------------------------------ errors
 
-    def _no_agent(self) -> ProviderError:
+    def _protocol_error(self) -> ProviderError:
         noise = f": it printed `{one_line(self._wire.noise, 80)}`" if self._wire.noise else ""
         return ProviderError(
             f"the agent {self.name} does not speak the Agent Client Protocol{noise}",
@@ -331,7 +331,7 @@ class Agent:
             await self.stop()
             if self._wire.noise is None:
                 return ProviderBadReply(f"the agent {self.name} {self._wire.broken}")
-            return self._no_agent()
+            return self._protocol_error()
         await self.dead.wait()
         end = self._end
         if end is None or end.ours:

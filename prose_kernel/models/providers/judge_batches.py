@@ -21,7 +21,7 @@ KEPT: Final = 64
 """The maximum number of branches of a program whose answers are kept."""
 
 
-def together(request: JudgeRequest) -> tuple[JudgeRequest, ...]:
+def batch_of(request: JudgeRequest) -> tuple[JudgeRequest, ...]:
     """Return the request and those of its further questions that are about the same values and send nothing else."""
     if not request.further or request.loop is not None:
         return (request,)
@@ -46,7 +46,7 @@ def question(statements: Sequence[str]) -> str:
     return f"Decide each of these {len(statements)} questions on its own, as if it stood alone.\n\n{numbered}"
 
 
-def words(about: str) -> Schema:
+def text(about: str) -> Schema:
     """Return the schema of a text field."""
     return {"type": "string", "description": about}
 
@@ -65,7 +65,7 @@ def fields(count: int, about: str, options: tuple[str, ...]) -> dict[str, Schema
     """Return the fields for a reason and an answer to each question, the reason first."""
     found: dict[str, Schema] = {}
     for number in range(1, count + 1):
-        found[f"reason_{number}"] = words(f"To question {number}: why, in one short sentence.")
+        found[f"reason_{number}"] = text(f"To question {number}: why, in one short sentence.")
         found[f"answer_{number}"] = one_of(f"The answer to question {number}. {about}", options)
     return found
 

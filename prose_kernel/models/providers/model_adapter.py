@@ -19,9 +19,9 @@ from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.usage import RunUsage
 
 from prose_kernel.errors import ProviderError
+from prose_kernel.models.providers import model_chat as chat
 from prose_kernel.models.providers.model_bounds import BudgetedModel, TimeLimits, usage_of
 from prose_kernel.models.providers.model_calls import LONGEST_REPLY, Conversation, Reply
-from prose_kernel.models.providers.model_chat import Handlers, begun, correction, is_prose, talk, text_of, worded
 from prose_kernel.models.providers.model_errors import ErrorPlace, provider_error
 from prose_kernel.models.providers.model_http import client, too_long
 from prose_kernel.models.providers.model_settings import OutputModes, Prefixes, is_refused, settings_of
@@ -59,10 +59,11 @@ class ServerLink:
             bounded = BudgetedModel(model, asked, self._at.name, used, TimeLimits(self._at.name, *limits))
             listener.on_length, listener.alive = bounded.count, bounded.patience.token
             kept = self._prefixes.kept(model, asked)
-            messages = begun(asked, _prompt(asked, model, self._at.name, kept), encodable(asked.system or "") or None)
+            prompt, system = _prompt(asked, model, self._at.name, kept), encodable(asked.system or "") or None
+            messages = chat.first_messages(asked, prompt, system)
             last = await self._ask(model, bounded, asked, messages, used, listener)
         except BaseException as problem:
-            asked.history[:] = _unanswered(messages)
+            asked.history[:] = _up_to_last_request(messages)
             consumed(
                 self._at.name,
                 asked.model,
@@ -78,9 +79,8 @@ class ServerLink:
         if self._says_its_end and not (last.provider_details or {}).get("finish_reason"):
             consumed(self._at.name, asked.model, structs.replace(usage_of(used, asked.options.price), counted=False))
             raise provider_error(ConnectionResetError(), self._at)
-        reply = Reply(
-            text_of(last), last.model_name or "", usage_of(used, asked.options.price), last.finish_reason == "length"
-        )
+        usage, cut = usage_of(used, asked.options.price), last.finish_reason == "length"
+        reply = Reply(chat.text_of(last), last.model_name or "", usage, cut)
         if reply.cut and bounded.capped is not None:  # the budget cut the answer off, and a part is not an answer
             consumed(self._at.name, asked.model, reply.usage)
             raise bounded.capped.error()
@@ -104,23 +104,23 @@ class ServerLink:
             if (then := bounded.recorded_way) in left:  # used before the process was killed
                 del left[: [*left].index(then)]
             output = left.pop(0)
-            messages[0] = worded(plain, asked.words if output == "words" else "")
+            messages[0] = chat.with_words(plain, asked.words if output == "words" else "")
             try:
-                last = await talk(
+                last = await chat.run_conversation(
                     bounded,
                     asked,
                     messages,
                     output=output,
                     settings=settings,
                     used=used,
-                    handlers=Handlers(listener.hear, listener.calls(asked)),
+                    handlers=chat.Handlers(listener.hear, listener.calls(asked)),
                 )
             except Exception as problem:
                 if not left or len(messages) > begins or not is_refused(problem):
                     raise
             else:
-                if self._ways.may_ignore(output) and is_prose(last):
-                    messages.append(correction(NO_OBJECT, plain))
+                if self._ways.may_ignore(output) and chat.is_prose(last):
+                    messages.append(chat.correction(NO_OBJECT, plain))
                     begins = len(messages)
                     del left[:-1]
                     continue
@@ -300,7 +300,7 @@ def _prompt(asked: Conversation, model: Model[Any], provider: str, kept: int) ->
         parts.append(encodable("\n\n".join(rest)))
     for one in asked.attached:
         content = library.BinaryContent(one.data, media_type=one.picture.media)
-        if (kind := _not_taken(content, model)) is not None:
+        if (kind := _unsupported_kind(content, model)) is not None:
             raise ProviderError(
                 f"{provider}: `{one.label}` cannot be sent: the model `{asked.model}` takes no {kind}",
                 retryable=False,
@@ -310,7 +310,7 @@ def _prompt(asked: Conversation, model: Model[Any], provider: str, kept: int) ->
     return [*parts, encodable(asked.message)]
 
 
-def _not_taken(content: library.BinaryContent, model: Model[Any]) -> str | None:
+def _unsupported_kind(content: library.BinaryContent, model: Model[Any]) -> str | None:
     profile = model.profile
     if content.is_image:
         return None if profile.get("supports_image_input", True) else "images"
@@ -319,7 +319,7 @@ def _not_taken(content: library.BinaryContent, model: Model[Any]) -> str | None:
     return None if taken else "PDFs"
 
 
-def _unanswered(messages: list[library.ModelMessage]) -> list[library.ModelMessage]:
+def _up_to_last_request(messages: list[library.ModelMessage]) -> list[library.ModelMessage]:
     """Return a failed conversation up to the last request, from which another model can continue."""
     kept = list(messages)
     while kept and not isinstance(kept[-1], library.ModelRequest):

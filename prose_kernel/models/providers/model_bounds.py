@@ -147,7 +147,7 @@ class BudgetedModel(WrapperModel):
         step, self._step = self._step, None
         if step is None:
             return
-        used = [self._by[0], response.model_name or self._by[1], usage_details(self._one(response.usage))]
+        used = [self._by[0], response.model_name or self._by[1], usage_details(self._own_usage(response.usage))]
         value = NOTHING
         if not ends:
             with contextlib.suppress(RecursionError):
@@ -193,7 +193,7 @@ class BudgetedModel(WrapperModel):
         """Wait until the request may be made; return its settings. Raises `BudgetSpent`, and the errors of `opens`."""
         self._length, self._earlier = 0, RunUsage() + self._used
         try:
-            settings = await self._allowed(messages, settings, parameters)
+            settings = await self._wait_for_budget(messages, settings, parameters)
         except (BudgetSpent, ProviderError):
             if self._steps is not None and not self._steps.is_first:
                 # so that a resumed run makes only this request again
@@ -205,7 +205,7 @@ class BudgetedModel(WrapperModel):
         self._watched = tracing.request(self._vendor, self.model_name)
         return settings
 
-    async def _allowed(
+    async def _wait_for_budget(
         self, messages: Sequence[ModelMessage], settings: Any, parameters: ModelRequestParameters
     ) -> Any:
         if self._opens is not None:
@@ -214,11 +214,11 @@ class BudgetedModel(WrapperModel):
             return settings
         self._measure(messages, parameters)
         try:
-            await budgets.reserve(self._needs((settings or {}).get("max_tokens")))
+            await budgets.reserve(self._estimate((settings or {}).get("max_tokens")))
         except BudgetSpent as spent:
             self.spent = spent
             raise
-        return self._within(settings)
+        return self._limited_settings(settings)
 
     def _begin_step(self, steps: Steps) -> OpenStep:
         return steps.begin(MODEL, self._identity, " ".join(self._by), self._by)
@@ -230,12 +230,12 @@ class BudgetedModel(WrapperModel):
             isinstance(problem, ModelConnectionError) and problem.phase in ("connect", "pool")
         )
         if problem is not None and self._step is not None:
-            broken = structs.replace(self._one(self.stream.usage if self.stream else RunUsage()), counted=False)
+            broken = structs.replace(self._own_usage(self.stream.usage if self.stream else RunUsage()), counted=False)
             self._step.ends(usage=() if refused and self.stream is None else [*self._by, usage_details(broken)])
             self._step = None
         if (watched := self._watched) is not None:
             self._watched = None
-            usage = self._one(used) if used is not None else None
+            usage = self._own_usage(used) if used is not None else None
             outcome: tracing.Outcome = (
                 "ok" if problem is None else "error" if isinstance(problem, Exception) else "cancelled"
             )
@@ -243,7 +243,7 @@ class BudgetedModel(WrapperModel):
         if problem is None or (refused and self.stream is None):
             self._running = False
             if budgets.current() is not None:
-                budgets.release(self._with(used) if used is not None else usage_of(self._used, self._price))
+                budgets.release(self._total_usage(used) if used is not None else usage_of(self._used, self._price))
 
     def count(self, length: int) -> None:
         """Report the number of characters answered so far: budgets count them before the server reports its tokens."""
@@ -260,14 +260,14 @@ class BudgetedModel(WrapperModel):
         usage = self.stream.usage if self.stream is not None else RunUsage()
         asked = usage.input_tokens or (self._sent if self._length else 0)
         answered = max(usage.output_tokens, self._length // _CHARACTERS)
-        return structs.replace(self._with(RunUsage(input_tokens=asked, output_tokens=answered)), counted=False)
+        return structs.replace(self._total_usage(RunUsage(input_tokens=asked, output_tokens=answered)), counted=False)
 
-    def _with(self, usage: Any) -> Usage:
+    def _total_usage(self, usage: Any) -> Usage:
         """Return the usage of earlier requests and this one."""
         # not added to `used`, which grows when the answer is complete
         return usage_of(self._earlier + self._request_of(usage), self._price)
 
-    def _one(self, usage: Any) -> Usage:
+    def _own_usage(self, usage: Any) -> Usage:
         """Return the usage of this request."""
         return usage_of(self._request_of(usage), self._price)
 
@@ -294,7 +294,7 @@ class BudgetedModel(WrapperModel):
         length += len(instructions or "") + sum(_size(part) for message in messages for part in message.parts)
         self._sent = length // _CHARACTERS + self._attached
 
-    def _needs(self, limit: int | None) -> Consumption:
+    def _estimate(self, limit: int | None) -> Consumption:
         """Return the likely usage of the request: its length and the limit of the answer; without a limit, the mean of
         the run's requests so far."""
         request = budgets.current()
@@ -303,7 +303,7 @@ class BudgetedModel(WrapperModel):
         cost = prices.cost_of(self._vendor, self.model_name, self._sent, tokens - self._sent, self._price)
         return Consumption(float(cost or 0), tokens)
 
-    def _within(self, settings: Any) -> Any:
+    def _limited_settings(self, settings: Any) -> Any:
         """Return the settings with the answer limited to the tokens that are left. Raises `BudgetSpent`."""
         request = budgets.current()
         if request is None:

@@ -39,7 +39,7 @@ class Handlers(NamedTuple):
     call: Call
 
 
-def begun(
+def first_messages(
     asked: Conversation, prompt: str | Sequence[library.UserContent], instructions: str | None
 ) -> list[library.ModelMessage]:
     """Return the messages of a new conversation, or of one that continues a failed one. Earlier answers that did not
@@ -61,17 +61,17 @@ def correction(problem: str, first: library.ModelMessage) -> library.ModelReques
     return library.ModelRequest(parts=[library.UserPromptPart(correction_text(problem))], instructions=instructions)
 
 
-def worded(first: library.ModelMessage, words: str) -> library.ModelMessage:
+def with_words(first: library.ModelMessage, words: str) -> library.ModelMessage:
     """Return the first request of a conversation with `words`, which ask for the answer, at its end."""
     prompt = first.parts[0] if isinstance(first, library.ModelRequest) else None
     if not words or not isinstance(first, library.ModelRequest) or not isinstance(prompt, library.UserPromptPart):
         return first
     content = prompt.content
-    with_words = f"{content}\n\n{words}" if isinstance(content, str) else [*content, words]
-    return replace(first, parts=[replace(prompt, content=with_words), *first.parts[1:]])
+    extended = f"{content}\n\n{words}" if isinstance(content, str) else [*content, words]
+    return replace(first, parts=[replace(prompt, content=extended), *first.parts[1:]])
 
 
-async def talk(
+async def run_conversation(
     model: BudgetedModel,
     asked: Conversation,
     conversation: list[library.ModelMessage],
@@ -119,7 +119,7 @@ async def talk(
             return response
         if cut:
             raise IncompleteToolCall("cut off")
-        answers = await _all(_answer(part, known, handlers.call) for part in calls)
+        answers = await _gather(_answer(part, known, handlers.call) for part in calls)
         conversation.append(library.ModelRequest(parts=answers, instructions=instructions))
     raise UsageLimitExceeded(f"{asked.rounds} requests")
 
@@ -203,7 +203,7 @@ async def _answer(part: library.ToolCallPart, known: frozenset[str], call: Call)
     return library.ToolReturnPart(tool_name=name, content=answer.text, tool_call_id=part.tool_call_id, outcome=outcome)
 
 
-async def _all(answers: Any) -> list[library.ModelRequestPart]:
+async def _gather(answers: Any) -> list[library.ModelRequestPart]:
     """Return all answers in the order of the calls. If one raises, or the session is cancelled, the others are
     cancelled."""
     tasks = [asyncio.ensure_future(answer) for answer in answers]

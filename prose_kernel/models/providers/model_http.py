@@ -16,7 +16,7 @@ from prose_kernel.models.providers.model_calls import LONGEST_REPLY
 
 LONGEST_LINE = 4 * LONGEST_REPLY  # bytes: one event of a stream, or a whole reply that is not a stream
 LONGEST = 8 * LONGEST_REPLY  # bytes of all events of a stream: enough for 128,000 tokens
-A_LINE = 32  # bytes counted for each line in addition to its own: empty lines cost time, too
+LINE_COST = 32  # bytes counted for each line in addition to its own: empty lines cost time, too
 PACKED = ("gzip", "x-gzip")
 PIECE = 1 << 16  # bytes that are unpacked at a time
 CONNECT = 20.0  # seconds to open a connection
@@ -30,7 +30,7 @@ def client(timeout: float) -> httpx2.AsyncClient:
         follow_redirects=True,
         verify=_trusted(),
         headers={"accept-encoding": "gzip"},
-        event_hooks={"response": [_bound]},
+        event_hooks={"response": [_limit_response]},
     )
 
 
@@ -48,7 +48,7 @@ def _trusted() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-class _Bounded(httpx2.AsyncByteStream):
+class _LimitedStream(httpx2.AsyncByteStream):
     """The decompressed bytes of a reply. Raises `ProviderBadReply` if one line of a stream, or another reply as a
     whole, is too long after decompression."""
 
@@ -63,7 +63,7 @@ class _Bounded(httpx2.AsyncByteStream):
             for piece in self._pieces(data):
                 newline = piece.rfind(b"\n") if self._lines else -1
                 length = len(piece) - newline - 1 if newline >= 0 else length + len(piece)
-                whole += len(piece) + (A_LINE * piece.count(b"\n") if self._lines else 0)
+                whole += len(piece) + (LINE_COST * piece.count(b"\n") if self._lines else 0)
                 if length > LONGEST_LINE or whole > LONGEST:
                     raise too_long()
                 yield piece
@@ -86,7 +86,7 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-async def _bound(response: httpx2.Response) -> None:
+async def _limit_response(response: httpx2.Response) -> None:
     """Check a reply before it is read, and limit its size: it must be a model's reply, from this server."""
     if response.has_redirect_location:
         _refuse_other_server(response.request.url, response.request.url.join(response.headers["location"]))
@@ -102,7 +102,7 @@ async def _bound(response: httpx2.Response) -> None:
         raise ProviderBadReply("the reply is packed in a way that was not asked for", retryable=False)
     response.headers.pop("content-encoding", None)  # it is unpacked here, where it is counted
     lines = kind != "application/json"
-    response.stream = _Bounded(response.stream, lines=lines, packed=packed in PACKED)
+    response.stream = _LimitedStream(response.stream, lines=lines, packed=packed in PACKED)
 
 
 def _refuse_other_server(here: httpx2.URL, there: httpx2.URL) -> None:

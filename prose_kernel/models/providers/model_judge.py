@@ -43,13 +43,13 @@ Ask for what the text asks for and nothing else, in its language: in short, plai
 know to answer."""
 TO_PHRASE = "Put this into a question for the person:"
 PHRASED = {
-    "question": batches.words("The question, in one or two short sentences."),
+    "question": batches.text("The question, in one or two short sentences."),
     "options": batches.texts(
         "The answers to choose from, a few words each, if the text implies a closed set; else none."
     ),
 }
 
-REASON = {"reason": batches.words("Why, in one short sentence.")}
+REASON = {"reason": batches.text("Why, in one short sentence.")}
 ANSWERS = {"yes": True, "no": False, "uncertain": None, "no_progress": None}
 
 
@@ -78,7 +78,7 @@ class ModelJudge:
         about the same values are sent with it; their answers are kept here until the program asks for them."""
         if (kept := self.kept(request)) is not None:
             return kept
-        asked_at_once = batches.together(request)
+        asked_at_once = batches.batch_of(request)
         if len(asked_at_once) > 1 and self._batches:
             verdict = await self._decide_all(asked_at_once)
             if verdict is not None:
@@ -131,7 +131,7 @@ class ModelJudge:
         question = f"What is `{path}` in the text?"
         asked = {
             "found": batches.one_of(f"Whether the text says what `{path}` is.", ("yes", "no")),
-            "value": batches.words("It, as it stands in the text; as JSON when it is a number, true, false or a list."),
+            "value": batches.text("It, as it stands in the text; as JSON when it is a number, true, false or a list."),
         }
         reply, details = await self._ask(request, question, asked, text=value)
         if reply["found"] == "no":

@@ -134,7 +134,7 @@ class ModelServers:
         """Return the sort key of a chain: first models that can be asked now, then the others by their pauses."""
         throttle = self._connection(target)[1]
         closed = throttle.closed_for
-        return throttle.passed_over or closed > 0, closed
+        return throttle.is_skipped or closed > 0, closed
 
     def _refuse_unpriced(self, target: ModelTarget) -> None:
         """Raise `ProviderError` if a budget in US dollars applies and the price of the model is unknown."""

@@ -22,7 +22,7 @@ UNAVAILABLE = (errors.ProviderRateLimit, errors.ProviderOverloaded, errors.Provi
 
 LONGEST = 300.0  # seconds to wait for a server at most; calls to one that requests a longer pause fail immediately
 IN_A_ROW = 3  # failures after which a server is skipped
-PASSED_OVER = 30.0  # seconds until one call checks whether it is back
+SKIP_SECONDS = 30.0  # seconds until one call checks whether it is back
 
 
 class Throttle:
@@ -43,7 +43,7 @@ class Throttle:
         self._round = 0
         self._closed_until = 0.0
         self._failures = 0
-        self._passed_until = 0.0
+        self._skipped_until = 0.0
         self._patient, self._impatient = asyncio.Lock(), asyncio.Lock()
         self._left = asyncio.Event()
 
@@ -58,9 +58,9 @@ class Throttle:
         return self.allowed < self._most
 
     @property
-    def passed_over(self) -> bool:
+    def is_skipped(self) -> bool:
         """Return whether the server has failed so often that calls with a fallback skip it now."""
-        return self._failures >= IN_A_ROW and self._clock.monotonic() < self._passed_until
+        return self._failures >= IN_A_ROW and self._clock.monotonic() < self._skipped_until
 
     async def opens(self, patience: float = LONGEST) -> None:
         """Wait until the server may be called again. Raises `ProviderOverloaded`."""
@@ -77,21 +77,21 @@ class Throttle:
         # the first waiting call looks for a slot, the others queue after it; a call that could go elsewhere never
         # queues after one that cannot
         async with self._impatient if elsewhere else self._patient:
-            await self._lets(patience, elsewhere)
+            await self._wait_until_open(patience, elsewhere)
             while self._live >= int(self.allowed):
                 self._left.clear()
                 await self._left.wait()
-                await self._lets(patience, elsewhere)
+                await self._wait_until_open(patience, elsewhere)
             self._live += 1
         if self._failures >= IN_A_ROW:  # this call checks whether it is back; others do not wait for the result
-            self._passed_until = self._clock.monotonic() + PASSED_OVER
+            self._skipped_until = self._clock.monotonic() + SKIP_SECONDS
         begun = self._round
         try:
             yield
         except errors.ProviderError as problem:
             if isinstance(problem, UNAVAILABLE):
                 self._failures += 1
-                self._passed_until = self._clock.monotonic() + PASSED_OVER
+                self._skipped_until = self._clock.monotonic() + SKIP_SECONDS
             else:
                 self._failures = 0  # it has answered
             if isinstance(problem, errors.ProviderRateLimit | errors.ProviderOverloaded) and problem.busy:
@@ -105,8 +105,8 @@ class Throttle:
             self._live -= 1
             self._left.set()
 
-    async def _lets(self, patience: float, elsewhere: bool) -> None:
-        if elsewhere and self.passed_over:
+    async def _wait_until_open(self, patience: float, elsewhere: bool) -> None:
+        if elsewhere and self.is_skipped:
             raise errors.ProviderOverloaded(
                 f"{self._name}: the server has failed {IN_A_ROW} times in a row and is passed over"
             )

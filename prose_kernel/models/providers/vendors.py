@@ -94,11 +94,11 @@ def key_of(name: str, server: ModelServer, environment: Mapping[str, str]) -> st
 def install(name: str) -> str | None:
     """Return what `pip install` must install before this server can be used; None if nothing is missing."""
     module, extra = CLIENTS.get(name, ("openai", ""))
-    package = f"pydantic-ai-slim[{extra}]" if extra and _is_there("pydantic_ai") else "prose_kernel[llm]"
-    return None if _is_there("pydantic_ai") and _is_there(module) else package
+    package = f"pydantic-ai-slim[{extra}]" if extra and _is_installed("pydantic_ai") else "prose_kernel[llm]"
+    return None if _is_installed("pydantic_ai") and _is_installed(module) else package
 
 
-def _is_there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # the parent package is missing

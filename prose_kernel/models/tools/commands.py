@@ -167,7 +167,7 @@ async def _output(tasks: Tasks, caller: TaskCaller, arguments: Mapping[str, obje
         block = block.strip().lower() != "false"
     output = await tasks.output(_id(arguments), caller, block=bool(block), timeout_ms=arguments.get("timeout_ms"))
     why = {"success": "", "not_ready": " (not ready)", "timeout": " (still running when the wait was over)"}
-    head = f"{_standing(output.task)}{why[output.retrieval_status]}"
+    head = f"{_status_line(output.task)}{why[output.retrieval_status]}"
     notes = [f"[the whole output: {output.artifact}]"] if output.truncated and output.artifact else []
     notes += [f"[{output.log_error}]"] if output.log_error else []
     return "\n".join([head, _block("output", output.preview), *notes])
@@ -176,8 +176,8 @@ async def _output(tasks: Tasks, caller: TaskCaller, arguments: Mapping[str, obje
 async def _stopped(tasks: Tasks, caller: TaskCaller, arguments: Mapping[str, object]) -> str:
     task = await tasks.stop(_id(arguments), caller)
     if task.ended:
-        return f"{_standing(task)}: it had ended already, nothing was changed"
-    return f"{_standing(task)}: {'it is killed' if task.force_stop_requested else 'it was asked to end'}"
+        return f"{_status_line(task)}: it had ended already, nothing was changed"
+    return f"{_status_line(task)}: {'it is killed' if task.force_stop_requested else 'it was asked to end'}"
 
 
 _TASK_TOOLS = (
@@ -252,7 +252,7 @@ def _block(name: str, text: str) -> str:
     return f"--- {name} ---\n{text.rstrip()}" if text.strip() else f"--- {name}: nothing ---"
 
 
-def _standing(task: TaskSnapshot) -> str:
+def _status_line(task: TaskSnapshot) -> str:
     text = f"task {task.task_id}: {task.status}"
     if task.ended and task.signal:
         return f"{text}, signal {task.signal}"
@@ -261,7 +261,7 @@ def _standing(task: TaskSnapshot) -> str:
 
 def status_text(task: TaskSnapshot) -> str:
     """Return a task's status as text."""
-    lines = [_standing(task), f"$ {task.cmd_display}", f"in {task.workdir}", task.output_summary]
+    lines = [_status_line(task), f"$ {task.cmd_display}", f"in {task.workdir}", task.output_summary]
     lines += [f"{task.error['kind']}: {task.error['message']}"] if task.error else []
     lines += ["a stop was requested"] if task.stop_requested else []
     lines.append(f"started {task.started_at}" + (f", ended {task.ended_at}" if task.ended_at else ""))

@@ -89,7 +89,7 @@ class FetchTool:
 
     async def _allowed(self, url: Any) -> Ruling:
         """Return the ruling on this URL, after asking the person if a rule says so. Raises `ToolRefused`."""
-        ruling, name = self._access.policy.decide("network", checked(url)), host_of(url)
+        ruling, name = self._access.policy.decide("network", rule_target(url)), host_of(url)
         if ruling.answer == "prompt":
             literal = _literal(name)
             if name.rstrip(".") == "localhost" or (literal is not None and not is_public(literal)):
@@ -102,7 +102,7 @@ class FetchTool:
         return ruling
 
 
-def checked(url: Any) -> str:
+def rule_target(url: Any) -> str:
     """Return the URL as the rules check it: built from the parts that are really sent, without query and fragment."""
     host = host_of(url)
     host = f"[{host}]" if ":" in host else host

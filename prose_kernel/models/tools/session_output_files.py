@@ -59,9 +59,9 @@ class _File:
 
     def __init__(self, where: Surroundings, location: str) -> None:
         self._path = Path(where.cwd, location) if location else None
-        self._before = self._mark()
+        self._before = self._stamp()
 
-    def _mark(self) -> Stamp | None:
+    def _stamp(self) -> Stamp | None:
         return stamp_of(self._path) if self._path is not None else None
 
     def since(self, limit: int) -> str | None:
@@ -69,7 +69,7 @@ class _File:
 
         Links and pipes are not read: a link could reveal a file that the session may not read, and a pipe would block.
         """
-        now = self._mark()
+        now = self._stamp()
         if self._path is None or now is None or now == self._before:
             return None
         try:

@@ -114,7 +114,7 @@ def check_arguments(
     """
     fields = schema.get("properties")
     properties: Mapping[str, Any] = fields if isinstance(fields, Mapping) else {}
-    for name in _several(schema.get("required")):
+    for name in _items(schema.get("required")):
         if name not in arguments:
             raise ToolFailed(f"invalid {noun}: '{name}' is missing")
     for name, value in arguments.items():
@@ -139,7 +139,7 @@ def _wrong(name: str, schema: object, value: object, of: str = "") -> str | None
         for limit, words, broken in (("minimum", "at least", value.__lt__), ("maximum", "at most", value.__gt__)):
             if limit in schema and broken(schema[limit]) is True:
                 return f"'{name}' must be {words} {schema[limit]}"
-    known = _several(schema.get("enum"))
+    known = _items(schema.get("enum"))
     if known and value not in known:
         return f"'{name}' must be one of {', '.join(map(str, known))}"
     if isinstance(value, Sequence) and not isinstance(value, str) and "items" in schema:
@@ -150,7 +150,7 @@ def _wrong(name: str, schema: object, value: object, of: str = "") -> str | None
     return None
 
 
-def _several(value: object) -> Sequence[Any]:
+def _items(value: object) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else ()
 
 

@@ -117,9 +117,9 @@ async def test_a37_unpacking_a_reply_can_be_ended(tmp_path: Path, monkeypatch: p
     async with served(answer, tmp_path) as link:
         counting = asyncio.create_task(others())
         seen: list[int] = []
-        unpacked = model_http._Bounded._pieces
+        unpacked = model_http._LimitedStream._pieces
         monkeypatch.setattr(
-            model_http._Bounded, "_pieces", lambda *given: (seen.append(turns) or one for one in unpacked(*given))
+            model_http._LimitedStream, "_pieces", lambda *given: (seen.append(turns) or one for one in unpacked(*given))
         )
         assert (await link.converse(asked(), lambda _: None)).text == "hello"
         counting.cancel()

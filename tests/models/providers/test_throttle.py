@@ -9,7 +9,7 @@ import pytest
 from machine.fakes import FakeClock
 
 from prose_kernel.errors import ProviderConnection, ProviderError, ProviderOverloaded, ProviderRateLimit
-from prose_kernel.models.providers.throttle import PASSED_OVER, Throttle
+from prose_kernel.models.providers.throttle import SKIP_SECONDS, Throttle
 
 
 class Server:
@@ -116,19 +116,19 @@ async def test_a43_after_three_failures_one_call_looks_each_half_minute_whether_
     for number in range(2):
         await server.start(1)
         await server.end(number, error=ProviderConnection("away"))
-    assert not server.throttle.passed_over
+    assert not server.throttle.is_skipped
     await server.start(1)
     await server.end(2, error=ProviderOverloaded("failed inside"))
-    assert server.throttle.passed_over
+    assert server.throttle.is_skipped
     with pytest.raises(ProviderOverloaded):
         async with server.throttle.slot(0.0, elsewhere=True):
             raise AssertionError("it was called")
-    server.clock.time += PASSED_OVER
-    assert not server.throttle.passed_over
+    server.clock.time += SKIP_SECONDS
+    assert not server.throttle.is_skipped
     await server.start(1)  # this call probes the server; other calls skip the server until it ends
-    assert (server.begun, server.throttle.passed_over) == ([0, 1, 2, 3], True)
+    assert (server.begun, server.throttle.is_skipped) == ([0, 1, 2, 3], True)
     await server.end(3)
-    assert not server.throttle.passed_over
+    assert not server.throttle.is_skipped
 
 
 async def test_other_failures_say_nothing_about_the_load() -> None:

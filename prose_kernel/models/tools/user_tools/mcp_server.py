@@ -139,7 +139,7 @@ class Mcp:
             if serving.done() or (self._process is not None and self._process.over):
                 await self.close()
                 raise ToolFailed(self._gone()) from None
-            raise ToolFailed(f"the tool server {self.name}: {_in_words(problem)}") from None
+            raise ToolFailed(f"the tool server {self.name}: {_problem_text(problem)}") from None
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
@@ -190,7 +190,7 @@ class Mcp:
         if self._process is not None and self._process.over:
             return ToolFailed(self._gone())
         status = f" (HTTP {self._status})" if self._status >= 400 else ""
-        return ToolFailed(f"the tool server {self.name} cannot be used: {_in_words(problem)}{status}")
+        return ToolFailed(f"the tool server {self.name} cannot be used: {_problem_text(problem)}{status}")
 
     def _streams(self) -> contextlib.AbstractAsyncContextManager[Any]:
         return self._http() if self._server.url is not None else self._stdio()
@@ -306,7 +306,7 @@ def _innermost(problem: BaseException) -> BaseException:
     return problem
 
 
-def _in_words(problem: BaseException) -> str:
+def _problem_text(problem: BaseException) -> str:
     """Return a problem on one line; for a message that violates the protocol, its location."""
     if isinstance(problem, ValidationError):
         first = problem.errors(include_url=False, include_context=False, include_input=False)[0]

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from msgspec import structs
 
-from prose_kernel.access.approvals import Approvals, Ask, Note, no_audit, session_name
+from prose_kernel.access.approvals import Approvals, Ask, AuditWriter, no_audit, session_name
 from prose_kernel.access.code_files import pinned
 from prose_kernel.access.created_code import require_agreed
 from prose_kernel.access.session_permissions import Policy
@@ -49,7 +49,7 @@ class ToolHost:
 
     guard: Guard | None = None
     functions: Path | None = None
-    note: Note = no_audit
+    note: AuditWriter = no_audit
     warn: Callable[[str], None] = _no_warning
     pins: Mapping[str, str] | None = None
 
@@ -74,7 +74,7 @@ class UserTool:
     request: SessionRequest
     policy: Policy
     approvals: Approvals
-    note: Note = no_audit
+    note: AuditWriter = no_audit
 
     @property
     def spec(self) -> ToolSpec:
