@@ -16,7 +16,7 @@ _VTE = 5000
 
 
 def understood(environment: Mapping[str, str]) -> bool:
-    """Return whether the terminal of this environment is known to show links, or what `FORCE_HYPERLINK` says."""
+    """Return whether the terminal of this environment is known to show links; `FORCE_HYPERLINK` overrides this."""
     if (forced := environment.get("FORCE_HYPERLINK", "")) != "":
         return forced not in ("0", "false", "no")
     if in_ci(environment) or environment.get("TERM", "dumb") == "dumb" or environment.get("TMUX"):

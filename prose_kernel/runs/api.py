@@ -32,8 +32,8 @@ def compile(
 ) -> Program:
     """Check a program and the programs that it imports; nothing runs.
 
-    `program` is a text, or the `Path` of a file. `language` is `openprose` or `vvm`; None: that of the file's suffix,
-    for a text OpenProse. Raises `CompileError`, which holds all diagnostics, and `UsageError`.
+    `program` is a text, or the `Path` of a file. `language` is `openprose` or `vvm`, by default the one of the file's
+    suffix, and OpenProse for a text. Raises `CompileError`, which holds all diagnostics, and `UsageError`.
     """
     return PythonRun.of(program, None, Options(settings=settings, cwd=cwd), language).program
 
@@ -71,7 +71,7 @@ def stream(
                 ...
         print(running.result)
 
-    Takes the arguments of `run` and raises what it raises.
+    Takes the same arguments and raises the same errors as `run`.
     """
     return EventStream(PythonRun.of(program, inputs, options))
 
@@ -125,8 +125,8 @@ class EventStream:
 class AsyncSession(AbstractAsyncContextManager["AsyncSession"]):
     """A run that is fed cell by cell, in the caller's event loop: `async with AsyncSession() as session`.
 
-    Names stay bound from cell to cell; an error in one leaves them as they are. `language` is that of cells that name
-    none. The other arguments are those of `run`.
+    Names stay bound from cell to cell, also after an error. `language` is the language of cells that do not name one;
+    the other arguments are those of `run`.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class AsyncSession(AbstractAsyncContextManager["AsyncSession"]):
         self._execution.workspace.interrupt()
 
     async def close(self) -> None:
-        """End the run and every process that it has left."""
+        """End the run and all of its processes."""
         await self._execution.workspace.close(self._error)
 
     async def __aexit__(
@@ -193,7 +193,7 @@ class Session(AbstractContextManager["Session"]):
         self._session.interrupt()
 
     def close(self) -> None:
-        """End the run and every process that it has left."""
+        """End the run and all of its processes."""
         with self._turn:
             self._thread.wait(self._session.close(), self._session.interrupt)
             self._thread.close()

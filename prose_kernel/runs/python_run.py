@@ -57,12 +57,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a program or a cell has ended.
+    """The result of a program or a cell.
 
-    `value` is that of its last statement, `outputs` and `bindings` are values by name, as JSON data; texts are those of
-    the program, so output of commands ends with its newline. `error` is set when the status is `failed`: its `code`,
-    `message`, `hint` and `location` (`line`, `column`, `text`) say what happened where. `run_id` and `directory` are
-    None for a run in memory.
+    `value` is the value of its last statement, `outputs` and `bindings` are values by name, as JSON data. Texts are
+    unchanged, so output of commands ends with its newline. `error` is set if the status is `failed`; it has `code`,
+    `message`, `hint` and `location` (`line`, `column`, `text`). `run_id` and `directory` are None for a run in memory.
     """
 
     status: Status
@@ -85,8 +84,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program without errors. `inputs` and `gates` are names in the order of the text, `warnings` its other
-    diagnostics."""
+    """A program without errors. `inputs` and `gates` are names in the order of the text; `warnings` are diagnostics."""
 
     name: str
     language: str
