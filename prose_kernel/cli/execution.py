@@ -138,7 +138,7 @@ class ProgramRun:
 
     def _report_lost(self, lost: Sequence[Asked]) -> None:
         how = self.request.resumption
-        for remark in result_text.under_way(lost, how) if how is not None else ():
+        for remark in result_text.lost_requests(lost, how) if how is not None else ():
             self.screen.note(remark)
 
     def _keep_image(self, name: str, data: bytes) -> str:
@@ -262,7 +262,7 @@ class ProgramRun:
 
     def _notes(self, run: Run) -> tuple[str, ...]:
         earlier = run.journal.earlier if run.journal is not None else None
-        kept = result_text.kept(earlier, why=self.request.why) if earlier is not None else []
+        kept = result_text.kept_answers(earlier, why=self.request.why) if earlier is not None else []
         return (*result_text.session_notes(run.started_services, usage=self.request.usage), *kept)
 
     def _json_values(self, values: Mapping[str, Value]) -> dict[str, object]:

@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     _prepare_streams()
     status = _run(list(sys.argv[1:] if arguments is None else arguments))
-    unwritten = streams.problem()
+    unwritten = streams.output_problem()
     if unwritten is not None:
         _print_message(f"Error: standard output could not be written: {unwritten}")
         return status or 1

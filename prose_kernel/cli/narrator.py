@@ -83,7 +83,7 @@ class Narrator:
         self._refresh = Refresh(self._draw, self._clock)
         self._limits = limits
         self._order = SourceOrder(self._emit)
-        self._bare: dict[int, _Shown] = {}
+        self._bare: dict[int, _BareCommand] = {}
         self._raised: e.CommandFinished | None = None
         self._names: dict[int, BranchNames] = {}
         self.unshown: Value = None
@@ -170,7 +170,7 @@ class Narrator:
     def on_command_started(self, event: e.CommandStarted) -> None:
         if event.bound_to is None and not event.consumed:
             form = event.format if event.format in DATA and self._screen.shares_terminal("stdout") else ""
-            self._bare[event.spawn] = _Shown(OutputWindow(self._limits), form)
+            self._bare[event.spawn] = _BareCommand(OutputWindow(self._limits), form)
 
     def on_command_output(self, event: e.CommandOutput) -> None:
         """Show output of a bare command. A pipe gets all of it; a terminal shows a long output without its middle."""
@@ -231,7 +231,7 @@ class Narrator:
         else:
             self._note(event, first)
 
-    def _show_end(self, shown: _Shown, branches: tuple[e.BranchStep, ...], result: CommandResult | None) -> None:
+    def _show_end(self, shown: _BareCommand, branches: tuple[e.BranchStep, ...], result: CommandResult | None) -> None:
         """Show the end of a shortened output, after a note about the missing part."""
         parts = shown.window.finish()
         if note := shown.window.left_out():
@@ -357,7 +357,7 @@ class Narrator:
 
 
 @dataclass(slots=True)
-class _Shown:
+class _BareCommand:
     """A running bare command, with the window that limits its shown output."""
 
     window: OutputWindow

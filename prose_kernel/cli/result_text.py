@@ -269,13 +269,13 @@ def _unused(unused: tuple[Entry, ...]) -> str:
 # ---------------------------------------------------------------- resumed runs and kept answers
 
 
-def listed(requests: Sequence[Asked]) -> list[str]:
+def request_lines(requests: Sequence[Asked]) -> list[str]:
     """Return the first requests of a list, one per line, and the number of the others."""
     more = [f"  … and {len(requests) - _MOST_LISTED:,} more"] if len(requests) > _MOST_LISTED else []
     return [*(f"  {request_line(asked)}" for asked in requests[:_MOST_LISTED]), *more]
 
 
-def kept(earlier: EarlierAnswers, *, why: bool = False) -> list[str]:
+def kept_answers(earlier: EarlierAnswers, *, why: bool = False) -> list[str]:
     """Return lines that count the kept answers of an earlier run and the repeated requests; `why` lists the latter."""
     asked = list(earlier.asked_again())
     total = len(earlier.kept) + len(asked)
@@ -291,7 +291,7 @@ def kept(earlier: EarlierAnswers, *, why: bool = False) -> list[str]:
 _ASKED: Final[Mapping[Why, str]] = {"failed": "that had failed", "changed": "that changed", "new": "new"}
 
 
-def under_way(lost: Sequence[Asked], how: Resumption) -> list[str]:
+def lost_requests(lost: Sequence[Asked], how: Resumption) -> list[str]:
     """Return the notes about requests that were running when the run ended, for the end of its replay."""
     from prose_kernel.storage.run_history import actions_under_way
 

@@ -70,7 +70,7 @@ def confirm_rerun(
         return
     unused = f"{changed} does not use {counted(len(found), 'answer')} of run {earlier.head.run}."
     heading = f"{unused} Requests that it still makes run again:"
-    listed = "\n".join([heading, *result_text.listed(found)])
+    listed = "\n".join([heading, *result_text.request_lines(found)])
     confirm(listed, "Run it?", "to run it without a question: --yes-rerun", "nothing was run")
 
 

@@ -156,7 +156,8 @@ def repair(run: str, yes: bool, state_dir: str | None) -> None:
     unused = answered_from(lost, journal.records(1))
     lines = [f"line {lost + 1} of the journal of run {found.id} is damaged: the run would continue before it."]
     if unused:
-        lines += [f"{counted(len(unused), 'answer')} after it would no longer count:", *result_text.listed(unused)]
+        lines.append(f"{counted(len(unused), 'answer')} after it would no longer count:")
+        lines += result_text.request_lines(unused)
     if yes:
         click.echo("\n".join(lines), err=True)
     else:

@@ -114,7 +114,7 @@ def _output() -> Output | None:
     return raw if isinstance(raw, Output) else None
 
 
-def problem() -> str | None:
+def output_problem() -> str | None:
     """Return the reason why some output could not be written; None if all was written."""
     stream = getattr(sys.stdout, "unguarded", sys.stdout)
     if stream.closed:

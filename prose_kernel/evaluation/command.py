@@ -126,7 +126,7 @@ def _coloured(text: str) -> str:
 
 
 def _write_junit(path: Path, summary: Summary) -> None:
-    from prose_kernel.evaluation.report import why
+    from prose_kernel.evaluation.report import failure_of
     from prose_kernel.views.test_results import Finding, Outcome, Tested, write_junit
 
     suites = []
@@ -135,7 +135,7 @@ def _write_junit(path: Path, summary: Summary) -> None:
             Outcome(
                 f"{one.case} ({one.repetition})" if summary.spec.repeat > 1 else one.case,
                 "passed" if one.passed else "failed",
-                () if one.passed else (Finding(why(one)),),
+                () if one.passed else (Finding(failure_of(one)),),
                 seconds=one.seconds,
             )
             for one in variant.results

@@ -112,12 +112,12 @@ def not_passed(summary: Summary) -> Iterator[str]:
     """Yield a line with the reason for each of the first runs that have not passed."""
     found = [one for one in summary.results if not one.passed]
     for one in found[:NOT_PASSED]:
-        yield f"{_run(summary, one)}: {'ERROR ' if one.status == 'error' else ''}{clip(visible(why(one)), 200)}"
+        yield f"{_run(summary, one)}: {'ERROR ' if one.status == 'error' else ''}{clip(visible(failure_of(one)), 200)}"
     if len(found) > NOT_PASSED:
         yield f"… and {len(found) - NOT_PASSED:,} more (--html FILE shows all)"
 
 
-def why(one: Result) -> str:
+def failure_of(one: Result) -> str:
     """Return the reason why a run has not passed."""
     if one.error:
         return one.error

@@ -14,7 +14,7 @@ from prose_kernel.runs.languages import Language
 from prose_kernel.testing.notebook_run import CellRun, TestedCells
 from prose_kernel.testing.notebook_source import CodeCell, NotebookSource, coalesced, read
 from prose_kernel.testing.options import Options
-from prose_kernel.testing.outputs import Output, compare, failed, shown
+from prose_kernel.testing.outputs import Output, comparable, compare, failed
 from prose_kernel.views.test_results import Finding, Outcome, Status, Tested
 
 if TYPE_CHECKING:
@@ -110,8 +110,8 @@ class _Test:
             )
             return [Finding(finding)]
         rules = self.options.rules
-        expected = shown(cell.outputs, rules)
-        actual = shown(run.outputs, rules, run.origins)
+        expected = comparable(cell.outputs, rules)
+        actual = comparable(run.outputs, rules, run.origins)
         if run.failed and not cell.fails:
             return [failed(next(one.raw for one in actual if one.kind == "error"))]
         if cell.fails and not run.failed:

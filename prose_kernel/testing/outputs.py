@@ -89,7 +89,7 @@ def _rules_of(name: str) -> dict[str, str]:
 # ---------------------------------------------------------------- the outputs of one side
 
 
-def shown(outputs: Sequence[Output], rules: Rules, origins: Mapping[int, Any] | None = None) -> list[Comparable]:
+def comparable(outputs: Sequence[Output], rules: Rules, origins: Mapping[int, Any] | None = None) -> list[Comparable]:
     """Return outputs in the form in which they are compared; `origins` has their statements by index."""
     return list(_shown(outputs, rules, origins or {}))
 

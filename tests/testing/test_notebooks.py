@@ -19,7 +19,7 @@ from prose_kernel.runs import languages
 from prose_kernel.testing.notebook_source import read
 from prose_kernel.testing.notebooks import test_notebook as tested_notebook
 from prose_kernel.testing.options import Options
-from prose_kernel.testing.outputs import Rules, compare, shown
+from prose_kernel.testing.outputs import Rules, comparable, compare
 from prose_kernel.views.test_results import difference
 
 ROOT = Path(__file__).parents[2]
@@ -173,9 +173,11 @@ def test_metadata_and_carriage_returns_take_no_part() -> None:
     book.write_text(json.dumps(data))
     assert findings(book) == []
     half, whole = [stream("10 %\r50 %\r100 %\n")], [stream("100 %\r\n")]
-    assert compare(shown(half, Rules()), shown(whole, Rules())) == []
+    assert compare(comparable(half, Rules()), comparable(whole, Rules())) == []
     long = "=" * 5_000_000  # costs are linear in the text: the time limit of a test would end this one otherwise
-    assert compare(shown([stream(f"{long}\r1\n{long}")], Rules()), shown([stream(f"1\n{long}")], Rules())) == []
+    assert (
+        compare(comparable([stream(f"{long}\r1\n{long}")], Rules()), comparable([stream(f"1\n{long}")], Rules())) == []
+    )
 
 
 def test_images_widgets_and_json_of_a_bundle() -> None:
@@ -183,7 +185,7 @@ def test_images_widgets_and_json_of_a_bundle() -> None:
         return [{"output_type": "display_data", "data": {name.replace("_", "/"): d for name, d in data.items()}}]
 
     def lines(one: list[dict[str, object]], other: list[dict[str, object]]) -> list[str]:
-        found = compare(shown(one, Rules()), shown(other, Rules()))
+        found = compare(comparable(one, Rules()), comparable(other, Rules()))
         return [line for finding in found for line in finding.lines()]
 
     png = {"image_png": "aGVsbG8="}
@@ -209,7 +211,7 @@ def test_a_difference_never_is_long() -> None:
     assert len(long) < 50
     assert max(map(len, difference("x" * 1_000_000 + "a", "x" * 1_000_000 + "b"))) < 300
     many = [{"output_type": "display_data", "data": {"text/plain": str(n)}} for n in range(5000)]
-    assert len(compare(shown(many, Rules()), shown(many[1:], Rules()))) <= 3
+    assert len(compare(comparable(many, Rules()), comparable(many[1:], Rules()))) <= 3
 
 
 # ---------------------------------------------------------------- recordings, non-interactive
