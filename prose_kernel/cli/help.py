@@ -60,7 +60,7 @@ vvm: programs about answers, in plain text that looks like Python
 
 VVM, in files that end with .vvm (the commands, and OpenProse: prose help)
   topic = "the sea"                             strings, numbers, booleans, lists, objects
-  agent writer(model="sonnet")                  somebody to ask
+  agent writer(model="sonnet")                  an agent that can be asked
   draft = @writer `About {topic}`(["tides"])    ask: a text with values inserted, and the input
   match draft:                                  a call that fails gives a value
     case error(problem):

@@ -59,7 +59,7 @@ class View {
     const act = make('button', { class: 'prose-act', type: 'button', onclick: run }, 'Run');
     act.title = 'Run the stale cells, in order';
     this.parts = {
-      waiting: section('Waits for somebody'),
+      waiting: section('Waiting for a person'),
       running: section('Running'),
       stale: section('Stale cells', act),
       edited: section('Edited, not run'),
@@ -267,7 +267,7 @@ export default async ({ NAME, shared, load }) => {
   return [
     {
       id: `${NAME}:panel`,
-      description: 'A panel that follows the run: names, agents, what is under way, stale cells.',
+      description: 'A panel that follows the run: names, agents, running work, stale cells.',
       autoStart: true,
       requires: [notebook.INotebookTracker],
       optional: [apputils.ICommandPalette],
@@ -279,7 +279,7 @@ export default async ({ NAME, shared, load }) => {
         const command = `${NAME}:show-panel`;
         app.commands.addCommand(command, {
           label: 'Show the Run of This Notebook',
-          caption: 'Names, agents, what is under way, stale cells',
+          caption: 'Names, agents, running work, stale cells',
           execute: () => app.shell.activateById(panel.id),
         });
         if (palette) palette.addItem({ command, category: 'Prose' });
