@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import sys
@@ -16,6 +17,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from stubs.model_server import StubServer
 from telemetry.collector import Collector
+from waiting import eventually
 
 from prose_kernel.errors import RunError
 from prose_kernel.runs.settings import Settings
@@ -159,7 +161,10 @@ async def test_a46_metrics_arrive_at_the_collector(stub: StubServer, tmp_path: P
 
 
 async def test_a46_what_is_cancelled_ends(stub: StubServer, tmp_path: Path) -> None:
-    text = 'parallel ("first"):\n  a = session "Go"\n    timeout: "1s"\n  b = exec "sleep 0.2"\n'
-    await run(stub, tmp_path, "hang", text, telemetry_log="log")
+    text = 'parallel ("first"):\n  a = session "Go"\n  b = exec "until test -f asked; do sleep 0.02; done"\n'
+    running = asyncio.create_task(run(stub, tmp_path, "hang", text, telemetry_log="log"))
+    await eventually(lambda: stub.stats.requests)
+    (tmp_path / "asked").touch()
+    await running
     (request,) = spans(tmp_path / "log", "request")
     assert request["status"] == "cancelled"
