@@ -1,4 +1,4 @@
-"""Contract files in a directory, and the command `prose` there."""
+"""Helpers for tests that write contract files and run `prose` on them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def script(*lines: str, title: str = "Execution") -> str:
 
 
 class ContractWorld:
-    """The current directory, empty at first. `answers` are those of the scripted provider, by patterns."""
+    """The current directory, at first empty. `out` and `err` hold the output of the last command."""
 
     def __init__(self, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.directory = directory
@@ -36,7 +36,7 @@ class ContractWorld:
         self.out = self.err = ""
 
     def write(self, **files: str) -> None:
-        """Write files; `a__b` is `a/b`, names without a suffix get `.prose.md`."""
+        """Write files; `a__b` means `a/b`, and names without a suffix get `.prose.md`."""
         for name, text in files.items():
             path = self.directory / (name.replace("__", "/") + ("" if "." in name else ".prose.md"))
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ class ContractWorld:
         return status
 
     def findings(self, name: str, *options: str) -> list[tuple[str, int, int]]:
-        """The codes of a file with their places."""
+        """Compile a file, and return its codes with line and column."""
         self.prose("compile", "--format", "json", *options, name)
         return [(one["code"], one["line"], one["column"]) for one in json.loads(self.out)["diagnostics"]]
 
@@ -61,7 +61,7 @@ class ContractWorld:
         return [code for code, _, _ in self.findings(name, *options)]
 
     def run(self, name: str, *options: str, answers: dict[str, str] | None = None) -> dict[str, Any]:
-        """The result of a run under a scripted provider."""
+        """Run a file with the scripted provider, and return its result; `answers` maps patterns to answers."""
         self.put("answers.yaml", json.dumps({"sessions": answers or {}}))
         self.status = self.prose(
             "run", name, "--provider", "scripted", "--script", "answers.yaml", "--format", "json", *options

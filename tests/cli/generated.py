@@ -1,4 +1,4 @@
-"""The generated pages of docs/: `make generated` writes them, a test compares them."""
+"""Generates pages of docs/: `make generated` writes them, and a test compares them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NOTE = "<!-- Written by `make generated`; change the source of it instead. -->"
 
 
 def page_path(name: str) -> Path:
-    """A page of docs/ by its name; `reference/sessions` where several have it."""
+    """Return the path of a page by its name, which has a directory if it is ambiguous (`reference/sessions`)."""
     found = [path for path in DOCS.rglob(f"{name.rpartition('/')[2]}.md") if path.match(f"{name}.md")]
     assert len(found) == 1, f"{name}.md: {len(found)} pages"
     return found[0]
 
 
 def command_line() -> str:
-    """docs/reference/cli.md: the help of every command, except aliases; options that several have are at the top."""
+    """Return docs/reference/cli.md: the help of every command except aliases, with the common options at the top."""
     options = [
         f"| `{words}` | {meaning} |".replace("|json", "\\|json").replace("|fail", "\\|fail")
         for words, meaning in _SHARED.items()
@@ -102,13 +102,13 @@ _SETTINGS = [
     "otel",
     "log",
 ]
-"""The options of `prose run` and others that are settings of the same meaning."""
+"""The options of `prose run` and other commands that equal settings."""
 _UNNAMED = {"--profile", "--state-dir", "--strict"}
-"""Options that sections of commands do not name."""
+"""Options that are left out of the sections of commands."""
 
 
 def _help(command: click.Command, name: str, parent: click.Context) -> tuple[str, str]:
-    """The usage, and the help with the command's own options."""
+    """Return a command's usage, and its help with the options that are not common ones."""
     settings = command.context_settings | {"terminal_width": 100}
     with click.Context(command, info_name=name, parent=parent, **settings) as context:
         named = [one for one in command.params if isinstance(one, click.Option) and not _UNNAMED.intersection(one.opts)]
@@ -138,17 +138,17 @@ def _is_setting(option: click.Option, command: click.Command) -> bool:
 
 
 def _known() -> list[str]:
-    """The options of the table at the top."""
+    """Return the options of the table at the top."""
     return ", ".join(_SHARED).split(", ")
 
 
 def _words(option: click.Option, context: click.Context) -> str:
-    """An option as its help names it: `--run RUN`."""
+    """Return an option as its help shows it: `--run RUN`."""
     return option.opts[-1] if option.is_flag else f"{option.opts[-1]} {option.make_metavar(context)}"
 
 
 def settings() -> str:
-    """docs/reference/settings.md: every setting with the text below its declaration."""
+    """Return docs/reference/settings.md: every setting with the docstring of its field."""
     meanings = {**_meanings("runs/settings.py"), **_meanings("runtime/session_options.py")}
     rows = ["| In `prose.toml` | Default | Meaning |", "| --- | --- | --- |"]
     for name, one in all_settings().items():
@@ -186,35 +186,35 @@ key = "GATEWAY_KEY"               # the variable with the key, never the key
 
 
 def _meanings(module: str) -> dict[tuple[str, str], str]:
-    """The text below each field of the classes of a module, by class and field."""
+    """Return the docstring of each field of a module's classes, by class and field."""
     found: dict[tuple[str, str], str] = {}
     for kind in ast.parse((PACKAGE / module).read_text(encoding="utf-8")).body:
         for field, text in itertools.pairwise(kind.body if isinstance(kind, ast.ClassDef) else ()):
             match field, text:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(meaning))):
-                    found[kind.name, name] = meaning  # type: ignore[attr-defined]  # it has a body: it is a class
+                    found[kind.name, name] = meaning  # type: ignore[attr-defined]  # only classes get here
     return found
 
 
 def _toml(value: object) -> str:
-    """A default as `prose.toml` has it."""
+    """Return a default as it is written in `prose.toml`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _key(one: Setting) -> str:
-    """The place of a setting in `prose.toml`."""
+    """Return the table and key of a setting in `prose.toml`."""
     named = {"providers": "`[providers.NAME]`, `[models.NAME]`"}
     named |= {key: f"`[{key}.NAME]`" for key in ("agents", "mcp")} | {"permissions": "`[permissions]`"}
     return f"`[{one.table}] {one.key}`" if one.table else named.get(one.key, f"`{one.key}`")
 
 
-# ---------------------------------------------------------------- parts of pages that are otherwise written by hand
+# ---------------------------------------------------------------- generated parts of handwritten pages
 
 _PART = re.compile(r"(<!-- generated: ([\w -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def filled(page: str) -> str:
-    """A page of docs/ with its generated parts, which stand between `<!-- generated: NAME -->` and `<!-- end -->`."""
+    """Return a page of docs/ with new generated parts, between `<!-- generated: NAME -->` and `<!-- end -->`."""
     text = (DOCS / page).read_text(encoding="utf-8")
     return _PART.sub(
         lambda match: f"{match[1]}{_part(match[2], Path(page).parts[1].removesuffix('.md'))}\n{match[3]}", text
@@ -227,7 +227,7 @@ def _part(name: str, page: str) -> str:
 
 
 def property_table(_rest: str) -> str:
-    """The properties of each statement, from the table that the checker reads."""
+    """Return the properties of each statement, from the checker's table."""
     heads = {"session": "`session`, `resume`"}
     rows = [(heads.get(owner, f"`{owner}`"), names) for owner, names in properties.ALLOWED.items()]
     lines = [f"| {head} | {', '.join(f'`{name}`' for name in names)} |" for head, names in rows]
@@ -241,10 +241,10 @@ _OTHER_ALTERNATIVES = "|".join(
 
 
 def grammar(_rest: str) -> str:
-    """The productions of the grammar file, without old forms, those of ProseScript, and what only the tree needs."""
+    """Return the productions of the grammar file, except old forms, ProseScript's and helpers of the tree builder."""
     _, *parts, _terminals = re.split(r"^// -{4} ", GRAMMAR_FILE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     text = "\n\n".join(part.split("\n", 1)[1].strip() for part in parts if not part.startswith("ProseScript"))
-    text = text.replace("\n        | HOLE", "")  # what error recovery puts in
+    text = text.replace("\n        | HOLE", "")  # inserted by error recovery
     text = re.sub(rf"^(?:{_OTHER_FORMS}): .*\n+", "", text, flags=re.MULTILINE)
     text = re.sub(rf"\s+\| (?:{_OTHER_ALTERNATIVES})\b[^|\n]*?(?=\s*(?:\||$))", "", text, flags=re.MULTILINE)
     text = re.sub(r" +-> \w+|^\?", "", text, flags=re.MULTILINE)

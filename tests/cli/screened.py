@@ -1,4 +1,4 @@
-"""The screen of a terminal: the characters that the bytes of a program draw."""
+"""A terminal's screen: the characters that a program's output draws."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CUT = re.compile(r"\x1b(\[[0-9;]*)?\Z")
 
 
 class Screened:
-    """A program at a terminal. Only what live lines are made of is understood; anything else fails the test."""
+    """A program at a terminal. Control sequences that live lines do not use fail the test."""
 
     def __init__(self, child: forked.Terminal) -> None:
         self.child = child
@@ -26,11 +26,11 @@ class Screened:
 
     @property
     def lines(self) -> list[str]:
-        """The rows that hold something."""
+        """The rows that are not empty."""
         return [row.rstrip() for row in self._rows if row.strip()]
 
     def until(self, *texts: str, seconds: float = 30.0) -> None:
-        """Read until the screen shows all of the texts together."""
+        """Read until the screen shows all of the texts at the same time."""
         late = time.monotonic() + seconds
         while not all(text in "\n".join(self._rows) for text in texts):
             assert time.monotonic() < late, "\n".join(self._rows)
@@ -40,7 +40,7 @@ class Screened:
                 continue
 
     def end(self) -> int | None:
-        """Read to the end; the exit status."""
+        """Read to the end, and return the exit status."""
         while True:
             try:
                 self._feed(self.child.read_nonblocking(4096, timeout=30))

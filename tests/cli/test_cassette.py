@@ -1,4 +1,4 @@
-"""`prose cassette`: show, tidy, prune, diff, redact, on recordings that real runs have made."""
+"""`prose cassette`: show, tidy, prune, diff and redact on recordings of real runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KERNEL = {"kernelspec": {"display_name": "Prose", "language": "prose", "name": "
 
 
 def record(at: str, prompt: str, answer: str, **more: object) -> dict[str, object]:
-    """A record as a person would write it by hand, for an example."""
+    """Return a record as a person would write it by hand."""
     req = {"kind": "session", "prompt": prompt, "perm": perm()}
     return {
         "t": "session", "v": 2, "key": key_of(req), "at": at, "try": 1, "req": req,
@@ -28,7 +28,7 @@ def record(at: str, prompt: str, answer: str, **more: object) -> dict[str, objec
 
 
 def perm() -> object:
-    """The rules that the tools of every session touch here."""
+    """Return the permissions in the key of every session here."""
     from prose_kernel.cassettes.keys import Identity
     from prose_kernel.cassettes.portable_redaction import Redaction
     from prose_kernel.runtime.ports import SessionRequest
@@ -39,7 +39,7 @@ def perm() -> object:
 
 
 def tools() -> list[str]:
-    """The tools that every session is offered here: a part of its identity."""
+    """Return the tools offered to every session here, which are a part of its key."""
     from prose_kernel.access.session_permissions import Policy
     from prose_kernel.models.tools.session_tools import tool_names
     from prose_kernel.runtime.ports import SessionRequest
@@ -49,7 +49,7 @@ def tools() -> list[str]:
 
 
 def hits(at: str, prompt: str, answer: str) -> dict[str, object]:
-    """A record that a session of a program without permissions finds."""
+    """Return a record that matches a session of a program without permissions."""
     made = record(at, prompt, answer)
     req = {**made["req"], "tools": tools()}  # type: ignore[dict-item]
     return {**made, "req": req, "key": key_of(req)}

@@ -1,4 +1,4 @@
-"""`prose compile`, `prose fmt`, `prose check`: contracts of output and exit status."""
+"""`prose compile`, `prose fmt` and `prose check`: output and exit status."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Bad contract files: one clear error each, the same from `prose compile`, `prose run` and in the kernel (prose-md.md 1,
-3.5, 3.7, 9).
-"""
+"""Invalid contract files: one clear error each, the same from `prose compile`, `prose run` and the kernel
+(prose-md.md 1, 3.5, 3.7, 9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contract files at the command line: compile, fmt, graph, paths, what is refused (prose-md.md 2, 3.5, 6, 8, 9)."""
+"""Contract files at the command line: compile, fmt, graph, paths and refusals (prose-md.md 2, 3.5, 6, 8, 9)."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ def test_programs_and_contract_files_call_each_other(world: ContractWorld) -> No
     assert world.codes("q.prose") == ["E026", "E027"]
 
 
-# ---------------------------------------------------------------- what is not run
+# ---------------------------------------------------------------- files that are not run
 
 
 @pytest.mark.parametrize("words", [["serve"], ["react", "x"], ["compile", "files"]])

@@ -468,7 +468,7 @@ def test_contracts_that_an_imported_script_calls_are_journaled(world: ContractWo
     (run,) = Path(".prose/runs").iterdir()
     world.put("go", "")
     world.write(notes=function("notes", parameters("`other`"), returns("`text`")))
-    world.put("answers.yaml", "{}")  # nothing is asked again
+    world.put("answers.yaml", "{}")  # no request is made again
     assert world.prose("run", "--resume", run.name, "--provider", "scripted", "--script", "answers.yaml") == 0
     assert "about tea" in world.out
 

@@ -1,4 +1,4 @@
-"""Images, data and files of `prose run`: a pipe gets bytes, a person at a terminal a table, or a line about an image."""
+"""Images, data and files of `prose run`: pipes get bytes; terminals get tables, and a line for each image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated pages are what the code says; every local link of the documentation leads somewhere."""
+"""Generated pages match the code, and every local link of the documentation has a target."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_generated_page_is_up_to_date(name: str) -> None:
 
 
 def markdown_of(document: Path) -> str:
-    """A page, or the text cells of a notebook, without blocks of code."""
+    """Return a page, or the text cells of a notebook, without code blocks."""
     text = document.read_text(encoding="utf-8")
     if document.suffix == ".ipynb":
         cells = (cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown")
@@ -39,14 +39,14 @@ def markdown_of(document: Path) -> str:
 
 @functools.cache
 def anchors(document: Path) -> frozenset[str]:
-    """The anchors of its headings, as GitHub and the site make them."""
+    """Return the anchors of a document's headings, as GitHub and the site make them."""
     titles = re.findall(r"^#{1,6} (.+?)\s*$", markdown_of(document), re.MULTILINE)
     plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in titles]
     return frozenset(re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in plain)
 
 
 def broken(document: Path) -> list[str]:
-    """The local links of a document that lead nowhere."""
+    """Return the local links of a document without a target."""
     found = []
     for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", markdown_of(document))):
         if "://" in target or target.startswith("mailto:"):
@@ -74,7 +74,7 @@ def test_a_broken_link_and_a_missing_anchor_are_found(tmp_path: Path) -> None:
 
 
 def test_every_page_has_its_place_in_the_site() -> None:
-    """Errors that the build of the site would find after half a minute."""
+    """The build of the site finds the same errors, but after half a minute."""
     text = (DOCS / "site" / "conf.py").read_text(encoding="utf-8")
     listed = {f"{name}.md" for name in re.findall(r'"([\w/-]+)"', text)} | {"README.md"}
     listed |= {
@@ -88,7 +88,7 @@ def test_every_page_has_its_place_in_the_site() -> None:
 
 @functools.cache
 def names_in(file: str) -> tuple[str, ...]:
-    """The names of the tests of the one file that is meant by `starting` or `exec_tool/hazards`."""
+    """Return the names of the tests of a file, which pages call `starting` or `exec_tool/hazards`."""
     directory, _, name = file.rpartition("/")
     found = [
         path

@@ -1,4 +1,4 @@
-"""The examples of the pages on sessions and of the reference work: files load, programs compile, commands run."""
+"""The examples of the guides and the reference work: files load, programs compile, commands print the shown output."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COMMAND_LINE = DOCS / "reference" / "cli.md"
 
 def blocks(page: str, language: str) -> list[str]:
     text = page_path(page).read_text(encoding="utf-8")
-    text = re.sub(r"^````\w.*?^````$", "", text, flags=re.MULTILINE | re.DOTALL)  # whole files, fences and all
+    text = re.sub(r"^````\w.*?^````$", "", text, flags=re.MULTILINE | re.DOTALL)  # files shown with their fences
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
@@ -51,7 +51,7 @@ SETTINGS = [(page, number) for page in PAGES for number in range(len(blocks(page
 GUIDES = sorted(path for part in ("how-to", "explanation") for path in (DOCS / part).glob("*.md"))
 PROGRAMS = [(page.stem, text) for page in GUIDES for text in blocks(f"{page.parent.name}/{page.stem}", "prose")]
 EXPECTED = {"E131", "E132", "E140", "W108", "W114", "W198"}
-"""Names that a cell above would have bound; an output that a loop fills, a principal of a team."""
+"""Codes of examples that need more: names of earlier cells, an output filled by a loop, a principal of a team."""
 MORE_SETTINGS = ("budgets", "how-to/durability", "exec-tool", "many-machines", "tools", "watching")
 
 
@@ -70,14 +70,14 @@ def stub() -> StubServer:
 def test_a_settings_file_leads_to_an_answer(
     page: str, number: int, tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it is written, but with our own servers and agent for the names."""
+    """The file is used unchanged, except that its servers and agents are replaced by stubs."""
     (tmp_path / "prose.toml").write_text(blocks(page, "toml")[number])
     for variable in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GATEWAY_KEY"):
         monkeypatch.setenv(variable, "not-a-real-key")
     monkeypatch.setenv("PYTHONPATH", str(DOCS.parent / "tests"))
     written = settings.load(tmp_path)
     if written.provider is None:
-        return  # it is about something else, and it is a settings file
+        return  # a valid settings file without a provider
     options = written.session_options(tmp_path)
     servers = {}
     for name in {written.provider, written.judge.provider} & set(vendors.names(options)):
@@ -110,7 +110,7 @@ def test_the_program_of_the_front_page_has_no_errors() -> None:
 
 @pytest.mark.parametrize(("page", "text"), PROGRAMS)
 def test_a_program_has_no_errors(page: str, text: str) -> None:
-    """The program of a file, or of one cell, without its magics."""
+    """The text is that of a file or a cell, without magics."""
     cell = "".join(line for line in textwrap.dedent(text).splitlines(keepends=True) if not line.startswith("%"))
     found = compile_source(Source.of(cell, page)).diagnostics
     assert [one.render() for one in found if one.code not in EXPECTED] == []
@@ -163,14 +163,14 @@ def commands(console: str) -> list[str]:
 
 
 def named_files(page: str) -> list[tuple[str, str]]:
-    """The files that a page shows below their names."""
+    """Return the files that a page shows below their names."""
     text = page_path(page).read_text(encoding="utf-8")
     found = re.findall(r"^`([\w.-]+)`:\n\n(`{3,})\w+[^\n]*\n(.*?)^\2$", text, re.MULTILINE | re.DOTALL)
     return [(name, content) for name, _, content in found]
 
 
 def printed(command: str, directory: Path, *, remarks: bool = True) -> str:
-    """A command and what it shows, as a person sees it; without the lines that differ from run to run."""
+    """Return a command and its output as at a terminal, without the lines that differ between runs."""
     words = shlex.split(command)
     if words[0] == "prose":
         ran = forked.prose(*words[1:], cwd=directory)
@@ -185,7 +185,7 @@ NOT_SHOWN = ("run directory: ", "to resume it: ", "replayed: ", "usage: ")
 
 
 def test_the_same_tasks_in_both_languages_print_what_the_page_says(tmp_path: Path) -> None:
-    """Remarks, on stderr, are left out on this page."""
+    """This page omits remarks, which go to stderr."""
     page = "openprose-or-vvm"
     for name, content in named_files(page):
         (tmp_path / name).write_text(content)
@@ -218,7 +218,7 @@ COMING = {"max-output", "stdin", "env", "format"} - set(ALLOWED["exec"])
 
 
 def fences(page: str, language: str) -> list[tuple[str, str]]:
-    """The words after the language, and the text of each block."""
+    """Return the words after the language and the text of each block."""
     text = (DOCS / f"reference/{page}.md").read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\b([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
@@ -255,7 +255,7 @@ def test_the_reference_shows_settings() -> None:
 
 @pytest.mark.parametrize("page", ["exec-and-tasks", "sessions"])
 def test_the_commands_of_the_reference_print_what_it_says(page: str, tmp_path: Path) -> None:
-    """A block below a line such as "`fetch.prose`:" is that file."""
+    """A block below a line such as "`fetch.prose`:" is the content of that file."""
     for name, content in named_files(f"reference/{page}"):
         (tmp_path / name).write_text(content)
     consoles = [console for _, console in fences(page, "console")]
@@ -271,7 +271,7 @@ ANNOUNCED = {"--cassette-stale"}
 
 
 def inline(page: str) -> list[str]:
-    """The code spans of a page."""
+    """Return the code spans of a page."""
     text = (DOCS / f"reference/{page}.md").read_text(encoding="utf-8")
     return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
 

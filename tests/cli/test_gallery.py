@@ -1,7 +1,7 @@
-"""Each example of the gallery is whole: program, recordings that say who wrote them, test, evaluation, budget, README, a row
-of the page.
+"""Each example of the gallery is complete: program, recordings with their author, test, evaluation, budget, README and
+a row of the page.
 
-That they give what is committed is the work of `prose test --recursive examples` and `prose eval` in `make test`.
+`make test` checks their results with `prose test --recursive examples` and `prose eval`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`prose gates` and `prose gate …` against a run in another process."""
+"""`prose gates` and `prose gate …` with a run in another process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ exec "echo gone"
 
 @pytest.fixture
 def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[forked.Command]:
-    """A run that waits at the gate `go`."""
+    """Start a run that waits at the gate `go`."""
     monkeypatch.chdir(tmp_path)
     Path("p.prose").write_text(PROGRAM)
     with forked.Command("run", "p.prose", "--gates", "wait") as running:

@@ -1,4 +1,4 @@
-"""Gates of imported programs are named with their module (openprose.md 5.10, amendment A35)."""
+"""Gates of imported programs have the module in their names (openprose.md 5.10, amendment A35)."""
 
 from __future__ import annotations
 

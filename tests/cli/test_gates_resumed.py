@@ -1,4 +1,4 @@
-"""A run that is killed while it waits at a gate, and resumed: in files, SQLite and PostgreSQL (openprose.md 5.9)."""
+"""Runs that are killed while waiting at a gate, and resumed, in files, SQLite and PostgreSQL (openprose.md 5.9)."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Killed:
         ]
 
     def details(self) -> list[dict[str, object]]:
-        """The other notes than approvals in the log."""
+        """Return the metadata of the approvals in the gate log."""
         if self.kind == "filesystem":
             lines = (self.directory / "gates" / "audit.jsonl").read_text().splitlines()
             return [entry["metadata"] for entry in map(json.loads, lines) if entry["event_type"] == "approved"]
@@ -174,19 +174,19 @@ async def test_a_rejection_in_the_database_meanwhile_counts(killed: Killed) -> N
 
 
 def forge(run: Path, change: Callable[[list[Record]], None]) -> None:
-    """Change the records of a journal as a command of the run could, which knows how they are written."""
+    """Change the records of a journal as a malicious command of the run could, with valid checksums."""
     path = run / "journal.jsonl"
     records = [record for _, record in read(path).records()]
     change(records)
     file = JournalFile(forged := path.with_name("forged.jsonl"))
     file.copy(records)
     file.close()
-    path.write_bytes(forged.read_bytes())  # the same file, which names the process that owns the run (A52)
+    path.write_bytes(forged.read_bytes())  # in place: the file identifies the process that owns the run (A52)
     forged.unlink()
 
 
 def approve(records: list[Record]) -> None:
-    """Append an approval for the gate that waits."""
+    """Append an approval of the waiting gate."""
     (gate,) = (record for record in records if isinstance(record, Asked) and record.kind == "gate")
     records.append(Answered(gate.key, codec.encode(GateDecision("approved", "user", source="terminal")), t=1))
 
@@ -313,7 +313,7 @@ def test_a33_a_forged_directory_lets_no_settings_be_read_there(
 
 @pytest.mark.parametrize("killed", ["filesystem"], indirect=True)
 def test_a33_decision_files_are_wanted_again(killed: Killed, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run decides by files only while the person who resumes it says so, whatever the journal says."""
+    """Decision files count only if the person who resumes the run permits them, whatever the journal says."""
     forge(killed.directory, head(gate_files=True))
     with forked.running("run", "--resume", "--gates=wait") as run:
         run.until_it_says("gate go of run ")
@@ -341,7 +341,7 @@ def test_a33_the_command_line_asks_once_for_all(killed: Killed, how: str, capsys
 
 @pytest.mark.parametrize("killed", ["filesystem"], indirect=True)
 async def test_a33_an_approval_that_was_not_listed_stops_the_replay(killed: Killed) -> None:
-    """The file is read when the run is resumed, and again while it is replayed: a command may change it in between."""
+    """The journal is read at the start and again during the replay: a command may change it in between."""
     forge(killed.directory, approve)
     journal = killed.directory / "journal.jsonl"
 
@@ -382,14 +382,12 @@ def test_a10_until_then_it_is_gone(killed: Killed) -> None:
 def test_a33_a_run_that_is_resumed_by_a_run_is_not_approved(
     killed: Killed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A command may kill its run and resume it, also at a terminal that it makes."""
+    """A command may kill its run and resume it, even at a pseudo-terminal."""
     forge(killed.directory, approve)
     again = forked.Terminal("run", "--resume", cwd=Path.cwd(), env={**os.environ, "PROSE_JOB": "1"})
     again.expect("only when its earlier approvals are confirmed")
     again.expect(EOF)
-    monkeypatch.setenv(
-        "PROSE_JOB", "1"
-    )  # not before: the server of the forks would carry the mark, and all of its session
+    monkeypatch.setenv("PROSE_JOB", "1")  # only now: the fork server would inherit the mark, with all its children
     assert main(["run", "--resume", "--yes", "go"]) == 2
     assert "called from inside a run" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""`prose graph`: what it prints, and its exit status. The diagrams themselves: tests/views/test_diagram.py."""
+"""`prose graph`: output and exit status. tests/views/test_diagram.py tests the diagrams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The project's own tools: the demo, what pre-commit and CI run."""
+"""The project's tools: the demo, and the commands of pre-commit and CI."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_ci_runs_make_test_on_a_clone() -> None:
 
 
 def show(tmp_path: Path, *sources: str) -> subprocess.CompletedProcess[str]:
-    """The demo, as a fork with a kernel that is one."""
+    """Return a function that runs the demo as a fork, with a forked kernel."""
     cells = [new_markdown_cell("# A title"), *map(new_code_cell, sources)]
     nbformat.write(new_notebook(cells=cells, metadata=PROSE), tmp_path / "b.ipynb")
     script = str(ROOT / "notebooks/show.py")

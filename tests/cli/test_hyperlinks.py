@@ -1,4 +1,4 @@
-"""Links in terminals: where they are written, where they lead, and that nothing in them acts."""
+"""Links in terminals: which terminals get them, their targets, and escaped control characters."""
 
 from __future__ import annotations
 

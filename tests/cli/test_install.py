@@ -16,7 +16,7 @@ from prose_kernel.processes.sandbox import Mechanisms
 
 @pytest.fixture
 def jupyter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Jupyter that looks for kernelspecs only in a directory of this test."""
+    """Let Jupyter look for kernelspecs only in a directory of this test."""
     for name in ("JUPYTER_DATA_DIR", "JUPYTER_PATH"):
         monkeypatch.setenv(name, str(tmp_path / "data"))
     monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path / "config"))
@@ -135,7 +135,7 @@ def test_doctor_finds_a_state_directory_that_is_a_link_to_nothing(
         (tmp_path / ".prose").unlink()
 
 
-# ---------------------------------------------------------------- what confines programs of agents
+# ---------------------------------------------------------------- confinement of agents' programs
 
 
 def test_doctor_says_whether_agents_may_run_programs(jupyter: Path, monkeypatch: pytest.MonkeyPatch) -> None:

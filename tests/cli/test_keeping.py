@@ -1,4 +1,4 @@
-"""`prose run --keep RUN` and `--resume RUN --changed`: answers of an earlier run that an edited program keeps."""
+"""`prose run --keep RUN` and `--resume RUN --changed`: an edited program keeps answers of an earlier run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
 
 
 def script(place: Place, **answers: str) -> tuple[str, ...]:
-    """Sessions by the first word of their task."""
+    """Write answers of sessions by the first word of their task, and return the options that use them."""
     (place.path / "script.yaml").write_text(
         "sessions:\n" + "".join(f"  {json.dumps(task + '*')}: {json.dumps(text)}\n" for task, text in answers.items())
     )
@@ -40,7 +40,7 @@ def script(place: Place, **answers: str) -> tuple[str, ...]:
 
 
 def kept(seen: Ran) -> tuple[int, dict[str, int]]:
-    """How many answers were kept, and what was asked for which reason."""
+    """Return the number of kept answers, and the numbers of new requests by reason."""
     line = next(line for line in seen.err.splitlines() if line.startswith("kept "))
     if line.startswith(("kept all", "kept the only")):
         return int((re.findall(r"\d+", line) or ["1"])[0]), {}
@@ -328,7 +328,7 @@ def test_a_plan_shows_what_is_kept_and_why_the_rest_is_asked(place: Place) -> No
 
 
 def _rewritten(journal: Path, change: Callable[[str], str]) -> None:
-    """Change the records of a journal, with new checksums."""
+    """Change the records of a journal, and update its checksums."""
     checksum, lines = 0, []
     for line in journal.read_text().splitlines():
         body = change(line[9:]).encode()

@@ -17,7 +17,7 @@ LINES = [
 
 
 class Terminal:
-    """A terminal for drawn lines: the written text, and a size that changes."""
+    """A terminal that keeps the written text, and whose size can change."""
 
     def __init__(self, columns: int = 80, rows: int = 24) -> None:
         self.size = (columns, rows)
@@ -52,7 +52,7 @@ def test_the_rows_that_lines_take_after_a_resize_are_erased() -> None:
     terminal.region.draw([Line("x" * 60), Line("y")])
     terminal.size = (25, 24)
     terminal.region.erase()
-    assert terminal.written[-1] == "\r\x1b[4A\x1b[J"  # 62 cells are three rows of 25 now, and one more
+    assert terminal.written[-1] == "\r\x1b[4A\x1b[J"  # 62 cells now take three rows of 25, and the other line takes one
     terminal.region.erase()
     assert len(terminal.written) == 2
 

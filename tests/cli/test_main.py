@@ -111,10 +111,10 @@ def test_a_missing_file_is_named_with_the_nearest_one(
         ("flows/reviw.prose", "flows/review.prose"),
         ("./flows/review.vvm", "./flows/review.prose"),
         ("flows/books.ipynb", "flows/book.ipynb"),
-        ("flows/b.prose", None),  # a.prose has another name, though but one letter differs
-        ("reviw", None),  # nothing is like it here
+        ("flows/b.prose", None),  # a.prose is too different, although only one letter differs
+        ("reviw", None),  # no similar file in this directory
         ("flows/other.prose", None),
-        ("flows/nope.prose", None),  # o.prose has only its suffix
+        ("flows/nope.prose", None),  # o.prose shares only the suffix
         ("nowhere/review.prose", None),
         ("flows/notes.prose", None),  # notes.md is not a program
         ("flows/hiden.prose", None),  # .hidden.prose is hidden
@@ -262,7 +262,7 @@ def test_a_reader_that_leaves_is_not_a_defect(tmp_path: Path) -> None:
 
 
 def test_compile_imports_little() -> None:
-    """So that it is quick: of the package what the languages need, of others a parser of arguments and a decoder."""
+    """To be fast, it imports only the packages of the languages, click and msgspec."""
     code = (
         "import sys; before = set(sys.modules); from prose_kernel.cli.main import main; main(['compile', '-'])\n"
         "print(*{'.'.join(m.split('.')[: 2 if m.startswith('prose_kernel.') else 1]) for m in set(sys.modules) - before})"

@@ -1,4 +1,4 @@
-"""The notebooks that ship: their recordings are made of the answers next to them, and name the author."""
+"""The bundled notebooks: their recordings are made from the answers next to them, and name the author."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ CASSETTES = sorted(NOTEBOOKS.rglob("cassettes/*.jsonl"))
 
 
 def book_of(answers: Path, directory: Path | None = None) -> Path:
-    """The notebook or contract file that answers are for."""
+    """Return the notebook or contract file to which a file of answers belongs."""
     at = directory or answers.parents[1]
     return next(path for ending in (".ipynb", ".prose.md") if (path := at / f"{answers.stem}{ending}").exists())
 
 
 def without_other_notebooks(stem: str, directory: Path, place: Path) -> Path:
-    """A copy of a notebook's directory, but for other notebooks with their checks, and for the answers of all. `prose
-    exercises` copies all of it again for each answer to an exercise."""
+    """Copy a notebook's directory without answers, other notebooks and their checks; `prose exercises` copies the whole
+    directory for each answer to an exercise."""
     others = {path.stem for path in directory.glob("*.ipynb")} - {stem}
 
     def unneeded(at: str, names: list[str]) -> list[str]:
@@ -57,7 +57,7 @@ def without_other_notebooks(stem: str, directory: Path, place: Path) -> Path:
 
 
 def test_every_recording_has_its_answers_and_its_notebook() -> None:
-    """A recording for the solutions of a notebook's exercises has them in the same file of answers."""
+    """Answers for the solutions of a notebook's exercises are in the notebook's file of answers."""
     made = {path.parents[1] / "cassettes" / f"{path.stem}.jsonl" for path in RECORDED}
     own = {path for path in CASSETTES if not path.stem.endswith(".exercises")}
     assert made == own != set()
@@ -80,7 +80,7 @@ def shells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.mark.parametrize("answers", RECORDED, ids=lambda path: path.stem)
 def test_a_recording_holds_each_answer_as_it_was_written(answers: Path) -> None:
-    """So that an answer that was changed, and not recorded again, is found for every notebook."""
+    """This finds changed answers that were not recorded again."""
     recorded: set[str] = set()
     for cassette in (path for path in CASSETTES if _belongs(path, answers)):
         for line in cassette.read_text(encoding="utf-8").splitlines():
@@ -90,7 +90,7 @@ def test_a_recording_holds_each_answer_as_it_was_written(answers: Path) -> None:
 
 
 def _texts(data: object) -> Iterator[str]:
-    """All texts in a record."""
+    """Yield all texts in a record."""
     if isinstance(data, str):
         yield data
     elif isinstance(data, dict | list):
@@ -99,7 +99,7 @@ def _texts(data: object) -> Iterator[str]:
 
 
 def _written(answers: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
-    """The replies of sessions and the reasons of the judge."""
+    """Return the replies of sessions and the reasons of the judge."""
     for entry in (*answers.get("sessions", ()), *answers.get("judge", ())):
         for one in entry.get("answers", [entry]):
             yield from (one[name].rstrip("\n") for name in ("reply", "reason") if name in one)
@@ -115,7 +115,7 @@ def test_recording_again_gives_the_same_file(answers: Path, tmp_path: Path, monk
     beside = tmp_path / "book"
     shutil.copytree(answers.parents[1], beside, ignore=shutil.ignore_patterns(".*", "cassettes", "course", "topics"))
     notebook = book_of(answers, beside)
-    monkeypatch.setattr(provider_chain, "LiveProviders", provider_chain.LiveProviders)  # which it replaces
+    monkeypatch.setattr(provider_chain, "LiveProviders", provider_chain.LiveProviders)  # the new recording replaces it
     monkeypatch.setattr("sys.argv", ["record.py", "--no-outputs", str(notebook)])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(NOTEBOOKS / "record.py"), run_name="__main__")
@@ -144,7 +144,7 @@ def test_every_exercise_of_the_course_is_proven(file: Path, tmp_path: Path, caps
 
 @pytest.mark.parametrize("file", EXERCISES, ids=lambda path: path.stem)
 def test_a_hint_is_a_whole_sentence(file: Path) -> None:
-    """In YAML, a comma ends an item of `[…]` that has no quotes."""
+    """In YAML, a comma ends an unquoted item of `[…]`."""
     for exercise in yaml.safe_load(file.read_text(encoding="utf-8"))["exercises"].values():
         for hint in (hint for check in exercise["checks"] for hint in check.get("hints", ())):
             assert hint.startswith("`") or (not hint[0].islower() and hint[-1] in ".?`'"), hint
@@ -218,8 +218,8 @@ ASKING = [
 @pytest.mark.usefixtures("shells")
 @pytest.mark.parametrize("lesson", ASKING, ids=lambda path: path.stem)
 def test_a_learner_passes_a_lesson_offline(lesson: Path, tmp_path: Path) -> None:
-    """The cells in order, with wrong answers and then the solution, twice, in place of each answer: recordings or a list
-    of rules answer."""
+    """Run the cells in order, with wrong answers and then twice the solution for each exercise; recordings or a list of
+    rules answer its sessions."""
     course = tmp_path / "course"
     shutil.copytree(lesson.parent, course, ignore=shutil.ignore_patterns(".*", "answers"))
     assert asyncio.run(_requirements(course / lesson.name)) == dict.fromkeys(_exercises(lesson), True) != {}
@@ -230,11 +230,11 @@ def _exercises(lesson: Path) -> list[str]:
 
 
 class Unseen(Output):
-    """The outputs of a learner's cells, which this test does not need."""
+    """Discards the outputs of a learner's cells."""
 
 
 async def _requirements(lesson: Path) -> dict[str, bool]:
-    """Whether the requirements of each exercise are met, in the order of the notebook."""
+    """Return whether the requirements of each exercise are met, in the order of the notebook."""
     texts, language = read_cells(str(lesson))
     found = exercises.read(lesson.parent / "checks" / f"{lesson.stem}.yaml", language).exercises
     cells, output, passed = Cells(lesson.parent, Unattended(), language), Unseen(), {}
@@ -254,7 +254,7 @@ async def _requirements(lesson: Path) -> dict[str, bool]:
 
 @pytest.mark.parametrize("name", ["vvm_tour", "topics/control", "topics/people"])
 def test_a27_no_notebook_stops_for_a_person(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a front end that can ask, without a model: those that once did, or teach what happens if one does."""
+    """The front end can ask, and there is no model. The notebooks once stopped, or teach about stopping."""
     for variable in [one for one in os.environ if one.startswith("PROSE_") or one.endswith("_API_KEY")]:
         monkeypatch.delenv(variable)
     shutil.copytree(NOTEBOOKS, tmp_path / "notebooks", ignore=shutil.ignore_patterns(".*"))
@@ -286,7 +286,7 @@ def test_a_contract_file_is_correct_and_in_canonical_form(contract: Path, capsys
 
 
 def test_the_tour_of_contract_files_runs_as_a_notebook(tmp_path: Path) -> None:
-    """Each of its fences, from top to bottom, from the recording."""
+    """All fences run in order with the recording."""
     shutil.copytree(TOUR.parent, tmp_path / "it", ignore=shutil.ignore_patterns(".*"))
     found = asyncio.run(_values(tmp_path / "it" / TOUR.name))
     assert (found["tone"], found["open"]) == ("polite", "When does the next ferry sail?")
@@ -294,7 +294,7 @@ def test_the_tour_of_contract_files_runs_as_a_notebook(tmp_path: Path) -> None:
 
 
 async def _values(file: Path) -> dict[str, str]:
-    """The values that the cells of a contract file bind, as texts."""
+    """Return the values bound by the cells of a contract file, as texts."""
     book = nbformat.from_dict(as_notebook(file.read_text(encoding="utf-8"), file.name))
     language = in_profile_of(languages.default(), book.metadata)
     cells, texts = (

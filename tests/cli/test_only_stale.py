@@ -13,12 +13,12 @@ __all__ = ["place"]
 
 
 def cell(name: str, text: str = "") -> str:
-    """A cell with a command that notes each of its runs."""
+    """Return a cell with a command that logs each of its runs."""
     return f'let {name} = exec "echo {name} >> ran; echo {text or name}"'
 
 
 def stale(place: Place, *cells: str, options: tuple[str, ...] = ()) -> tuple[Ran, dict[str, str]]:
-    """Run the stale cells of a notebook with these cells; those that ran, with the reasons."""
+    """Run the stale cells of a notebook with these cells; return the outcome, and the run cells with their reasons."""
     notebook(place.path / "n.ipynb", *cells)
     place.write("ran", "")
     seen = place.prose("run", "n.ipynb", "--only-stale", *options)

@@ -1,4 +1,4 @@
-"""Parallel output in source order, whatever the order of arrival."""
+"""Parallel output appears in source order, whatever the order of arrival."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prose_kernel.runtime.events import BranchStep
 
 @dataclass
 class Work:
-    """The actions of a branch, in order: prints a word, or runs branches in parallel."""
+    """The steps of a branch, in order: a step prints a word, or runs branches in parallel."""
 
     steps: list[str | list[Work]] = field(default_factory=list)
 
@@ -30,7 +30,7 @@ work = st.recursive(
 
 
 class Runner:
-    """Runs `Work` one step at a time, the next branch being chosen from outside, and reports to a SourceOrder."""
+    """Runs `Work` one step at a time, and reports to a SourceOrder; the caller chooses the next branch."""
 
     def __init__(self, order: SourceOrder, joins: bool) -> None:
         self.order = order

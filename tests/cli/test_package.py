@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built with the hatchling that is installed here: nothing is fetched."""
+    """Build the wheel with the installed hatchling, so that nothing is downloaded."""
     target = tmp_path_factory.mktemp("wheel")
     build = [
         sys.executable,
@@ -71,12 +71,12 @@ def test_the_wheel_holds_kernelspec_grammar_examples_and_licence(wheel: Path) ->
     assert any(name.endswith(".lark") for name in names)
     assert not any(name.startswith(("tests/", "notebooks/")) or "/.prose/" in name for name in names)
     shipped = [name for name in names if re.search("/notebooks/(?!.*(/checks/|/desk/|/prose_tools.py))", name)]
-    assert not any(name.endswith((".py", ".yaml")) for name in shipped)  # neither tools nor answers
+    assert not any(name.endswith((".py", ".yaml")) for name in shipped)  # without tools and answers
 
 
 @pytest.mark.slow
 def test_the_wheel_works_in_its_own_environment(wheel: Path, tmp_path: Path) -> None:
-    """Installed into a fresh environment that borrows the dependencies of this one, so that nothing is fetched."""
+    """The new environment uses the dependencies of this one, so that nothing is downloaded."""
     home = tmp_path / "env"
     venv.create(home, with_pip=False)
     site = next(home.glob("lib/python*/site-packages"))
@@ -100,7 +100,7 @@ def test_the_wheel_works_in_its_own_environment(wheel: Path, tmp_path: Path) -> 
         "-q",
         "--no-deps",
         "--no-index",
-        "--no-compile",  # most modules are not used here
+        "--no-compile",  # most modules are never imported here
     ]
     subprocess.run([*pip, "--disable-pip-version-check", str(wheel)], check=True, capture_output=True)
 

@@ -1,4 +1,4 @@
-"""Runs in PostgreSQL as people start them: configuration, parallel runs, gates from elsewhere, a server that restarts."""
+"""Runs in PostgreSQL: configuration, parallel runs, gates decided from other machines, and server restarts."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ main(sys.argv[1:])
 
 
 def test_a_run_killed_before_it_asked_anything_continues(here: Path, postgres_url: str) -> None:
-    """Its row is in the database by then; another run would leave it there, running for ever."""
+    """Its row is in the database already; a new run would leave that row `running` forever."""
     configure(postgres_url)
     command = [sys.executable, "-c", KILLED, "run", "p.prose", "--input", "topic=birds", "--state=postgres"]
     assert subprocess.run(command, capture_output=True, timeout=60).returncode == 9
@@ -149,7 +149,7 @@ def test_tables_of_another_version_are_an_error(
 
 @pytest.fixture
 def waiting(here: Path, postgres_url: str) -> Iterator[forked.Command]:
-    """A run without a terminal that waits at a gate."""
+    """Start a run without a terminal that waits at a gate."""
     configure(postgres_url)
     with forked.Command("run", "g.prose", "--state=postgres") as running:
         line = running.stderr.readline()
@@ -160,7 +160,7 @@ def waiting(here: Path, postgres_url: str) -> Iterator[forked.Command]:
 def test_5_10_a_non_interactive_run_waits_for_a_person_elsewhere(
     waiting: forked.Command, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """Decided from another directory, as from another machine: with the URL, and without the files of the run."""
+    """The decision comes from another directory, as from another machine: with the URL, but without the run's files."""
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert main(["gates"]) == 0
@@ -304,7 +304,7 @@ def test_a_gate_is_found_among_many_runs(here: Path, postgres_url: str, capsys: 
 
 
 def test_without_the_extra_the_error_says_how_to_get_it(here: Path, tmp_path: Path) -> None:
-    """In a process in which psycopg cannot be imported."""
+    """The process cannot import psycopg."""
     configure("postgresql://127.0.0.1:1/runs")
     hidden = tmp_path / "hidden"
     hidden.mkdir()

@@ -66,7 +66,7 @@ def test_a_program_of_the_registry_runs_and_its_files_are_kept(shelf: Shelf, pro
     assert (run / "program.prose").read_text().startswith('use "./part.prose"')
     assert (run / "imports" / "url--part" / "program.prose").read_text() == HELLO
     shelf.server.pages.clear()
-    assert prose("run", "@dana/outer")[:2] == (0, "line: hello Ada\n")  # pinned: no server, no flag
+    assert prose("run", "@dana/outer")[:2] == (0, "line: hello Ada\n")  # pinned: no server and no option
 
 
 def test_a_database_names_the_url_and_the_digest(shelf: Shelf, prose) -> None:
@@ -203,7 +203,7 @@ def test_in_context_writes_nothing(shelf: Shelf, prose) -> None:
 
 
 async def test_a_run_resumes_with_the_texts_that_it_had(shelf: Shelf) -> None:
-    """Without server and cache, and without asking again; also if the program itself came from elsewhere."""
+    """It needs neither server nor cache nor consent, even if the program itself came from elsewhere."""
     shelf.server.pages["/dana/outer"] = redirect("/v1/outer.prose")
     shelf.put(
         "v1/outer.prose", 'use "./part.prose"\nlet r = part(name: "Ada")\nexec "test -e there"\noutput x = r.said\n'

@@ -1,5 +1,4 @@
-"""The English of the documentation and of the package: sentences that can be read once, without the patterns of
-`scripts/prose_style.py`."""
+"""The English of documentation and package: the patterns of `scripts/prose_style.py` are rare."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ _SPEC = importlib.util.spec_from_file_location("prose_style", DOCS.parent / "scr
 assert _SPEC is not None and _SPEC.loader is not None
 prose_style = sys.modules["prose_style"] = importlib.util.module_from_spec(
     _SPEC
-)  # scripts/ has names that tests have, too
+)  # some names of scripts/ exist in tests too
 _SPEC.loader.exec_module(prose_style)
 
 MOST = 10

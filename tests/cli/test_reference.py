@@ -1,9 +1,9 @@
-"""The language reference: every code has an entry, every example does what its fence says, `explain` prints sections.
+"""The language reference: every code has an entry, every example behaves as its fence says, `explain` prints sections.
 
-The words after ```` ```prose ```` or ```` ```vvm ```` say what an example shows: the codes that the compiler reports (none: nothing at all),
-`strict` for that profile, `run` and the code that the run fails with, `answered` and the codes that a run warns about
-or fails with whose sessions are answered, `file=NAME` for a program that the others import. A block ```` ```diff ```` in `corrections.md`
-of a language is an example of the code above it, and its correction, of which nothing is reported.
+The words after ```` ```prose ```` or ```` ```vvm ```` state the expected outcome: the codes that the compiler reports
+(none means no finding), `strict` for that profile, `run` and the code that the run fails with, `answered` and the codes
+of a run whose sessions are answered, `file=NAME` for a program that the others import. A block ```` ```diff ```` in
+`corrections.md` contains an example of the code above it, and the corrected program, which has no findings.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from prose_kernel.runtime.events import Warned
 CODE = re.compile(r"[EVWR]\d{3}")
 LANGUAGES = ("openprose", "vvm")
 PAGES = {"openprose": ("openprose", reference_pages.PROSESCRIPT_PROFILES), "vvm": ("vvm",)}
-"""The pages that have the entries and examples of a language."""
+"""The pages with the entries and examples of each language."""
 
 
 # ---------------------------------------------------------------- codes and entries
 
 
 def codes_of(language: str, *, own: bool = False) -> set[str]:
-    """The codes among the string constants of the source, but for those in the rooms of other languages; `own`: only in the language's rooms."""
+    """Return the codes in string constants of the source outside other languages' rooms; `own`: only in its rooms."""
     others = set(LANGUAGES) - {language}
     return {
         code
@@ -69,7 +69,7 @@ def entries(language: str) -> list[str]:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_code_of_the_package_has_an_entry(language: str) -> None:
-    """Errors of any program (a failed session, a full disk) are on the page of OpenProse."""
+    """Errors that any program can have (a failed session, a full disk) are on the page of OpenProse."""
     at_run = {key for key in entries("openprose") if key.startswith("E2")}
     missing = sorted(codes_of(language, own=True) - at_run - set(entries(language)))
     assert missing == [], f"docs/reference/{language} needs an entry `#### CODE: title` for {', '.join(missing)}"
@@ -121,7 +121,7 @@ def test_a_word_leads_to_the_section_that_defines_it(word: str, key: str) -> Non
 
 @dataclass(frozen=True)
 class Example:
-    """A program of a page: its text, the expected output of compiler and run, and its place."""
+    """A program of a page: its text, the expected codes of compiler and run, and its line."""
 
     language: Language
     text: str
@@ -138,7 +138,7 @@ class Example:
 
     @property
     def program(self) -> str:
-        """The name of the file that it is compiled as."""
+        """The file name with which the program is compiled."""
         return f"program{self.language.suffixes[0]}"
 
 
@@ -157,7 +157,7 @@ def example(language: Language, words: list[str], text: str, line: int) -> Examp
 
 
 def examples(language: Language) -> list[Example]:
-    """The programs of the pages and corrections of a language, which are fenced with its magic, or as a diff."""
+    """Return the programs in a language's pages and corrections, from fences with its magic or with `diff`."""
     found = []
     for page in [*map(reference_pages.text, PAGES[language.name]), reference_pages.corrections(language.name)]:
         entry = ""
@@ -180,7 +180,7 @@ EXAMPLES = [shown for language in LANGUAGES for shown in examples(languages.LANG
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """The programs that examples import."""
+    """A directory with the programs that examples import."""
     for shown in EXAMPLES:
         if shown.file:
             (tmp_path / shown.file).write_text(shown.text)
@@ -239,7 +239,7 @@ async def test_an_example_with_answers_warns_as_its_fence_says(shown: Example) -
 )
 def test_each_code_is_shown_by_an_example(language: str, without: list[str]) -> None:
     shown = set().union(*(e.codes | e.run_codes for e in EXAMPLES if e.language.name == language))
-    if language == "openprose":  # those of contract files need whole files, which are in their tests
+    if language == "openprose":  # codes of contract files need whole files, and are covered by their tests
         tests = list(Path(__file__).parents[1].rglob("*contract*/*.py"))
         tests += Path(__file__).parents[1].rglob("test_contract_*.py")
         shown |= {
@@ -258,7 +258,8 @@ def test_each_correction_is_of_a_code_and_has_a_program(language: str) -> None:
 
 
 def test_an_example_of_a_code_is_corrected() -> None:
-    """The tests above compile the corrected programs. Without a finding the program is correct, or the mistake is in other files."""
+    """The tests above compile the corrected programs. The listed codes have no correction: their mistake is in another
+    file, or the program is correct."""
     without = [
         heading.key
         for page in LANGUAGES

@@ -1,4 +1,4 @@
-"""Every section of the reference that the source or a page cites exists, and so does every place that a page links to."""
+"""Every section of the reference that the source or a page cites exists, and so does the target of every link."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def without_fences(page: Path) -> str:
 
 
 def numbers(page: str) -> list[str]:
-    """The numbers of the headings of a page, in the order of its parts."""
+    """Return the numbers of a page's headings, in the order of its parts."""
     return [number for number, _ in _HEADING.findall(_FENCE.sub("", reference_pages.text(page)))]
 
 
 def citations(page: str) -> Iterator[tuple[str, str]]:
-    """Each section of a page that is cited, and the file that cites it."""
+    """Yield each cited section of a page, and the file that cites it."""
     for path in [*sorted(PACKAGE.rglob("*.py")), *DOCUMENTS]:
         for cited, cited_numbers in _CITATION.findall(path.read_text(encoding="utf-8")):
             if cited == page:
@@ -54,7 +54,7 @@ def test_the_numbers_of_a_page_are_each_given_once_and_in_order(page: str) -> No
 
 
 def anchor(title: str) -> str:
-    """The anchor of a heading, as GitHub makes it."""
+    """Return the anchor that GitHub makes for a heading."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 

@@ -1,4 +1,4 @@
-"""`prose run --resume`: runs that were killed, interrupted or have failed continue where they were."""
+"""`prose run --resume`: killed, interrupted and failed runs continue where they stopped."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Ran:
 
     @property
     def remarks(self) -> list[str]:
-        """The lines of stderr, ids of runs replaced."""
+        """The lines of stderr, with run ids replaced."""
         return RUN.sub("RUN", self.err).splitlines()
 
 
 class Place:
-    """A directory, and `prose` in it: in this process, or in one that may be killed."""
+    """A directory in which `prose` runs, in this process or in one that may be killed."""
 
     def __init__(self, path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         self.path = path
@@ -66,21 +66,21 @@ class Place:
         return Ran(status, *self._capfd.readouterr())
 
     def killed(self, *arguments: str) -> Ran:
-        """`prose` in a separate process, which is killed."""
+        """Run `prose` in a separate process, which the program kills."""
         done = forked.prose(*arguments, cwd=self.path)
         return Ran(done.returncode, done.stdout, done.stderr)
 
     @property
     def ran(self) -> list[str]:
-        """Return the notes of commands."""
+        """The words that commands have appended to the file `ran`."""
         return (self.path / "ran").read_text().split()
 
     def runs(self, below: str = ".prose") -> list[Path]:
-        """The directories of all runs, the latest last."""
+        """Return the directories of all runs, the latest last."""
         return [run.directory for run in all_runs([Directories(self.path / below / "runs")])]
 
     def state(self, run: Path) -> list[str]:
-        """Its log, without ids and times; branches log events in the order of time, so it is sorted."""
+        """Return a run's log without ids and times; sorted, because branches log events in the order of time."""
         text = RUN.sub("RUN", (run / "state.md").read_text())
         return sorted(re.sub(r"\d{4}-\d\d-\d\dT\S+", "TIME", text).splitlines())
 
@@ -165,10 +165,8 @@ def test_a48_a_run_killed_between_its_end_and_its_output_gives_its_result(place:
     first = place.prose("run", "p.prose")
     (run,) = place.runs()
     journal = run / "journal.jsonl"
-    journal.write_bytes(
-        b"".join(journal.read_bytes().splitlines(keepends=True)[:-1])
-    )  # it was closed without a decision
-    place.write("p.prose", 'exec "echo other >> ran"\n')  # the result is that of the text that ran
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))  # as if killed before its output
+    place.write("p.prose", 'exec "echo other >> ran"\n')  # the result comes from the text that ran
     for _ in range(2):
         again = place.prose("run", "--resume", run.name)
         assert (again.status, again.out, place.ran) == (first.status, first.out, ["a"])
@@ -401,9 +399,7 @@ def test_an_interrupted_run_continues(place: Place) -> None:
     ]
     seen = place.prose("run", "--resume")
     assert (seen.status, seen.out) == (0, "b: 1\n")
-    assert (
-        seen.remarks[0] == "Resuming run RUN of p.prose: 0 answers are known."
-    )  # that of `finally` is asked for again
+    assert seen.remarks[0] == "Resuming run RUN of p.prose: 0 answers are known."  # the command of `finally` runs again
     assert place.ran == ["a", "cleaned", "a", "cleaned"]
 
 
@@ -470,7 +466,7 @@ SCRIPTED = ("--provider", "scripted", "--script", "replies.yaml")
 
 @pytest.mark.parametrize(("first", "then"), [(SCRIPTED, ()), ((), SCRIPTED)], ids=["unrecorded", "recorded"])
 def test_a_race_is_resumed_with_another_provider(place: Place, first: tuple[str, ...], then: tuple[str, ...]) -> None:
-    """Only some providers have their races recorded; the journal decides what a resumed run looks up."""
+    """Only some providers record races; a resumed run follows its journal."""
     place.write("replies.yaml", '"*": said\n')
     place.write(
         "p.prose",
@@ -491,7 +487,7 @@ def test_a_race_is_resumed_with_another_provider(place: Place, first: tuple[str,
 
 
 def test_a58_retries_of_a_command_are_in_the_journal_and_counted(place: Place) -> None:
-    """The second attempt is killed, and repeated by the resumed run; the first is not."""
+    """The second attempt is killed; the resumed run repeats it, but not the first one."""
     place.write(
         "p.prose",
         f"""
@@ -517,7 +513,7 @@ def test_a53_a_program_does_not_set_its_identity(place: Place, name: str) -> Non
 
 
 def test_a53_a_run_without_a_journal_passes_no_identity_on(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even that of a run around it: nothing of it can be repeated."""
+    """The identity of an outer run is removed too, because nothing in this run can be repeated."""
     for name in ("PROSE_RUN", "PROSE_AT", "PROSE_ATTEMPT"):
         monkeypatch.setenv(name, "outer")
     monkeypatch.setenv("PROSE_JOURNAL", "off")
@@ -545,7 +541,7 @@ def test_a52_a_dry_run_leaves_the_values_of_a_run_alone(
     assert place.prose("run", "--resume").status == 0
 
 
-# ---------------------------------------------------------------- another text
+# ---------------------------------------------------------------- changed programs
 
 
 def test_a_changed_program_is_refused_with_both_texts(place: Place) -> None:
@@ -674,7 +670,7 @@ def test_a_branch_begins_before_a_request_or_statement(place: Place) -> None:
 
 @pytest.mark.parametrize("at", ["c1/4", "c1/3/u0/2/x0", "c1/3/u0/1/x0"])
 def test_after_a_replay_the_first_live_command_can_read_all_values(place: Place, at: str) -> None:
-    """Also those of the program that called the one which it belongs to."""
+    """This includes the values of the calling program."""
     there = ".prose/runs/$PROSE_RUN"
     place.write(
         "m.prose",
@@ -777,7 +773,7 @@ def test_which_run_is_meant(place: Place) -> None:
 def test_a51_a_command_that_has_ended_next_to_a_computing_branch_is_not_run_again(
     place: Place, how: tuple[str, ...], durable: bool
 ) -> None:
-    """The run is killed as soon as the journal has the answer, which the program does not have yet."""
+    """The run is killed when its journal has the answer, but its program does not have it yet."""
     if durable:
         place.write("prose.toml", 'journal = "durable"\n')
     killer = "for i in $(seq 500); do grep -q complete[d] .prose/runs/*/journal.jsonl && break; sleep 0.01; done; "
@@ -798,14 +794,14 @@ def test_a51_a_command_that_has_ended_next_to_a_computing_branch_is_not_run_agai
     (run,) = place.runs()
     lines = (run / "journal.jsonl").read_text().splitlines()
     assert ['"k":"completed"' in line for line in lines].count(True) == 1
-    assert not any('"k":"answered","key":"c1/1/b0/x0"' in line for line in lines)  # the program has not had it
+    assert not any('"k":"answered","key":"c1/1/b0/x0"' in line for line in lines)  # the program did not get the answer
     assert [asked.key for asked in read(run / "journal.jsonl").under_way() if asked.kind == "command"] == ["c1/1/b1/x0"]
     seen = place.prose("run", "--resume", *how)
     assert (seen.status, seen.out) == (0, "all: one30000\n"), seen.err
     assert seen.remarks[0] == "Resuming run RUN of p.prose: 1 answer is known."
     assert place.ran == ["left"]
     if durable:
-        again = place.prose("run", "--resume", run.name)  # replays what the resumed run has written
+        again = place.prose("run", "--resume", run.name)  # replays the journal of the resumed run
         assert (again.status, again.out) == (0, seen.out)
 
 
@@ -827,7 +823,7 @@ def test_a52_a_key_has_one_run(place: Place) -> None:
     assert place.ran == ["a", "b", "a", "b"]
     assert len(place.runs()) == 2
     assert place.prose("runs", "rm", run.name, "--yes").status == 0
-    assert place.prose(*command).out == "c: oneb\n"  # a removed run is not a run
+    assert place.prose(*command).out == "c: oneb\n"  # a removed run does not count
     assert place.ran == ["a", "b"] * 3
 
 
@@ -877,7 +873,7 @@ def test_a52_a_key_that_cannot_be_used(place: Place, options: tuple[str, ...], s
 
 
 def test_a52_a_key_in_use_is_refused(place: Place) -> None:
-    """The program runs itself, with its own key."""
+    """The program runs itself with the same key."""
     command = shlex.join([*PROSE, "run", "p.prose", "--id", "k"])
     place.write("again.sh", f"{command} 2> refused; echo $?\n")
     place.write("p.prose", 'output status = exec "sh again.sh"\n')
@@ -912,7 +908,7 @@ def test_a52_all_killed_runs_are_resumed(place: Place) -> None:
     assert place.prose("runs", "repair", two, "--yes").status == 0
     assert place.prose("runs", "resume", two, two[:-1]).out == "b: two\n"
     assert place.prose("runs", "resume", "--all").out == "no run here was killed\n"
-    assert place.prose("runs", "resume", one).out == "b: one\n"  # it is complete: its outputs once more
+    assert place.prose("runs", "resume", one).out == "b: one\n"  # the run is complete: its outputs are printed again
     assert place.prose("runs", "resume").status == 2
     assert place.prose("runs", "resume", one, "--all").status == 2
 
@@ -939,7 +935,7 @@ def _edit(line: int, change: Callable[[bytes], bytes]) -> Callable[[Path], None]
 
 
 def _written_again(journal: Path, bodies: Iterable[bytes]) -> None:
-    """Write these records as a whole journal: each line begins with the checksum of all records up to it."""
+    """Write a journal of these records: each line begins with the checksum of all records up to it."""
     checksum, lines = 0, []
     for body in bodies:
         checksum = zlib.crc32(body, checksum)
@@ -984,7 +980,7 @@ def test_a_journal_that_cannot_be_used(place: Place, damage: Callable[[Path], No
     shown = place.prose("runs", "show", run.name)
     assert shown.status == 0
     reported = place.prose("report", run.name)
-    if "damaged" in message:  # the rest is shown, and the damage is named
+    if "damaged" in message:  # the other records are shown, and the damage is reported
         assert message in shown.out.replace(run.name, "RUN")
         assert reported.status == 0 and any(f"Warning: {message}" in line for line in reported.remarks)
     assert place.prose("runs", "rm", run.name, "--yes").status == 0
@@ -1017,7 +1013,7 @@ def test_a56_a_repaired_journal_continues_before_its_damage(place: Place) -> Non
     place.write("p.prose", FIVE)
     place.prose("run", "p.prose")
     (run,) = place.runs()
-    # On a busy machine results are also recorded before their branch has its turn.
+    # On a busy machine, results are also recorded before their branch gets its turn.
     _written_again(run / "journal.jsonl", [b for b in _bodies(run / "journal.jsonl") if b'"k":"completed"' not in b])
     lines = (run / "journal.jsonl").read_bytes().splitlines()
     (damaged,) = (number for number, line in enumerate(lines) if b"two" in line and b"answered" in line)
@@ -1095,7 +1091,7 @@ def test_a56_a_running_run_is_not_repaired(place: Place) -> None:
     file.close()
 
 
-# ---------------------------------------------------------------- imports whose files have gone
+# ---------------------------------------------------------------- imports whose files are missing
 
 
 MODULE = """
@@ -1164,7 +1160,7 @@ def test_a56_a_changed_text_has_the_import_of_the_journal(place: Place) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_a52_a_directory_that_is_closed_to_the_account_is_another_one(tmp_path: Path) -> None:
-    """A run of a colleague in PostgreSQL may have been begun in their home directory."""
+    """A colleague's run in PostgreSQL may have been started in their home directory."""
     closed = tmp_path / "home" / "project"
     closed.mkdir(parents=True)
     (tmp_path / "home").chmod(0o700)
@@ -1251,7 +1247,7 @@ def test_a33_a_decision_for_the_next_gate_is_used_up_by_the_one_that_is_replayed
 
 
 def test_a_variable_of_a_cancelled_branch_does_not_replace_that_of_the_program(place: Place) -> None:
-    """They have one file: the last value that the program has given it counts, also after a replay."""
+    """Both variables use the same file; it keeps the last value of the program, also after a replay."""
     place.write(
         "p.prose",
         """

@@ -1,4 +1,4 @@
-"""`prose run`: its output, its exit status, and its files."""
+"""`prose run`: output, exit status and files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run a program text, in this process, in its own directory."""
+    """Return a function that runs a program text in this process and a new directory."""
     monkeypatch.chdir(tmp_path)
 
     def run(text: str, *arguments: str) -> Ran:
@@ -52,7 +52,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     return run
 
 
-# ---------------------------------------------------------------- what is printed
+# ---------------------------------------------------------------- output
 
 
 def test_products_go_to_stdout_and_remarks_to_stderr(run: Run) -> None:
@@ -140,7 +140,7 @@ def test_warnings_are_shown_and_do_not_stop(run: Run) -> None:
     assert "[W005]" in seen.err
 
 
-# ---------------------------------------------------------------- how it ends
+# ---------------------------------------------------------------- exit status
 
 
 def test_a_variable_with_nearly_the_name_of_a_setting_is_a_warning(
@@ -269,7 +269,7 @@ def test_a_gate_closed_because_no_one_can_decide_and_caught_is_not_a_failure(run
     assert run('try:\n  gate go:\n    prompt: "Go?"\ncatch:\n  exec "echo no"\n').status == 0
 
 
-# ---------------------------------------------------------------- what can be given
+# ---------------------------------------------------------------- options
 
 
 def test_inputs_are_supplied(run: Run) -> None:
@@ -408,7 +408,7 @@ def process(cwd: Path, *arguments: str, **options: object) -> subprocess.Popen[s
 
 
 def alive_in_group(group: int) -> list[str]:
-    """The processes of a group; one that is dead and merely not reaped yet by init does not count."""
+    """Return the processes of a group, except dead ones that init has not reaped yet."""
     states = (stat.read_text().rpartition(")")[2].split() for stat in Path("/proc").glob("[0-9]*/stat"))
     return [state for state, _, pgrp, *_ in states if int(pgrp) == group and state != "Z"]
 
@@ -521,7 +521,7 @@ def test_every_result_is_that_of_an_example() -> None:
 
 @pytest.mark.parametrize("example", bundled(), ids=lambda e: e.name)
 def test_every_example_runs(example, run: Run) -> None:
-    """Those with results run in the next test."""
+    """The next test runs the examples with results."""
     if example.name not in RESULTS:
         assert main(["run", example.name, *GIVEN.get(example.name, [])]) == 0
     assert main(["compile", "--format", "json", str(example.path)]) == 0

@@ -1,4 +1,4 @@
-"""`prose run` with models and recordings, and what `prose doctor` finds out about them; the real command each time."""
+"""`prose run` with models and recordings, and the findings of `prose doctor` about them, with the real command."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def here(tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> P
 
 @pytest.fixture
 def prose(here: Path) -> Prose:
-    """The command, in a separate process."""
+    """Return a function that runs the command in a separate process."""
     return lambda *arguments, **environment: forked.prose(*arguments, cwd=here, env={**os.environ, **environment})
 
 
@@ -61,7 +61,7 @@ def cassette(stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> byte
 
 @pytest.fixture
 def recorded(here: Path, cassette: bytes, stub: StubServer) -> Path:
-    """The cassette of PROGRAM, already there."""
+    """Put the cassette of PROGRAM into place."""
     (here / "cassettes").mkdir()
     path = here / "cassettes" / "session.jsonl"
     path.write_bytes(cassette)
@@ -102,7 +102,7 @@ def test_a47_a_resumed_run_keeps_its_cassette_mode(prose: Prose, here: Path, rec
     stops = 'exec "test -e died || { touch died; kill -9 $PPID; sleep 60; }"\n'
     (here / "p.prose").write_text(f'{stops}let a = session "Say something"\n')
     assert prose("run", "p.prose", "--cassette-mode=off").returncode == -9
-    assert prose("run", "--resume").returncode == 3  # what is recorded is not used
+    assert prose("run", "--resume").returncode == 3  # the recording is not used
     assert prose("run", "--resume", "--cassette-mode=replay").returncode == 0
 
 
@@ -387,7 +387,7 @@ def test_doctor_asks_each_model_the_judge_and_the_agents(
         rf'ok-1: "{ANSWER}", \d+\.\d s, \d+ \+ 4 tokens, price not known', told["ok     ask stub default, sonnet"]
     )
     assert told["broken ask stub opus"] == "stub: the server is overloaded or down for now"
-    assert told["ok     ask stub fast"].startswith("ok-2: ")  # not one of its fallbacks
+    assert told["ok     ask stub fast"].startswith("ok-2: ")  # the model itself, not one of its fallbacks
     assert told["ok     ask judge"].startswith('json-0-yes: "yes, two is more than one"')
     assert said[-1] == "1 broken"
     assert stub.stats.by_model == {"ok-1": 1, "ok-2": 1, "err-529": 1, "json-0-yes": 1}

@@ -1,5 +1,5 @@
-"""`prose run` with custom tools: recorded, replayed, budgeted, audited, interrupted, killed, resumed; both
-languages, and programs from elsewhere."""
+"""`prose run` with custom tools in both languages: recordings, replays, budgets, audits, interrupts, kills, resuming,
+and programs from elsewhere."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Prose = Callable[..., tuple[int, str, str]]
 
 
 class Place:
-    """A directory with a model that calls tools, and a server of tools."""
+    """A directory with settings for a model that calls tools, and for a tool server."""
 
     def __init__(self, path: Path, stub: StubServer) -> None:
         self.path = path
@@ -92,7 +92,7 @@ class Place:
 
     @contextlib.contextmanager
     def hanging(self) -> Iterator[tuple[forked.Command, list[psutil.Process]]]:
-        """A run whose second session hangs in a call: the run, and the processes of the server."""
+        """Yield a run whose second session hangs in a call, and the processes of the tool server."""
         note = self.path / "numbers"
         self.stub.script("second", {"calls": [{"name": "weather__hang", "arguments": {"note": str(note)}}]})
         self.write("p.prose", TWO)
@@ -149,7 +149,7 @@ def test_a_budget_counts_the_requests_around_a_call(place: Place, prose: Prose) 
     place.write("p.prose", ASKS.replace("agent planner:", 'agent planner:\n  budget: "20 tokens"', 1))
     status, _, err = prose("run", "p.prose", "--cassette-mode", "off")
     assert status == 1 and "[E221]" in err and "--budget" not in err.rpartition("to resume it: ")[2]
-    assert place.stub.stats.requests == 1  # the call was made, and what came back was not sent any more
+    assert place.stub.stats.requests == 1  # the call was made, but its result was not sent to the model
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
@@ -223,7 +223,7 @@ def test_functions_are_next_to_the_program(place: Place, prose: Prose) -> None:
 
 
 def test_a35_a_session_gets_no_code_into_the_functions_of_the_next_one(place: Place, prose: Prose) -> None:
-    """The first one tries to replace the file and what it imports, and to add what Python would find before it."""
+    """The first session tries to replace the file and its imports, and to add modules that Python would find first."""
     good = 'import json, wise\n\ndef motto() -> str:\n    """What we say."""\n    return wise.SAYING\n'
     place.write("prose_tools.py", good)
     place.write("wise.py", 'SAYING = "onwards"\n')
@@ -242,7 +242,7 @@ def test_a35_a_session_gets_no_code_into_the_functions_of_the_next_one(place: Pl
     assert Path("prose_tools.py").read_text() == good and not Path("ran").exists()
     denied = [name for event, name in place.audit() if event == "tool.call.denied"]
     assert denied == ["write"] * 8
-    status, out, err = prose("run", "p.prose", "--cassette-mode", "off")  # a new run, with what is there now
+    status, out, err = prose("run", "p.prose", "--cassette-mode", "off")  # a new run with the present files
     assert (status, Path("ran").exists()) == (0, False), (out, err)
 
 

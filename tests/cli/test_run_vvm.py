@@ -1,4 +1,4 @@
-"""`prose run`, `compile`, `fmt` and `check` with VVM: dispatched by the suffix of a file and the kernel of a notebook."""
+"""`prose run`, `compile`, `fmt` and `check` with VVM, chosen by the suffix of a file or the kernel of a notebook."""
 
 from __future__ import annotations
 

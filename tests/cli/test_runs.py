@@ -1,4 +1,4 @@
-"""`prose runs`: the list of runs, one of them, two of them, and their removal."""
+"""`prose runs`: listing, showing, comparing and removing runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Prose:
         self._capfd = capfd
 
     def __call__(self, *arguments: str, status: int = 0) -> str:
-        """Its output; ids, times and sizes are replaced."""
+        """Run a command and return its output, with ids, times and sizes replaced."""
         assert main(list(arguments)) == status
         out, err = self._capfd.readouterr()
         text = RUN.sub("RUN", out + err)
@@ -50,7 +50,7 @@ def prose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
 
 @pytest.fixture
 def ids(prose: Prose) -> list[str]:
-    """A run that has failed, and one that is done."""
+    """Make a failed run and a completed one, and return their ids."""
     prose("run", "p.prose", status=1)
     Path("there").touch()
     Path("word").write_text("two\n")
@@ -251,7 +251,7 @@ def test_runs_in_postgres(prose: Prose, postgres_url: str, monkeypatch: pytest.M
 
 
 def _many(count: int, records: int = 0) -> None:
-    """Copies of the last run, the journal of the first one long."""
+    """Copy the only run; add `records` requests to the journal of the first copy."""
     (run,) = Path(".prose/runs").iterdir()
     for number in range(count):
         shutil.copytree(run, run.with_name(f"20260101-000000-{number:06x}"))
@@ -294,7 +294,7 @@ def test_a49_a_list_reads_the_ends_of_journals_only(
     assert {(run["cells"], run["answers"]) for run in others} == {(1, 2)}
     opened.clear()
     find(places(Path(), ".prose"), "20260101-000000-000001")
-    assert opened == []  # a whole id needs no other run
+    assert opened == []  # a complete id needs no search
 
 
 @pytest.mark.parametrize("forged", [b'00000000 {"k":"finished"}\n', b'{"k":"finished"}\n', b"no record\n"])

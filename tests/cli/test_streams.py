@@ -1,4 +1,4 @@
-"""A41: standard streams that are closed, full or gone, for every subcommand."""
+"""A41: standard streams that are closed, full or broken, for every subcommand."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CALLS = {
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A program, a run of it, and a notebook."""
+    """A directory with a program, a run of it, and a notebook."""
     tmp_path = tmp_path_factory.mktemp("made")
     (tmp_path / "p.prose").write_text('let a = exec "echo one"\noutput r = a\n')
     cell = {
@@ -80,7 +80,7 @@ def test_a41_every_subcommand_is_tried() -> None:
 @pytest.mark.parametrize("call", [call for calls in CALLS.values() for call in calls])
 def test_a41_no_stream_need_be_there(call: str, place: Path) -> None:
     words = shlex.split(call)
-    if words[:1] == ["what-if"]:  # it refuses a run of another directory, and leaves a second run
+    if words[:1] == ["what-if"]:  # it refuses runs of other directories, and creates a second run
         shutil.rmtree(place / ".prose")
         forked.prose("run", "p.prose", cwd=place)
         (run,) = (place / ".prose/runs").iterdir()

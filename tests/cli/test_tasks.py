@@ -24,7 +24,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Kernel:
-    """Another process that owns run `one` with these tasks."""
+    """Another process, which owns the run `one` with these tasks."""
 
     def __init__(self, place: Path, *commands: str) -> None:
         words = (KERNEL.read_text(), str(place), str(place.parent / "private"), *commands)

@@ -1,4 +1,4 @@
-"""On a terminal: questions, progress, banner, interrupts. A real pseudo-terminal each time."""
+"""Questions, progress, the banner and interrupts at a terminal, each with a real pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Start = Callable[..., forked.Terminal]
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Run a program at a terminal of 100 columns."""
+    """Return a function that runs a program at a terminal of 100 columns."""
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -200,11 +200,11 @@ def test_a_loop_shows_its_pass_and_a_branch_its_last_line_unless_it_is_printed_a
     screen = Screened(child)
     screen.until("repeat 3 as i", "pass 2 of 3", "0 of 2", "I am rome")
     shown = "\n".join(screen.lines)
-    assert shown.count("I am oslo") == shown.count("I am rome") == 1  # oslo's is printed, rome's waits for its turn
+    assert shown.count("I am oslo") == shown.count("I am rome") == 1  # oslo's is printed; rome's waits for its turn
     assert [line.split()[1] for line in screen.lines if line.startswith("  ▸")] == ["oslo", "rome"]
     Path(child.cwd, "go").touch()
     assert screen.end() == 0
-    printed = [line for line in screen.lines if not line.startswith("hint: ")]  # of a warning about the command
+    printed = [line for line in screen.lines if not line.startswith("hint: ")]  # from a warning about the command
     assert [line for line in printed if "I am" in line or "▸" in line] == ["I am oslo", "I am rome"]
 
 

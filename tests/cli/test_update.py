@@ -1,4 +1,4 @@
-"""`prose update` brings old directories up to date, and says what it did."""
+"""`prose update` migrates old directories, and reports its changes."""
 
 from __future__ import annotations
 

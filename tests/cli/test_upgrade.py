@@ -1,4 +1,4 @@
-"""`prose upgrade`: programs as contract files, and back (prose-md.md 11)."""
+"""`prose upgrade` turns programs into contract files, and back (prose-md.md 11)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Pages that are worked through from top to bottom: each file is written and each command is run, in their order.
+"""Pages are followed from top to bottom: each file is written and each command is run, in their order.
 
-A block below a line such as "`notes.prose`:" is that file, also a later version of it. A block `console` holds commands and their output; a line `...` stands for any number of lines.
+A block below a line such as "`notes.prose`:" is that file, or a later version of it. A block `console` contains
+commands and their output; a line `...` matches any number of lines.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ _RUN = re.compile(r"^(?:run directory|to resume it): .*\n", re.MULTILINE)
 
 
 def steps(page: str) -> Iterator[tuple[str, str]]:
-    """The name of a file and its text, or "" and the text of a console."""
+    """Yield the name and text of each file, and "" with the text of each console."""
     for name, _, language, text in _BLOCK.findall(page_path(page).read_text(encoding="utf-8")):
         if name or language == "console":
             yield name, text
 
 
 def fits(printed: str, shown: str) -> bool:
-    """Whether a page shows what was printed."""
+    """Return whether the output matches the page."""
     pattern = "".join("(?:.*\n)*" if line == "...\n" else re.escape(line) for line in shown.splitlines(keepends=True))
     return re.fullmatch(pattern, printed) is not None
 
 
 def printed(command: str, directory: Path, *, remarks: bool) -> str:
-    """A command and its output: both streams as they come at a terminal, or standard output only."""
+    """Return a command and its output: both streams as at a terminal, or standard output only."""
     if not remarks:
         done = forked.prose(*shlex.split(command)[1:], cwd=directory, env=dict(os.environ))
         return f"$ {command}\n{done.stdout}{_status(done.returncode)}"
@@ -52,7 +53,7 @@ def _status(code: int) -> str:
 
 
 def worked_through(page: str, directory: Path, added: dict[str, str], *, remarks: bool = True) -> int:
-    """Do what a page says, and compare. `added` is appended to the files of these names. Returns how many commands ran."""
+    """Follow a page, compare the output, and return the number of commands. `added` is appended to files by name."""
     count = 0
     for name, text in steps(page):
         if name:
@@ -69,7 +70,7 @@ def worked_through(page: str, directory: Path, added: dict[str, str], *, remarks
 
 @pytest.fixture
 def outside(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """As at a terminal, where answers are recorded."""
+    """Record answers, as at a terminal."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-real-key")
     monkeypatch.setenv("PROSE_CASSETTE_MODE", "auto")
     with forked.in_shells(tmp_path_factory.mktemp("shells")):
@@ -95,7 +96,7 @@ def test_the_first_workflow(tmp_path: Path) -> None:
 
 
 def test_the_cookbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty-five programs that print what the page says, without remarks."""
+    """Twenty-five programs print the output on the page, which omits remarks."""
     page = page_path("cookbook").read_text(encoding="utf-8")
     recipes = re.findall(r"^### (\d+)\. ", page, re.MULTILINE)
     assert recipes == [str(number) for number in range(1, 26)]
@@ -108,7 +109,7 @@ def test_a_chat_as_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def scripted(page: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Work through a page with answers from a file."""
+    """Follow a page with answers from a file."""
     monkeypatch.setenv("PROSE_PROVIDER", "scripted")
     monkeypatch.setenv("PROSE_SCRIPT", str(Path(__file__).parent / "data" / f"{page}.yaml"))
     return worked_through(page, directory, {}, remarks=False)
