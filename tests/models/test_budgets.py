@@ -47,7 +47,7 @@ from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionR
         ("1.005M tokens", (None, 1_005_000, None, None)),
     ],
 )
-def test_a_budget_as_people_write_it(text: str, limits: tuple[Any, ...]) -> None:
+def test_budgets_are_parsed_from_text(text: str, limits: tuple[Any, ...]) -> None:
     found = parse(text)
     assert (found.usd, found.tokens, found.seconds, found.sessions) == limits
 
@@ -70,14 +70,14 @@ def test_a_budget_as_people_write_it(text: str, limits: tuple[Any, ...]) -> None
         (f"{'9' * 400} usd", f"a limit must be less than 1,000,000,000,000,000: `{'9' * 40}`"),
     ],
 )
-def test_texts_that_are_not_a_budget(text: str, problem: str) -> None:
+def test_texts_that_are_not_budgets_are_errors(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=r"limit|counted") as raised:
         parse(text)
     assert str(raised.value) == problem
 
 
 @given(st.text(max_size=40))
-def test_any_text_is_a_budget_or_says_why_not(text: str) -> None:
+def test_any_text_is_a_budget_or_an_error(text: str) -> None:
     try:
         found = parse(text)
     except ValueError:
@@ -105,8 +105,10 @@ def _costly(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> SessionResult:
         if request.task == "slow":
             await self._clock.sleep(3600)
-        said = await run(self, request, on_progress)
-        return SessionResult(said.text, said.summary, "vendor", "model", {"model": "small"}, usage=Usage(1, 4, 6, 0.5))
+        result = await run(self, request, on_progress)
+        return SessionResult(
+            result.text, result.summary, "vendor", "model", {"model": "small"}, usage=Usage(1, 4, 6, 0.5)
+        )
 
     monkeypatch.setattr(ScriptedSessions, "run", costly)
 
@@ -169,7 +171,7 @@ async def test_the_largest_share_is_named() -> None:
     )
 
 
-async def test_a_program_that_continues_asking_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_program_that_ignores_a_spent_budget_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budgets, "MOST_CAUGHT", 50)
     text = 'let n = 0\nloop:\n  try:\n    session "One"\n  catch:\n    n = n + 1\n'
     found = await ran(text, "2 sessions")
@@ -216,7 +218,7 @@ async def test_a_sessions_budget_counts_its_attempts() -> None:
 
 
 @pytest.mark.usefixtures("_costly")
-async def test_what_runs_is_ended_when_a_sibling_has_spent_the_budget() -> None:
+async def test_running_sessions_end_when_a_sibling_has_spent_the_budget() -> None:
     text = 'parallel:\n  a = session "slow"\n  b = session "One"\n'
     found = await ran(text, "10 tokens")
     assert isinstance(found.error, BudgetSpent)
@@ -225,20 +227,20 @@ async def test_what_runs_is_ended_when_a_sibling_has_spent_the_budget() -> None:
 
 
 @pytest.mark.usefixtures("_costly")
-async def test_time_ends_what_runs() -> None:
+async def test_a_budget_of_time_ends_a_running_session() -> None:
     found = await ran('session "slow"\n', "30 min")
     assert isinstance(found.error, BudgetSpent)
     assert found.error.message.startswith("the budget of the run is spent (30 min)")
 
 
-async def test_a_failed_construct_does_not_ignore_it() -> None:
+async def test_on_fail_ignore_does_not_ignore_a_spent_budget() -> None:
     text = 'parallel (on-fail: "ignore"):\n  session "One"\n  session "Two"\noutput done = 1\n'
     found = await ran(text, "1 session")
     assert isinstance(found.error, BudgetSpent)
     assert found.outputs == {}
 
 
-async def test_vvm_raises_it_and_catches_it_where_the_budget_counts() -> None:
+async def test_vvm_raises_a_spent_budget_and_catches_it_within_its_scope() -> None:
     text = "agent a()\nn = 0\ntry:\n  x = @a `One`(())\n  y = @a `Two`(())\nexcept as e:\n  n = 1\nexport n\n"
     found = await ran(text, "1 session", "p.vvm")
     assert (found.error, found.outputs) == (None, {"n": 1})
@@ -321,7 +323,7 @@ async def test_fifty_parallel_branches_share_the_limit() -> None:
 
 
 @pytest.mark.usefixtures("_costly")
-async def test_a_retry_is_refused_under_a_spent_budget_and_no_one_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_retry_under_a_spent_budget_is_refused_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     async def fails(self: ScriptedSessions, request: SessionRequest, on_progress: object) -> SessionResult:
@@ -337,7 +339,7 @@ async def test_a_retry_is_refused_under_a_spent_budget_and_no_one_waits_for_it(m
     assert "2 sessions, 20 tokens" in found.error.message
 
 
-async def test_the_time_that_a_person_thinks_does_not_count() -> None:
+async def test_the_time_of_a_persons_answer_does_not_count() -> None:
     class Slow(ScriptedPerson):
         async def ask(self, *args: Any, **more: Any) -> Any:
             await clock.wait(7200)
@@ -407,7 +409,7 @@ async def test_a_price_that_is_not_known_is_reported_once(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("_costly")
-async def test_failed_attempts_of_before_are_sessions_when_a_run_is_resumed(tmp_path: Path) -> None:
+async def test_earlier_failed_attempts_count_as_sessions_in_a_resumed_run(tmp_path: Path) -> None:
     text = 'for i in [1, 2]:\n  try:\n    session "slow"\n      timeout: 10s\n  catch:\n    let x = i\nsession "One"\n'
     assert in_a_child(tmp_path, runs(tmp_path, text), before=answer("c1/2/s0")) is None
     here = workspace(tmp_path, budget="100 sessions")
@@ -417,7 +419,7 @@ async def test_failed_attempts_of_before_are_sessions_when_a_run_is_resumed(tmp_
     await here.close()
 
 
-async def test_what_was_caught_is_caught_again_in_a_run_that_is_resumed_without_a_budget(tmp_path: Path) -> None:
+async def test_a_caught_budget_error_is_caught_again_in_a_run_resumed_without_a_budget(tmp_path: Path) -> None:
     text = 'let n = 0\ntry:\n  repeat 9:\n    session "One"\ncatch:\n  n = 1\nexec "true"\noutput n = n\n'
     assert in_a_child(tmp_path, runs(tmp_path, text, budget="2 sessions"), before=answer("c1/3/x0")) is None
     here = workspace(tmp_path)
@@ -435,7 +437,7 @@ def branches(count: int, body: str = 'session "Say {i}"') -> str:
 
 
 @pytest.mark.parametrize("limit", [None, 3])
-async def test_a24_sessions_count_at_their_places_and_end_in_peace(
+async def test_a24_permitted_sessions_of_branches_complete_and_the_next_is_refused(
     monkeypatch: pytest.MonkeyPatch, limit: int | None
 ) -> None:
     """Twenty branches with a budget of ten sessions: ten sessions run and answer, and the eleventh is refused."""
@@ -569,7 +571,7 @@ def test_a_run_with_a_budget_continues_with_a_higher_one(capsys: pytest.CaptureF
     assert json.loads(capsys.readouterr().out)["outputs"] == {"both": "Said. Said."}
 
 
-def test_limits_know_how_they_were_written() -> None:
+def test_limits_keep_their_text() -> None:
     assert parse(" 2 usd,30 min ") == Limits("2 usd, 30 min", usd=2.0, seconds=1800.0)
 
 

@@ -136,7 +136,7 @@ async def test_a53_a_task_knows_its_request(shop: Shop) -> None:
     assert "20260101-000000-abcdef c1/s0 2" in receipt
 
 
-async def test_a_receipt_is_to_read(shop: Shop) -> None:
+async def test_a_result_is_readable_text(shop: Shop) -> None:
     answer = await answer_of(shop.bench(), "exec_command", {"cmd": "echo out; echo err >&2; exit 2"})
     assert answer == "completed: exit 2\n--- stdout ---\nout\n--- stderr ---\nerr"
     assert await answer_of(shop.bench(), "exec_command", {"cmd": "true"}) == "completed: exit 0\n(no output)"
@@ -179,7 +179,7 @@ async def test_wrong_calls_say_what_would_be_right(shop: Shop, fields: dict[str,
 
 
 @pytest.mark.parametrize("tool", ["TaskStatus", "TaskOutput", "TaskStop"])
-async def test_a_task_that_cannot_be_is_a_failure_in_words(shop: Shop, tool: str) -> None:
+async def test_an_unknown_task_is_a_failure_with_a_message(shop: Shop, tool: str) -> None:
     bench = shop.bench()
     assert "task_not_found" in await answer_of(bench, tool, {"task_id": "1"})
     assert "task_id: must be the id of a task" in await answer_of(bench, tool, {"task_id": "\ud800"})

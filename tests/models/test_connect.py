@@ -85,7 +85,7 @@ async def test_a_model_answers_is_counted_and_is_replayed_for_any_choice(
     assert stub.stats.requests == 1
 
 
-async def test_scripted_and_dry_run_leave_recordings_alone(tmp_path: Path, options: SessionOptions) -> None:
+async def test_scripted_and_dry_run_do_not_touch_recordings(tmp_path: Path, options: SessionOptions) -> None:
     script = tmp_path / "s.yaml"
     script.write_text('sessions: {"*": scripted}\n')
     recorded = connect(ScriptedPerson("by hand", "."), options, somewhere(tmp_path))
@@ -140,10 +140,10 @@ async def test_a_chosen_mode_without_a_recording_is_a_miss(tmp_path: Path, optio
 async def test_a_key_in_the_environment_costs_nothing_before_a_notice(
     tmp_path: Path, options: SessionOptions, stub: StubServer
 ) -> None:
-    told = replace(options, servers={"anthropic": ModelServer("anthropic", stub.url, model="ok-1")})
+    chosen = replace(options, servers={"anthropic": ModelServer("anthropic", stub.url, model="ok-1")})
     where = somewhere(tmp_path, environment={"ANTHROPIC_API_KEY": "sk-not-a-real-one"})
     person = ScriptedPerson()
-    services = connect(person, told, where)
+    services = connect(person, chosen, where)
     assert (await run(services)).text == ANSWER
     await run(services, request("And more", "c1/2/s0"))
     await services.close()
@@ -152,16 +152,16 @@ async def test_a_key_in_the_environment_costs_nothing_before_a_notice(
     assert "Model: ok-1" in notice
     assert "sk-not" not in notice
     assert notice.endswith("To answer yourself: `%provider human`.")
-    for unasked in (replace(told, autodetect=False), told):
-        elsewhere = where if unasked is not told else replace(where, attended=False)
+    for unasked in (replace(chosen, autodetect=False), chosen):
+        elsewhere = where if unasked is not chosen else replace(where, attended=False)
         assert connect(person, unasked, elsewhere).detected is None
 
 
 async def test_a_key_judges_too_after_the_notice(tmp_path: Path, options: SessionOptions, stub: StubServer) -> None:
-    told = replace(options, servers={"anthropic": ModelServer("anthropic", stub.url, model="json-1-no")})
+    chosen = replace(options, servers={"anthropic": ModelServer("anthropic", stub.url, model="json-1-no")})
     where = somewhere(tmp_path, environment={"ANTHROPIC_API_KEY": "sk-not-a-real-one"})
     person = ScriptedPerson()
-    services = connect(person, told, where)
+    services = connect(person, chosen, where)
     verdict = await services.judge.decide(TASTE)
     await services.close()
     assert (verdict.answer, verdict.by) == (False, "model")
@@ -180,7 +180,7 @@ def test_a_vendor_without_a_model_is_not_detected(tmp_path: Path, options: Sessi
 @pytest.mark.parametrize(
     ("variable", "vendor"), [("OPENAI_API_KEY", "openai"), ("DEEPSEEK_API_KEY", "deepseek"), ("ZAI_API_KEY", "zai")]
 )
-def test_a_lone_key_of_a_vendor_with_default_models_is_enough(
+def test_a_single_key_of_a_vendor_with_default_models_is_enough(
     tmp_path: Path, options: SessionOptions, variable: str, vendor: str
 ) -> None:
     found = connect(ScriptedPerson(), options, somewhere(tmp_path, environment={variable: "k"})).detected
@@ -218,7 +218,7 @@ async def test_a_judge_named_with_its_model_has_that_model(tmp_path: Path, optio
     await services.close()
 
 
-async def test_a_judge_that_cannot_tell_leaves_it_to_the_person(tmp_path: Path, options: SessionOptions) -> None:
+async def test_an_undecided_judge_leaves_the_decision_to_the_person(tmp_path: Path, options: SessionOptions) -> None:
     judged = replace(options, judge=JudgeOptions(provider="stub:nonsense"))
     person = ScriptedPerson("y")
     services = connect(person, judged, somewhere(tmp_path))
@@ -251,7 +251,7 @@ async def test_uncertain_is_an_answer_of_models_and_people(tmp_path: Path, optio
 # ---------------------------------------------------------------- while a run lives
 
 
-async def test_what_changes_and_what_stays_when_another_is_chosen(tmp_path: Path, options: SessionOptions) -> None:
+async def test_a_change_of_provider_keeps_recordings_and_usage(tmp_path: Path, options: SessionOptions) -> None:
     person = ScriptedPerson("by hand", ".")
     first = connect(person, replace(options, provider="stub"), somewhere(tmp_path))
     await run(first)
@@ -272,7 +272,7 @@ async def test_what_changes_and_what_stays_when_another_is_chosen(tmp_path: Path
     assert sorted(path.name for path in (tmp_path / "cassettes").glob("*.jsonl")) == ["named.jsonl", "session.jsonl"]
 
 
-async def test_a_choice_that_makes_no_sense_changes_nothing(tmp_path: Path, options: SessionOptions) -> None:
+async def test_an_invalid_choice_changes_nothing(tmp_path: Path, options: SessionOptions) -> None:
     services = connect(ScriptedPerson("by hand", "."), replace(options, provider="human"), somewhere(tmp_path))
     for wrong in (
         replace(options, provider="nobody-knows"),
@@ -318,7 +318,7 @@ class Guard:
         return self.started[-1][1]
 
 
-async def test_an_agent_is_started_at_its_first_session_and_ended_with_the_doors(
+async def test_an_agent_starts_with_its_first_session_and_ends_with_the_services(
     tmp_path: Path, options: SessionOptions
 ) -> None:
     guard = Guard()
@@ -335,7 +335,7 @@ async def test_an_agent_is_started_at_its_first_session_and_ended_with_the_doors
     assert helper.stopped
 
 
-async def test_an_agent_that_could_not_be_ended_is_not_started(tmp_path: Path, options: SessionOptions) -> None:
+async def test_an_agent_is_not_started_without_an_engine_to_end_it(tmp_path: Path, options: SessionOptions) -> None:
     services = connect(
         ScriptedPerson(), replace(options, provider="acp:a", agents={"a": AgentCommand(("a",))}), somewhere(tmp_path)
     )
@@ -363,18 +363,18 @@ async def test_a_session_is_described_without_running_it(
     servers = {"stub": structs.replace(options.servers["stub"], aliases={"sonnet": "ok-7"})}
     where = somewhere(tmp_path, run_directory=f"{tmp_path}/.prose/runs/20260101-000000-abcdef")
     services = connect(ScriptedPerson(), replace(options, provider="stub", servers=servers), where)
-    told = services.describe(asked_for())
-    assert (told.who, told.model, told.mode) == ("stub", "sonnet → ok-7", "auto")
-    assert told.system == f"You review.\n\n{RULE}"
-    assert {"read", "write"} <= set(told.tools)
-    assert "write: out/**" in told.permissions
-    assert "bash: deny" in told.permissions
-    assert isinstance(told.found, Miss)
-    assert [(item.name, item.characters) for item in told.context] == [("plan", 1200)]
-    assert told.sizes["task"] == len("Review it")
+    description = services.describe(asked_for())
+    assert (description.who, description.model, description.mode) == ("stub", "sonnet → ok-7", "auto")
+    assert description.system == f"You review.\n\n{RULE}"
+    assert {"read", "write"} <= set(description.tools)
+    assert "write: out/**" in description.permissions
+    assert "bash: deny" in description.permissions
+    assert isinstance(description.found, Miss)
+    assert [(item.name, item.characters) for item in description.context] == [("plan", 1200)]
+    assert description.sizes["task"] == len("Review it")
     for piece in ("«run»", "Review it", "You review.", "plan 1,200", "miss · ", "mode auto", "skills"):
-        assert piece in told.text
-    assert "20260101-000000-abcdef" not in told.text
+        assert piece in description.text
+    assert "20260101-000000-abcdef" not in description.text
     assert stub.stats.requests == 0
     assert not (tmp_path / "cassettes").exists()
     await run(services, asked_for())
@@ -387,10 +387,10 @@ async def test_a_session_is_described_without_running_it(
     assert found.recording.startswith("hit: cassettes/session.jsonl line 2, origin model")
 
 
-async def test_what_could_not_run_says_why(tmp_path: Path, options: SessionOptions) -> None:
+async def test_a_description_names_the_reason_why_a_session_cannot_run(tmp_path: Path, options: SessionOptions) -> None:
     services = connect(ScriptedPerson(), replace(options, provider="stub"), somewhere(tmp_path))
-    told = services.describe(asked_for())
-    assert str(told.problem) == "the model `sonnet` means nothing on stub"
+    description = services.describe(asked_for())
+    assert str(description.problem) == "the model `sonnet` means nothing on stub"
     denied = services.describe(request(permissions={"read": ("../x",)}))
     assert denied.problem is not None
     assert denied.tools == ()

@@ -78,7 +78,7 @@ def offered(bench: SessionTools) -> bool:
 # ---------------------------------------------------------------- two opt-ins
 
 
-async def test_it_takes_the_operator_and_the_rules(desk: Desk) -> None:
+async def test_exec_needs_the_setting_and_the_rules(desk: Desk) -> None:
     assert offered(desk.bench(GRANTED))
     assert offered(desk.bench({}, host={"execute": ("echo",)}))
     for rules in ({}, {"execute": "deny"}, {"bash": "allow"}, {"read": "allow", "write": "allow"}):
@@ -163,8 +163,8 @@ async def test_a15_a_refusal_by_shape_is_audited_with_its_kind(desk: Desk) -> No
 
 async def test_a15_the_type_that_is_named_is_the_type_wanted(desk: Desk) -> None:
     bench = desk.bench({})
-    said = await answer_of(bench, "read", {"path": ["a"]})
-    assert said == "failed: invalid arguments: 'path' must be a string"
+    answer = await answer_of(bench, "read", {"path": ["a"]})
+    assert answer == "failed: invalid arguments: 'path' must be a string"
     assert "timeout_s must be a number" in await answer_of(desk.bench(GRANTED), "Exec", {**ECHO, "timeout_s": "long"})
 
 

@@ -57,14 +57,14 @@ LABELS = ("2", "1", "so  so", "So so")
 
 
 @pytest.mark.parametrize(("label", "value"), [("Yes", True), ("No", False), ("Uncertain", None)])
-async def test_a_condition(label: str, value: bool | None) -> None:
+async def test_the_form_of_a_condition(label: str, value: bool | None) -> None:
     front = Clicker("Why?", "", label)
     assert (await HumanJudge(front).decide(JUDGED, RULING)).answer is value
     assert [form.text for form in front.forms] == ["the draft sings"] * 2 and "no rule" in front.shown[-1]
 
 
 @pytest.mark.parametrize("number", range(4))
-async def test_a_choice_even_among_numbers_and_labels_that_are_read_alike(number: int) -> None:
+async def test_a_choice_is_exact_even_among_numbers_and_similar_labels(number: int) -> None:
     class Nth(Clicker):
         async def ask_form(self, prompt: str, form: Form) -> str:
             return form.buttons[number].answer
@@ -73,13 +73,13 @@ async def test_a_choice_even_among_numbers_and_labels_that_are_read_alike(number
     assert picked.label == LABELS[number] or picked.label.casefold() == " ".join(LABELS[number].split()).casefold()
 
 
-async def test_what_a_text_holds() -> None:
+async def test_the_form_of_a_texts_members_and_items() -> None:
     assert (await HumanJudge(Clicker("Submit", "7")).extract("size 7", "size")).value == 7
     assert (await HumanJudge(Clicker("Submit", "a\n b \n")).items("a and b")).value == ["a", "b"]
 
 
 @pytest.mark.parametrize(("label", "answer"), [("Allow", "allow"), ("Do not allow", "deny"), ("Always", "allow")])
-async def test_a_permission(label: str, answer: str) -> None:
+async def test_the_form_of_a_permission(label: str, answer: str) -> None:
     clock, front = TestClock(), Clicker(label)
     ruling = await Approvals(front, clock).ask(Ask("execute", "agent a", "c1/s0", "rm x", "rm *"))
     (form,) = front.forms
@@ -89,7 +89,7 @@ async def test_a_permission(label: str, answer: str) -> None:
     assert form.left() == 200.0
 
 
-async def test_a_program_from_elsewhere() -> None:
+async def test_the_form_of_a_program_from_elsewhere() -> None:
     fetched = consent.Fetched("https://a.test/p", "https://a.test/p", b'exec "make"', "0" * 64)
     asked = [consent.Candidate(fetched, ("exec",))]
     front = Clicker("Show", "", "Yes")
@@ -99,7 +99,7 @@ async def test_a_program_from_elsewhere() -> None:
         await consent.agree(asked, consent.Trust(), SerialAsker(Clicker("No")))
 
 
-async def test_an_input() -> None:
+async def test_the_form_of_an_input() -> None:
     question = Question("who", "Who?")
     assert await PersonUser(Clicker("Submit", " as typed ")).ask(question) == " as typed "
     assert await PersonUser(ScriptedPerson("by line")).ask(question) == "by line"
@@ -107,7 +107,7 @@ async def test_an_input() -> None:
 
 @pytest.mark.parametrize(("label", "status"), [("Approve", "approved"), ("Reject", "rejected")])
 @pytest.mark.parametrize("comment", ["", "fine: really"])
-async def test_a_gate(label: str, status: str, comment: str) -> None:
+async def test_the_form_of_a_gate(label: str, status: str, comment: str) -> None:
     request = GateRequest("g", "g", "Go?", ("user",), 60.0, "1m", "fail", None)
     decision = await Conversation(request, "g", Clicker(label, comment), "cell").hold()
     assert (decision.status, decision.decided_by, decision.comment) == (status, "user", comment)
@@ -123,20 +123,20 @@ async def test_a_gate_that_is_not_for_the_person_says_why_and_can_be_rejected() 
     ]
 
 
-async def said(front: Clicker | ScriptedPerson) -> SessionResult:
+async def session_result(front: Clicker | ScriptedPerson) -> SessionResult:
     return await HumanSessions(front).run(SessionRequest("session", "So?", at="c1/s0"), lambda _: None)
 
 
 async def test_a_session() -> None:
-    result = await said(Clicker("Submit", ":text\none\n:fail no\n.\n  two"))
+    result = await session_result(Clicker("Submit", ":text\none\n:fail no\n.\n  two"))
     assert result.text == "one\n:fail no\n.\n  two"
-    assert (await said(Clicker("Skip"))).details == {"skipped": True}
+    assert (await session_result(Clicker("Skip"))).details == {"skipped": True}
     with pytest.raises(ProviderError, match=re.escape("not today")):
-        await said(Clicker("Fail", "not today"))
+        await session_result(Clicker("Fail", "not today"))
 
 
-async def test_text_without_text_is_asked_again() -> None:
-    assert (await said(ScriptedPerson(":text\n ", "words"))).text == "words"
+async def test_an_empty_text_is_asked_for_again() -> None:
+    assert (await session_result(ScriptedPerson(":text\n ", "words"))).text == "words"
 
 
 # ---------------------------------------------------------------- typed answers

@@ -74,7 +74,7 @@ def files(cwd: Path, directory: str = HOME) -> dict[str, str]:
 # ---------------------------------------------------------------- written for the session
 
 
-async def test_a_session_that_wrote_nothing_is_remembered_all_the_same(tmp_path: Path) -> None:
+async def test_a_session_that_wrote_nothing_is_remembered_too(tmp_path: Path) -> None:
     inner = Inner()
     result = await run(tmp_path, inner, asked())
     assert result.text == "Looks fine.\nReally."
@@ -151,7 +151,7 @@ async def test_every_scope_is_a_directory(tmp_path: Path, scope: str) -> None:
 # ---------------------------------------------------------------- written by the session, or known by the provider
 
 
-async def test_what_the_session_wrote_stays(tmp_path: Path) -> None:
+async def test_memory_written_by_the_session_is_kept(tmp_path: Path) -> None:
     async def write(request: SessionRequest) -> SessionResult:
         (tmp_path / HOME / "memory.md").write_text("# captain\nmine\n")
         (tmp_path / segment_file(request.memory or pytest.fail("no memory"))).write_text("# Segment 001\nmine\n")
@@ -161,7 +161,7 @@ async def test_what_the_session_wrote_stays(tmp_path: Path) -> None:
     assert files(tmp_path) == {"memory.md": "# captain\nmine\n", "captain-001.md": "# Segment 001\nmine\n"}
 
 
-async def test_what_the_provider_or_a_recording_knows_is_written(tmp_path: Path) -> None:
+async def test_memory_from_the_provider_or_a_recording_is_written(tmp_path: Path) -> None:
     async def replay(_: SessionRequest) -> SessionResult:
         return SessionResult("ok", memory_after="# captain\nnew\n", segment="# Segment 001\n\nwhat was done\n")
 
@@ -264,7 +264,7 @@ async def test_a_memory_without_the_right_to_read_it(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("place", "says"), [(".prose", "a part of the path is not a directory"), (HOME, "something else is in its place")]
 )
-async def test_a_place_that_cannot_be_made_is_found_before_the_session_runs(
+async def test_a_directory_that_cannot_be_created_is_an_error_before_the_session_runs(
     tmp_path: Path, place: str, says: str
 ) -> None:
     (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
@@ -350,7 +350,7 @@ def holder(tmp_path: Path) -> Any:
         process.communicate()
 
 
-async def test_a_memory_that_another_process_keeps_is_an_error_in_the_end(tmp_path: Path, holder: Any) -> None:
+async def test_a_memory_that_another_process_never_releases_is_an_error(tmp_path: Path, holder: Any) -> None:
     clock, notes = FakeClock(), []
     with pytest.raises(ProviderError) as found:
         await remembering_sessions(tmp_path, Inner(), clock).run(asked("resume"), notes.append)
@@ -360,7 +360,7 @@ async def test_a_memory_that_another_process_keeps_is_an_error_in_the_end(tmp_pa
     assert notes == [SessionProgress("note", "waiting: another process uses the memory of 'captain'")]
 
 
-async def test_a_memory_is_waited_for(tmp_path: Path, holder: Any) -> None:
+async def test_a_session_waits_for_a_locked_memory(tmp_path: Path, holder: Any) -> None:
     waiting = asyncio.Event()
     sessions = remembering_sessions(tmp_path, Inner(), SystemClock())
     running = asyncio.create_task(sessions.run(asked("resume"), lambda _: waiting.set()))

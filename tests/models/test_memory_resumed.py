@@ -193,7 +193,7 @@ def test_a_run_killed_at_any_instant_leaves_what_an_unbroken_one_leaves(tmp_path
 
 @given(st.sampled_from(["project", "both"]), st.lists(st.floats(0, 1), min_size=2, max_size=4))
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_run_that_is_killed_again_and_again_while_it_is_resumed_comes_to_the_same(
+def test_a_run_killed_repeatedly_while_resuming_gives_the_same_result(
     tmp_path: Path, kind: str, instants: list[float]
 ) -> None:
     text, name, chosen = PROGRAMS[kind]

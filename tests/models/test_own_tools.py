@@ -92,10 +92,13 @@ class Bench:
         self.where = Surroundings(str(cwd), environment={"TOKEN_OF_MINE": "t-1"})
         self.warnings: list[str] = []
         self.audit: list[tuple[str, Mapping[str, object]]] = []
-        around = ToolHost(
-            guard, cwd if own else None, lambda event, told: self.audit.append((event, told)), self.warnings.append
+        host = ToolHost(
+            guard,
+            cwd if own else None,
+            lambda event, details: self.audit.append((event, details)),
+            self.warnings.append,
         )
-        self.pool = UserTools(SessionOptions(**options), self.where, around)
+        self.pool = UserTools(SessionOptions(**options), self.where, host)
         self.person = ScriptedPerson()
 
     async def of(self, *names: str, rule: Any = "allow", elsewhere: bool = False) -> SessionTools:
@@ -123,7 +126,7 @@ async def functions(tmp_path: Path, guard: Helpers) -> AsyncIterator[Bench]:
     await bench.pool.close()
 
 
-async def gone(note: Path) -> None:
+async def processes_end(note: Path) -> None:
     numbers = [int(word) for word in note.read_text().split()]
     await asyncio.to_thread(until, lambda: not any(_lives(number) for number in numbers))
 
@@ -184,9 +187,9 @@ async def test_a_server_that_hangs_is_ended_with_what_it_started(tmp_path: Path,
     server = McpServer(STDIO.command, timeout=3)
     slow = Bench(tmp_path, guard, mcp={"weather": server})
     bench = await slow.of("weather")
-    said = await answer_of(bench, "weather__hang", {"note": str(note)})
-    assert said == "failed: the tool server weather gave no answer within 3 seconds; it was ended"
-    await gone(note)
+    answer = await answer_of(bench, "weather__hang", {"note": str(note)})
+    assert answer == "failed: the tool server weather gave no answer within 3 seconds; it was ended"
+    await processes_end(note)
     await slow.pool.close()
 
 
@@ -198,21 +201,23 @@ async def test_the_end_of_the_run_ends_the_server(weather: Bench, tmp_path: Path
     await weather.pool.close()
     calling.cancel()
     await asyncio.gather(calling, return_exceptions=True)
-    await gone(note)
+    await processes_end(note)
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         (("no-such-server",), "could not be started: cannot start no-such-server: not found"),
         (("sh", "-c", "echo nonsense; echo bad luck >&2"), "the tool server weather ended; its last words: bad luck"),
     ],
 )
-async def test_a_server_that_is_none(tmp_path: Path, guard: Helpers, command: tuple[str, ...], said: str) -> None:
+async def test_a_command_that_is_not_a_server_of_tools(
+    tmp_path: Path, guard: Helpers, command: tuple[str, ...], message: str
+) -> None:
     bench = Bench(tmp_path, guard, mcp={"weather": McpServer(command)})
     with pytest.raises(ProviderError) as caught:
         await bench.of("weather")
-    assert said in str(caught.value) and caught.value.retryable is False
+    assert message in str(caught.value) and caught.value.retryable is False
     await bench.pool.close()
 
 
@@ -229,7 +234,7 @@ async def test_a_server_over_http(tmp_path: Path, guard: Helpers) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "said"),
+    ("page", "message"),
     [
         (response(b"<html>Welcome</html>", "text/html"), "cannot be used: Unexpected content type: text/html"),
         (response(b"no", status="401 Unauthorized"), "cannot be used: Server returned an error response (HTTP 401)"),
@@ -238,7 +243,7 @@ async def test_a_server_over_http(tmp_path: Path, guard: Helpers) -> None:
     ],
 )
 async def test_an_address_that_is_not_a_server_of_tools(
-    tmp_path: Path, guard: Helpers, page: Any, said: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, guard: Helpers, page: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if page is hang:
         monkeypatch.setattr(START, 1.0)
@@ -250,7 +255,7 @@ async def test_an_address_that_is_not_a_server_of_tools(
         with pytest.raises(ProviderError) as caught:
             await bench.of("far")
         await bench.pool.close()
-    assert str(caught.value) == f"the tool 'far' is not available: the tool server far {said}"
+    assert str(caught.value) == f"the tool 'far' is not available: the tool server far {message}"
 
 
 async def test_a_server_of_the_package_index(tmp_path: Path, guard: Helpers) -> None:
@@ -341,7 +346,7 @@ async def test_calls_of_a_server_that_answers_nonsense(hostile: Callable[..., Be
 
 
 @pytest.mark.parametrize(
-    ("mode", "said"),
+    ("mode", "message"),
     [
         ("hangs", "the tool server evil did not say hello within 2 seconds"),
         ("flood", "the tool server evil printed more than 16 MiB of text without messages"),
@@ -353,13 +358,13 @@ async def test_calls_of_a_server_that_answers_nonsense(hostile: Callable[..., Be
     ],
 )
 async def test_servers_that_cannot_be_used(
-    hostile: Callable[..., Bench], mode: str, said: str, monkeypatch: pytest.MonkeyPatch
+    hostile: Callable[..., Bench], mode: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if mode == "hangs":
         monkeypatch.setattr(START, 2.0)
     with pytest.raises(ProviderError) as caught:
         await hostile(mode).of("evil")
-    assert f"the tool 'evil' is not available: {said}" in str(caught.value) and "\n" not in str(caught.value)
+    assert f"the tool 'evil' is not available: {message}" in str(caught.value) and "\n" not in str(caught.value)
 
 
 async def test_extra_output_of_a_server_is_not_a_message(hostile: Callable[..., Bench]) -> None:
@@ -413,8 +418,8 @@ async def test_each_call_is_audited_without_its_arguments(weather: Bench) -> Non
     await answer_of(bench, "weather__forecast", {"city": "sk-secret"})
     await answer_of(bench, "weather__broken", {})
     await answer_of(bench, "weather__token", {})
-    told = [(event, each["tool"], each.get("ok"), each.get("error")) for event, each in weather.audit]
-    assert told == [
+    calls = [(event, each["tool"], each.get("ok"), each.get("error")) for event, each in weather.audit]
+    assert calls == [
         ("tool.call.dispatched", "weather.forecast", None, None),
         ("tool.call.finished", "weather.forecast", True, None),
         ("tool.call.dispatched", "weather.broken", None, None),
@@ -444,7 +449,7 @@ async def test_functions_are_tools_with_schemas_from_their_hints(functions: Benc
     assert "invalid arguments" in await answer_of(bench, "word_count", {"text": "a", "unit": "inches"})
 
 
-async def test_the_function_of_the_page_works(tmp_path: Path, guard: Helpers) -> None:
+async def test_the_function_from_the_guide_works(tmp_path: Path, guard: Helpers) -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "tools.md").read_text()
     (tmp_path / "prose_tools.py").write_text(page.partition("```python\n")[2].partition("```")[0])
     bench = Bench(tmp_path, guard)
@@ -452,11 +457,11 @@ async def test_the_function_of_the_page_works(tmp_path: Path, guard: Helpers) ->
     await bench.pool.close()
 
 
-async def test_functions_that_raise_and_that_say_too_much(functions: Bench) -> None:
+async def test_functions_that_raise_and_that_return_too_much(functions: Bench) -> None:
     bench = await functions.of("raises", "long")
     assert await answer_of(bench, "raises", {}) == "failed: ValueError: not today"
-    said = await answer_of(bench, "long", {})
-    assert said.endswith("\n\n[cut: 3,000,000 characters in all]") and len(said) < 101_000
+    answer = await answer_of(bench, "long", {})
+    assert answer.endswith("\n\n[cut: 3,000,000 characters in all]") and len(answer) < 101_000
 
 
 async def test_any_exception_of_a_function_is_reported_immediately(tmp_path: Path, guard: Helpers) -> None:
@@ -473,9 +478,9 @@ async def test_any_exception_of_a_function_is_reported_immediately(tmp_path: Pat
     for name, (_, problem) in fails.items():
         for _ in range(2):  # the process continues
             count += 1
-            said = await answer_of(bench, name, {})
-            assert said.startswith("failed: ") and problem.rpartition(".")[2] in said
-            assert problem == "StopIteration" or said.endswith(f": {count}")
+            answer = await answer_of(bench, name, {})
+            assert answer.startswith("failed: ") and problem.rpartition(".")[2] in answer
+            assert problem == "StopIteration" or answer.endswith(f": {count}")
     await here.pool.close()
 
 
@@ -485,7 +490,7 @@ async def test_a_function_that_forks_and_blocks_is_ended(tmp_path: Path, guard: 
     bench = await functions.of("blocks", "word_count")
     note = tmp_path / "numbers"
     assert await answer_of(bench, "blocks", {"note": str(note)}) == "failed: no answer within 3 seconds; it was ended"
-    await gone(note)
+    await processes_end(note)
     assert await answer_of(bench, "word_count", {"text": "still here"}) == "2"
     await functions.pool.close()
 
@@ -512,7 +517,7 @@ async def test_a_call_that_is_cancelled_ends_no_other_call(tmp_path: Path, guard
     for note in notes[1:]:
         Path(note + ".go").touch()
     assert await asyncio.gather(*calls[1:]) == ["went"] * 9
-    finished = [told.get("error") for event, told in functions.audit if event == "tool.call.finished"]
+    finished = [details.get("error") for event, details in functions.audit if event == "tool.call.finished"]
     assert finished == ["cancelled", *[None] * 9]
     await functions.pool.close()
 
@@ -596,7 +601,7 @@ async def test_a_result_that_json_cannot_hold_is_an_error(tmp_path: Path, guard:
     await bench.pool.close()
 
 
-async def test_a_file_of_functions_that_is_wrong_says_so(tmp_path: Path, guard: Helpers) -> None:
+async def test_an_invalid_file_of_functions_is_an_error(tmp_path: Path, guard: Helpers) -> None:
     (tmp_path / "prose_tools.py").write_text("import nothing_of_this_name\n")
     bench = Bench(tmp_path, guard)
     with pytest.raises(ProviderError, match=r"prose_tools\.py: ModuleNotFoundError"):
@@ -692,11 +697,11 @@ async def test_a36_files_of_functions_are_plain_files(lazy: Bench, tmp_path: Pat
         with file.open("wb") as sparse:
             sparse.truncate(17 * 1024 * 1024)
     reason = "it is larger than 16 megabytes, the limit" if kind == "large" else f"it is a {kind}"
-    said = f"{file.name} cannot be loaded: {reason}"
+    message = f"{file.name} cannot be loaded: {reason}"
     if late:
-        assert said in await answer_of(await lazy.of("second"), "second", {})
+        assert message in await answer_of(await lazy.of("second"), "second", {})
     else:
-        with pytest.raises(ProviderError, match=said):
+        with pytest.raises(ProviderError, match=message):
             await lazy.of("first")
 
 
@@ -757,13 +762,13 @@ async def test_a35_functions_inherit_no_secrets(
     for name, value in (secret | unlisted | proxies | {"LC_TIME": "C", "TMPDIR": str(tmp_path)}).items():
         monkeypatch.setenv(name, value)
     bench = Bench(tmp_path, guard, function_seconds=20)
-    told = set(json.loads(await answer_of(await bench.of("names"), "names", {})))
-    assert {"PATH", "HTTPS_PROXY", "LC_TIME", "TMPDIR"} <= told
-    assert told.isdisjoint(secret | unlisted | {"HTTP_PROXY": ""})
+    inherited = set(json.loads(await answer_of(await bench.of("names"), "names", {})))
+    assert {"PATH", "HTTPS_PROXY", "LC_TIME", "TMPDIR"} <= inherited
+    assert inherited.isdisjoint(secret | unlisted | {"HTTP_PROXY": ""})
     await bench.pool.close()
     named = Bench(tmp_path, guard, function_seconds=20, function_env=("OF_MINE_API_KEY", "OF_MINE_NONE", "PGPASSFILE"))
     named.pool._where = Surroundings(str(tmp_path), environment=dict(os.environ))
-    assert set(json.loads(await answer_of(await named.of("names"), "names", {}))) - told == {
+    assert set(json.loads(await answer_of(await named.of("names"), "names", {}))) - inherited == {
         "OF_MINE_API_KEY",
         "PGPASSFILE",
     }
@@ -843,21 +848,21 @@ async def test_a45_models_and_fields_are_reported_and_checked(typed: Bench) -> N
     bench = await typed.of("forecast", "both")
     spec = {spec.name: spec for spec in bench.specs}["forecast"]
     assert spec.description == "The weather.\n\nLonger.\n\nReturns: What is known."
-    told: Any = spec.parameters
-    assert told["required"] == ["place"] and told["additionalProperties"] is False and "title" not in told
-    assert told["properties"]["days"] == {
+    schema: Any = spec.parameters
+    assert schema["required"] == ["place"] and schema["additionalProperties"] is False and "title" not in schema
+    assert schema["properties"]["days"] == {
         "default": 3, "description": "how many", "maximum": 7, "minimum": 1, "type": "integer",
     }  # fmt: skip
-    assert told["properties"]["place"]["description"] == "where it is asked for,\nin words"
-    assert told["properties"]["schema"]["pattern"] == "^[cf]$"
-    assert set(told["$defs"]["Place"]["properties"]) == {"name", "title"}
+    assert schema["properties"]["place"]["description"] == "where it is asked for,\nin words"
+    assert schema["properties"]["schema"]["pattern"] == "^[cf]$"
+    assert set(schema["$defs"]["Place"]["properties"]) == {"name", "title"}
     answer = await answer_of(bench, "forecast", {"place": {"name": "Oslo"}, "days": 2})
     assert json.loads(answer) == {"place": {"name": "Oslo", "title": ""}, "days": [0, 1]}
     answer = await answer_of(bench, "both", {"one": {"place": {"name": "Bergen"}}})
     assert json.loads(answer) == {"places": [{"name": "Bergen", "title": ""}]}
 
 
-async def test_a45_what_does_not_fit_never_reaches_the_function(typed: Bench) -> None:
+async def test_a45_invalid_arguments_never_reach_the_function(typed: Bench) -> None:
     bench = await typed.of("forecast")
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"place": {"name": ""}}, "place.name"),
@@ -874,9 +879,9 @@ async def test_a45_what_does_not_fit_never_reaches_the_function(typed: Bench) ->
 async def test_a45_descriptions_of_plain_functions(typed: Bench) -> None:
     bench = await typed.of("plain", "bare")
     plain, bare = (spec for spec in bench.specs if spec.name in ("plain", "bare"))
-    told: Any = plain.parameters
+    schema: Any = plain.parameters
     assert plain.description == "Repeats."
-    assert {name: each["description"] for name, each in told["properties"].items()} == {
+    assert {name: each["description"] for name, each in schema["properties"].items()} == {
         "text": "what is repeated", "times": "how often",
     }  # fmt: skip
     assert bare.description == "Says: no sections.\n\nArgs are not listed."

@@ -149,7 +149,7 @@ async def test_a_script_file(tmp_path: Path) -> None:
         ("[" * 1_000, "script s.yaml is nested too deeply"),
     ],
 )
-def test_scripts_that_make_no_sense(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_scripts_are_usage_errors(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(text)
     with pytest.raises(UsageError) as refused:
@@ -171,7 +171,7 @@ def test_a_script_of_brackets_is_refused_quickly(tmp_path: Path) -> None:
     assert_linear(refused, 500)
 
 
-def test_a_script_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_script_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^script gone\.yaml cannot be read: no such file or directory$"):
         load_script(tmp_path / "gone.yaml")
 
@@ -342,11 +342,11 @@ async def test_a16_the_notice_names_the_true_cause_and_commands_that_work_there(
         other = ScriptedPerson("a")
         where = Surroundings(".", environment={variable: "k"})
         await run(Unconfigured(other, options=SessionOptions(), where=where), request())
-        told = other.transcript[0]
+        notice = other.transcript[0]
         vendor = {"GEMINI_API_KEY": "google"}.get(variable, variable.partition("_")[0].lower())
-        assert f"\nTo use a model: `%provider {vendor}`" in told
-        if "not installed" in told:
-            assert told.endswith(f"(first `%pip install 'pydantic-ai-slim[{vendor}]'`).")
+        assert f"\nTo use a model: `%provider {vendor}`" in notice
+        if "not installed" in notice:
+            assert notice.endswith(f"(first `%pip install 'pydantic-ai-slim[{vendor}]'`).")
     off = ScriptedPerson("a")
     off.magic = "%prose "  # type: ignore[attr-defined]
     where = Surroundings(".", environment={"ANTHROPIC_API_KEY": "sk-ant-abcdefgh"})
@@ -418,16 +418,16 @@ def test_providers_that_do_not_exist(name: str, message: str, hint: str) -> None
         ("human", "anthropic", Choice("model", "anthropic")),
     ],
 )
-def test_who_judges(provider: str | None, judge: str | None, choice: Choice) -> None:
+def test_the_choice_of_the_judge(provider: str | None, judge: str | None, choice: Choice) -> None:
     assert judge_choice(replace(OPTIONS, provider=provider, judge=JudgeOptions(provider=judge))) == choice
 
 
-def test_who_cannot_judge() -> None:
+def test_replay_cannot_judge() -> None:
     with pytest.raises(UsageError, match="`replay` cannot judge"):
         judge_choice(replace(OPTIONS, judge=JudgeOptions(provider="replay")))
 
 
-def test_scripted_without_a_script() -> None:
+def test_scripted_without_a_script_is_an_error() -> None:
     with pytest.raises(UsageError, match="provider scripted has no script") as refused:
         connect(ScriptedPerson(), SessionOptions(provider="scripted"))
     assert refused.value.hint is not None and "--script FILE" in refused.value.hint

@@ -115,7 +115,7 @@ def test_sections_come_in_order_and_have_sizes() -> None:
     assert assemble(SessionRequest("session", "x", "c1/s0")).section("system") is None
 
 
-def test_the_least_message() -> None:
+def test_the_shortest_message() -> None:
     message = assemble(SessionRequest("session", "Write a haiku", "c1/s0")).text
     assert message == "Write a haiku\n\nReply with your answer. Your whole reply is kept as the result."
 
@@ -143,7 +143,7 @@ def test_a_persistent_agents_first_session_is_not_asked_to_read() -> None:
     ("existing", "segment"),
     [([], "bo-001"), (["bo-001", "bo-007", "al-099", "memory"], "bo-008"), (["bo-999"], "bo-1000")],
 )
-def test_segments_count_on_from_the_highest(tmp_path: Path, existing: list[str], segment: str) -> None:
+def test_segments_continue_from_the_highest_number(tmp_path: Path, existing: list[str], segment: str) -> None:
     for name in existing:
         (tmp_path / f"{name}.md").touch()
     memory = AgentMemory("bo", "user", str(tmp_path), resume=True)
@@ -173,7 +173,7 @@ def test_a_person_sees_permissions_skills_and_message() -> None:
         ({"agent": "captain", "attempt": 2}, "captain · retry 2"),
     ],
 )
-def test_the_one_who_answers_sees_who_is_asked(facts: dict[str, Any], who: str) -> None:
+def test_a_person_sees_which_session_asks(facts: dict[str, Any], who: str) -> None:
     first, *_, last = to_answer(SessionRequest("session", "Go", "c4/1/s0", **facts)).split("\n")
     assert (first, last) == (who, "Go")
 
@@ -183,8 +183,8 @@ def test_the_one_who_answers_sees_who_is_asked(facts: dict[str, Any], who: str) 
 
 def test_a42_neither_position_nor_source_nor_places_are_reported() -> None:
     text = in_message(FULL, reads=True).text
-    for told in ("tidy.prose", "statement 4", "execution_id", RUN, "kind: let", "Binding written"):
-        assert told not in text
+    for internal in ("tidy.prose", "statement 4", "execution_id", RUN, "kind: let", "Binding written"):
+        assert internal not in text
     assert [part.section for part in in_message(FULL, reads=True).parts] == [
         "system",
         "rules",
@@ -204,7 +204,7 @@ def test_a42_no_context_can_forge_the_fences_around_it(text: str) -> None:
     assert second == "===== b\n\n===== end of b"  # whatever the other part holds
 
 
-def test_a42_a_list_of_long_values_is_given_by_their_places() -> None:
+def test_a42_a_list_of_long_values_is_sent_as_references() -> None:
     item = ContextItem("all", text='[{"$ref":"a.md"}]', content=["x" * 50_001])
     request = SessionRequest("session", "Go", "c1/s0", context=(item,))
     assert "$ref" in (in_message(request, reads=True).section("context") or "")
@@ -265,7 +265,7 @@ def test_a_reply_without_confirmation_is_the_value() -> None:
     assert (result.text, result.summary) == (reply, "Old pond")
 
 
-def test_a_confirmation_with_an_odd_id_still_counts() -> None:
+def test_a_confirmation_with_an_unusual_id_is_accepted() -> None:
     found = confirmation("Binding written: x\nExecution ID: ²")
     assert found is not None and found.name == "x"
 

@@ -81,8 +81,10 @@ def _tokens(monkeypatch: pytest.MonkeyPatch) -> None:
         if "Two" in request.task and not request.attempt:
             consumed("vendor", "small", Usage(1, 3, 0))
             raise ProviderError("overloaded")
-        said = await run(self, request, on_progress)
-        return SessionResult(said.text, said.summary, "vendor", "model", {"model": "small"}, usage=Usage(1, 10, 0, 0.5))
+        result = await run(self, request, on_progress)
+        return SessionResult(
+            result.text, result.summary, "vendor", "model", {"model": "small"}, usage=Usage(1, 10, 0, 0.5)
+        )
 
     monkeypatch.setattr(ScriptedSessions, "run", costly)
 
@@ -154,7 +156,7 @@ async def test_a_run_that_is_resumed_while_recording_has_each_record_once(tmp_pa
 
 
 @pytest.mark.usefixtures("_slow")
-async def test_what_a_resumed_run_has_used_before_is_neither_unused_nor_used_again(tmp_path: Path) -> None:
+async def test_records_used_before_a_resume_are_neither_unused_nor_used_again(tmp_path: Path) -> None:
     recorded = {"cassette_mode": "record", "cassette": "mine"}
     first = workspace(tmp_path, **recorded)
     await first.execute(RACE)
@@ -352,7 +354,7 @@ async def test_memory_outside_of_the_run_is_kept_with_a_notice(tmp_path: Path) -
     ]
 
 
-async def test_memory_of_a_killed_session_is_put_back_for_the_first_comer(tmp_path: Path) -> None:
+async def test_memory_of_a_killed_session_is_restored_for_the_next_run(tmp_path: Path) -> None:
     text = CAPTAIN.format("project") + "".join(CELLS)
     assert in_a_child(tmp_path, runs(tmp_path, text), before=answer("c1/2/s0")) is None
     place = tmp_path / ".prose" / "agents" / "captain"
@@ -414,7 +416,7 @@ async def test_the_memory_of_a_killed_process_is_free_though_its_commands_still_
 
 
 @pytest.mark.parametrize("record", ["not JSON", '{"journal": "/", "key": "", "files": {"../../../mine": null}}'])
-async def test_a_record_that_someone_else_wrote_does_no_harm(tmp_path: Path, record: str) -> None:
+async def test_a_foreign_undo_record_changes_no_other_file(tmp_path: Path, record: str) -> None:
     place = tmp_path / ".prose" / "agents" / "captain"
     place.mkdir(parents=True)
     (tmp_path / "mine").write_text("mine")

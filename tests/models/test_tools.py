@@ -116,7 +116,7 @@ def test_a42_no_tools_means_none(cwd: Path) -> None:
 
 
 @pytest.mark.parametrize("facts", [{"bare": True}, {"default": ()}])
-async def test_a42_what_is_not_offered_does_not_run(cwd: Path, facts: dict[str, Any]) -> None:
+async def test_a42_a_tool_that_is_not_offered_does_not_run(cwd: Path, facts: dict[str, Any]) -> None:
     class Shell:
         spec = ToolSpec("exec_command", "Run.", {"type": "object"})
 
@@ -219,12 +219,12 @@ async def test_a_line_that_is_too_long_is_cut_and_marked(cwd: Path) -> None:
         ("empty", b"", ""),
     ],
 )
-async def test_a_file_that_is_not_text_is_answered_in_words(cwd: Path, name: str, data: bytes, says: str) -> None:
+async def test_a_file_that_is_not_text_is_answered_with_a_message(cwd: Path, name: str, data: bytes, says: str) -> None:
     (cwd / name).write_bytes(data)
     assert await Bench(cwd)("read", path=name) == (f"failed: {says}" if says else "")
 
 
-async def test_directories_pipes_and_missing_files_are_answered_in_words(cwd: Path) -> None:
+async def test_directories_pipes_and_missing_files_are_answered_with_messages(cwd: Path) -> None:
     (cwd / "d").mkdir()
     os.mkfifo(cwd / "pipe")
     bench = Bench(cwd)
@@ -483,7 +483,7 @@ async def test_a_search_has_a_limit_of_time(tree: Path, monkeypatch: pytest.Monk
     )
 
 
-async def test_a_directory_that_cannot_be_opened_is_passed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_directory_that_cannot_be_opened_is_skipped(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     really = os.open
 
     def refusing(path: Any, *given: Any, **named: Any) -> int:
@@ -557,7 +557,7 @@ async def test_a_rule_that_says_prompt_asks_with_the_whole_request(cwd: Path) ->
     assert names(cwd) == ["a", "c", "d"]
 
 
-async def test_looking_around_is_reading_too(tree: Path) -> None:
+async def test_list_and_search_need_the_right_to_read(tree: Path) -> None:
     bench = Bench(tree, {"read": "prompt"}, person=ScriptedPerson("n", "n", "always"))
     assert await bench("list") == "refused: reading '.' is not allowed: the person said no"
     assert (
@@ -569,7 +569,7 @@ async def test_looking_around_is_reading_too(tree: Path) -> None:
     assert (await bench("list")).endswith("src/")
 
 
-async def test_non_interactive_prompt_is_no(cwd: Path) -> None:
+async def test_a_prompt_rule_refuses_without_a_person(cwd: Path) -> None:
     refused = await Bench(cwd, {"write": "prompt"})("write", path="a", content="x")
     assert refused.startswith("refused: permission_denied: this session may not use `write`")
     left = Bench(cwd, {"write": "prompt"}, person=ScriptedPerson(available=True))
@@ -579,7 +579,7 @@ async def test_non_interactive_prompt_is_no(cwd: Path) -> None:
     )
 
 
-async def test_always_opens_nothing_that_is_open_to_no_session(cwd: Path) -> None:
+async def test_always_grants_nothing_that_is_forbidden_to_every_session(cwd: Path) -> None:
     bench = Bench(cwd, {"write": "prompt"}, person=ScriptedPerson("always", "y"))
     await bench("write", path="a", content="x")
     assert (await bench("write", path=".prose/.env", content="x")).startswith("refused: ")
@@ -601,8 +601,8 @@ async def test_the_trace_is_the_same_wherever_and_whenever_it_runs(tmp_path: Pat
         await bench("read", path=f"{cwd}/{binding}")
         await bench("read", path=f"{cwd}/none.md")
         traces.append(bench.bench.trace)
-        told = [(each.kind, each.text, each.tool) for each in bench.progress]
-        assert told == [("tool", f"read {use.summary}", use) for use in bench.bench.trace]
+        reported = [(each.kind, each.text, each.tool) for each in bench.progress]
+        assert reported == [("tool", f"read {use.summary}", use) for use in bench.bench.trace]
     assert traces[0] == traces[1]
     first = traces[0][0]
     assert (first.summary, first.outcome) == (".prose/runs/{run}/bindings/plan.md", "ok")
@@ -610,7 +610,7 @@ async def test_the_trace_is_the_same_wherever_and_whenever_it_runs(tmp_path: Pat
     assert traces[0][2].detail == "failed: 'none.md': there is no such file or directory"
 
 
-async def test_what_drives_a_terminal_reaches_the_model_and_not_the_trace(cwd: Path) -> None:
+async def test_control_characters_reach_the_model_but_not_the_trace(cwd: Path) -> None:
     (cwd / "a").write_text("\x1b[2Jhidden\n")
     bench = Bench(cwd)
     assert await bench("read", path="a") == "\x1b[2Jhidden\n"
@@ -629,7 +629,7 @@ async def test_what_drives_a_terminal_reaches_the_model_and_not_the_trace(cwd: P
         ({"path": "a", "mode": "rb"}, "there is no 'mode' (known: path, offset, limit)"),
     ],
 )
-async def test_odd_arguments_are_answered_in_words(cwd: Path, given: dict[str, Any], says: str) -> None:
+async def test_invalid_arguments_are_answered_with_messages(cwd: Path, given: dict[str, Any], says: str) -> None:
     bench = Bench(cwd)
     assert await answer_of(bench.bench, "read", given) == f"failed: invalid arguments: {says}"
     assert bench.last.outcome == "failed"
@@ -678,7 +678,7 @@ def refuse() -> str:
     raise ToolRefused("by this rule")
 
 
-async def test_a_tool_that_breaks_ends_the_call_and_not_the_session(cwd: Path) -> None:
+async def test_a_broken_tool_fails_the_call_but_not_the_session(cwd: Path) -> None:
     more = (OddTool("breaks", lambda: str(1 / 0)), OddTool("refuses", refuse), OddTool("works", lambda: "fine"))
     bench = Bench(cwd, {"read": "deny", "network": "deny"}, more=more)
     assert await bench("breaks") == "failed: the tool broke (ZeroDivisionError)"
@@ -720,13 +720,13 @@ def producing(cwd: Path) -> Bench:
         (HEADER, ""),
     ],
 )
-async def test_the_value_is_found_after_a_poor_header(cwd: Path, written: str, value: str) -> None:
+async def test_the_value_is_found_after_a_malformed_header(cwd: Path, written: str, value: str) -> None:
     assert harvested(cwd, written, SessionResult("ok")).text == value
 
 
-async def test_what_an_agent_wrote_becomes_the_result(cwd: Path) -> None:
-    said = answered("Binding written: plan\nSummary: A plan.", provider="stub", origin="agent")
-    found = harvested(cwd, HEADER + "Go\n---\nsouth\n", said)
+async def test_files_written_by_an_agent_become_the_result(cwd: Path) -> None:
+    result = answered("Binding written: plan\nSummary: A plan.", provider="stub", origin="agent")
+    found = harvested(cwd, HEADER + "Go\n---\nsouth\n", result)
     assert (found.text, found.summary) == ("Go\n---\nsouth\n", "A plan.")
     assert (found.memory_after, found.segment) == ("# captain\n", "# Segment 001\n")
     assert (found.provider, found.origin) == ("stub", "agent")
@@ -743,7 +743,7 @@ async def test_without_written_files_the_reply_is_the_answer(cwd: Path) -> None:
     assert outputs.added_to(announced).memory_after is None
 
 
-def harvested(cwd: Path, written: str, said: SessionResult) -> SessionResult:
+def harvested(cwd: Path, written: str, result: SessionResult) -> SessionResult:
     """Return the result of a session that has written its binding, memory and segment."""
     outputs = SessionOutputFiles(producing(cwd).request, Surroundings(str(cwd)))
     files = {
@@ -754,7 +754,7 @@ def harvested(cwd: Path, written: str, said: SessionResult) -> SessionResult:
     for name, text in files.items():
         (cwd / name).parent.mkdir(parents=True, exist_ok=True)
         (cwd / name).write_text(text)
-    return outputs.added_to(said)
+    return outputs.added_to(result)
 
 
 async def test_files_written_by_other_programs_are_found_too(cwd: Path) -> None:
@@ -809,5 +809,5 @@ def test_other_programs_get_the_content_of_rows() -> None:
     )
     request = SessionRequest("session", "Do it", "c1/s0", context=rows)
     assert "- plan: state.db (bindings table, …)" in assemble(request).text
-    told = assemble(with_row_texts(request)).text
-    assert "- plan: the plan" in told and "- notes: notes.md" in told
+    message = assemble(with_row_texts(request)).text
+    assert "- plan: the plan" in message and "- notes: notes.md" in message

@@ -73,9 +73,9 @@ def test_a_wrong_answer_is_a_failed_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, monkeypatch, PROGRAM, Review=WRONG) == 1
-    said = capsys.readouterr().err
-    assert "the answer does not fit `output`: `score`: 'x' is not of type 'number'; `verdict`:" in said
-    assert "[E201]" in said
+    printed = capsys.readouterr().err
+    assert "the answer does not fit `output`: `score`: 'x' is not of type 'number'; `verdict`:" in printed
+    assert "[E201]" in printed
 
 
 def test_a_schema_in_a_file(
@@ -108,15 +108,15 @@ def test_a_schema_in_a_file(
         ('{"type": "object", "properties": {"a": {"type": "strin"}}}', "not a JSON Schema"),
     ],
 )
-def test_a_schema_of_no_use_is_one_error(
+def test_an_unusable_schema_is_one_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], schema: str, problem: str
 ) -> None:
     (tmp_path / "schema.json").write_text(schema)
     assert run(tmp_path, monkeypatch, 'session "Ask"\n  output: "schema.json"\n', Ask="{}") == 2
-    said = capsys.readouterr().err
-    assert problem in said
-    assert "[E224]" in said
-    assert "Traceback" not in said
+    printed = capsys.readouterr().err
+    assert problem in printed
+    assert "[E224]" in printed
+    assert "Traceback" not in printed
 
 
 def test_a_definition_may_be_used_twice() -> None:
@@ -140,13 +140,13 @@ def test_a_definition_may_be_used_twice() -> None:
         ("output: { }", "An answer needs a field"),
     ],
 )
-def test_values_that_are_not_a_type(
+def test_values_that_are_not_types_are_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str, problem: str
 ) -> None:
     assert check(tmp_path, monkeypatch, f'session "Ask"\n  {line}\n') == 1
-    said = "".join(capsys.readouterr())
-    assert problem in said
-    assert "E186" in said or "E009" in said
+    printed = "".join(capsys.readouterr())
+    assert problem in printed
+    assert "E186" in printed or "E009" in printed
 
 
 FIELDS = 'let a = session "Ask"\n  output: { good: text, list: [{ name: text }] }\n'
@@ -167,9 +167,9 @@ def test_the_checker_knows_the_fields(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], use: str, hint: str
 ) -> None:
     assert check(tmp_path, monkeypatch, f"{FIELDS}{use}\n") == 1
-    said = "".join(capsys.readouterr())
-    assert "E187" in said
-    assert hint in said
+    printed = "".join(capsys.readouterr())
+    assert "E187" in printed
+    assert hint in printed
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_dry_run_continues_with_an_answer_of_the_shape(
     assert "at 0" in "".join(capsys.readouterr())
 
 
-async def test_a_person_sees_immediately_what_does_not_fit() -> None:
+async def test_a_person_sees_immediately_why_an_answer_does_not_fit() -> None:
     person = ScriptedPerson("good", ":more\nok: yes\n.")
     schema = object_of({"ok": {"type": "boolean"}})
     asked = SessionRequest("session", "So?", "c1/s0", output=schema)
@@ -258,7 +258,7 @@ async def test_a_person_who_skips_a_typed_session_is_not_asked_again() -> None:
     assert not raised.value.retryable
 
 
-def test_types_in_words() -> None:
+def test_descriptions_of_types() -> None:
     schema = object_of(
         {
             "verdict": {"type": "string", "enum": ["a", "b"]},
@@ -362,14 +362,14 @@ def test_a_recording_answers_only_the_same_question(tmp_path: Path) -> None:
         ('{"type": "object", "patternProperties": {"^(a+)+$": {}}}', "may take too long"),
     ],
 )
-def test_a_schema_that_nothing_can_fit(schema: str, problem: str, tmp_path: Path) -> None:
+def test_a_schema_that_no_value_fits_is_an_error(schema: str, problem: str, tmp_path: Path) -> None:
     (tmp_path / "schema.json").write_text(schema)
     with pytest.raises(ImportProgramError, match=problem) as raised:
         LocalPrograms(tmp_path).load_contract("schema:schema.json")
     assert raised.value.code == "E224"
 
 
-def test_a_schema_may_say_true_and_false_and_begin_with_a_mark(tmp_path: Path) -> None:
+def test_a_schema_may_contain_booleans_and_a_byte_order_mark(tmp_path: Path) -> None:
     text = '{"type": "object", "properties": {"any": true, "rows": {"type": "array"}}, "additionalProperties": false}'
     (tmp_path / "schema.json").write_text(text, encoding="utf-8-sig")
     schema = LocalPrograms(tmp_path).load_contract("schema:schema.json").schema
@@ -380,7 +380,7 @@ def test_a_schema_may_say_true_and_false_and_begin_with_a_mark(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "9" * 4000])
-def test_a_number_that_no_one_could_read_does_not_fit(number: str) -> None:
+def test_an_enormous_number_does_not_fit(number: str) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "number", "multipleOf": 0.5}, "rest": {}}}
     with pytest.raises(WrongAnswer, match="a number in it is too large"):
         checked_answer(f'{{"n": {number}}}', schema)
@@ -388,7 +388,7 @@ def test_a_number_that_no_one_could_read_does_not_fit(number: str) -> None:
         checked_answer('{"rest": [1e999]}', schema)
 
 
-def test_a_pattern_that_would_never_end_is_a_wrong_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_pattern_match_is_a_wrong_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prose_kernel.runtime.typed_answers.PATTERN_SECONDS", 0.05)
     schema = {"type": "object", "properties": {"slug": {"pattern": "^(a|aa)+$"}}}
     assert checked_answer('{"slug": "aaa"}', schema) == '{"slug": "aaa"}'
@@ -399,7 +399,7 @@ def test_a_pattern_that_would_never_end_is_a_wrong_answer(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "part", ["true", "false", '{"anyOf": [true, {"type": "null"}]}', '{"items": true}', '{"enum": [[]]}']
 )
-def test_odd_parts_of_schemas_do_no_harm(
+def test_unusual_parts_of_schemas_are_accepted(
     part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "schema.json").write_text(
@@ -413,13 +413,13 @@ def test_odd_parts_of_schemas_do_no_harm(
         LocalPrograms(tmp_path).load_contract("schema:schema.json")
 
 
-def test_a_pattern_that_one_reader_takes_and_the_other_not() -> None:
+def test_a_pattern_that_only_one_regex_library_accepts() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "[[:foo:]]"}}}
     with pytest.raises(WrongAnswer, match="cannot be found out"):
         checked_answer('{"a": "x"}', schema)
 
 
-def test_fields_that_are_called_like_keywords_of_schemas_stay() -> None:
+def test_fields_named_like_schema_keywords_are_kept() -> None:
     fields = {"definitions": {"type": "string"}, "$ref": {"type": "string"}, "items": {"type": "string"}}
     assert read(json.dumps(object_of(fields))) == object_of(fields)
 
@@ -491,9 +491,9 @@ def test_the_checker_follows_answers_through_a_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], program: str, wrong: bool
 ) -> None:
     status = check(tmp_path, monkeypatch, f"{program}\n")
-    said = "".join(capsys.readouterr())
-    assert ("E187" in said) is wrong, said
-    assert wrong or not status, said
+    printed = "".join(capsys.readouterr())
+    assert ("E187" in printed) is wrong, printed
+    assert wrong or not status, printed
 
 
 @pytest.mark.parametrize(

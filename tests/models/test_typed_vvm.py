@@ -75,14 +75,14 @@ def test_a_wrong_type_is_found_before_and_during_the_run(
 ) -> None:
     (tmp_path / "recursive.json").write_text('{"type": "object", "properties": {"a": {"$ref": "#"}}}')
     assert run(tmp_path, monkeypatch, "p.vvm", f"agent a(output={output})\nr = @a `Review`(())\nexport r\n") == 2
-    said = capsys.readouterr().err
-    assert problem in said
-    assert "V209" in said
+    printed = capsys.readouterr().err
+    assert problem in printed
+    assert "V209" in printed
     computed = f"agent a()\no = {output}\nr = @a.with(output=o) `Review`(())\nexport r\n"
     assert run(tmp_path, monkeypatch, "p.vvm", computed, Review=GOOD) == 1
-    said = capsys.readouterr().err
-    assert problem in said
-    assert "R214" in said
+    printed = capsys.readouterr().err
+    assert problem in printed
+    assert "R214" in printed
 
 
 def test_types_as_schemas() -> None:

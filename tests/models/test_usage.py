@@ -6,20 +6,20 @@ from prose_kernel.models.usage import Line, UsageTotals
 from prose_kernel.runtime.ports import Finding, Pick, SessionResult, Usage, Verdict
 
 
-def said(provider: str, model: str, usage: Usage | None, *, replayed: bool = False) -> SessionResult:
+def session_result(provider: str, model: str, usage: Usage | None, *, replayed: bool = False) -> SessionResult:
     return SessionResult("x", provider=provider, details={"model": model}, usage=usage, replayed=replayed)
 
 
-def test_nothing_is_zero() -> None:
+def test_empty_totals_are_zero() -> None:
     totals = UsageTotals()
     assert totals.lines == () and totals.total == Line("total", "")
 
 
 def test_sessions_and_judgements_are_added_by_provider_and_model() -> None:
     totals = UsageTotals()
-    totals.session(said("openai", "gpt", Usage(1, 10, 2, None)))
-    totals.session(said("anthropic", "claude", Usage(2, 100, 20, 0.5)))
-    totals.session(said("anthropic", "claude", Usage(1, 50, 5, 0.25)))
+    totals.session(session_result("openai", "gpt", Usage(1, 10, 2, None)))
+    totals.session(session_result("anthropic", "claude", Usage(2, 100, 20, 0.5)))
+    totals.session(session_result("anthropic", "claude", Usage(1, 50, 5, 0.25)))
     usage = {"requests": 1, "tokens_in": 7, "tokens_out": 3, "cost": 0.125}
     details = {"provider": "anthropic", "model": "claude", "usage": usage}
     totals.judgement(Verdict(True, "model", details=details))
@@ -34,9 +34,9 @@ def test_sessions_and_judgements_are_added_by_provider_and_model() -> None:
     assert totals.total == Line("total", "", 3, 3, 0, 5, 167, 30, 0.875, 1)
 
 
-def test_what_is_replayed_costs_nothing() -> None:
+def test_replayed_sessions_cost_nothing() -> None:
     totals = UsageTotals()
-    totals.session(said("anthropic", "claude", Usage(1, 50, 5, 0.25), replayed=True))
+    totals.session(session_result("anthropic", "claude", Usage(1, 50, 5, 0.25), replayed=True))
     details = {"provider": "anthropic", "model": "claude", "usage": {"cost": 1.0}, "replayed": True}
     totals.judgement(Verdict(None, "model", details=details))
     assert totals.lines == (Line("anthropic", "claude", 1, 1, replayed=2),)

@@ -21,7 +21,7 @@ async def test_an_input_shows_its_prompt_as_written_and_takes_any_line() -> None
     assert person.transcript == ["? What **exactly**? {x}", "? Optional:", "? name: "]
 
 
-async def test_no_one_to_ask() -> None:
+async def test_an_input_without_a_person_is_an_error() -> None:
     with pytest.raises(NoPerson, match=r"^the run is non-interactive$"):
         await PersonUser(ScriptedPerson(available=False)).ask(Question("topic", "?"))
     with pytest.raises(NoPerson, match=r"^the person's input has ended$"):
@@ -68,7 +68,7 @@ async def test_turns_nest_and_tasks_started_inside_belong_to_them() -> None:
         assert await outside == "b"
 
 
-async def test_a_task_that_outlives_its_turn_waits_like_everybody() -> None:
+async def test_a_task_that_outlives_its_turn_queues_like_others() -> None:
     person = ScriptedPerson("first", "second")
     asker = serial(person)
     go = asyncio.Event()

@@ -66,9 +66,9 @@ def here(tmp_path: Path) -> Path:
 
 
 async def test_a_first_call_gets_an_empty_memory(tmp_path: Path) -> None:
-    told, why = await call(memories(tmp_path))
+    prelude, why = await call(memories(tmp_path))
     assert why is None
-    assert told == (
+    assert prelude == (
         "## Memory Context\nscope: project   key: team/a:1\n### Digest\n(empty)\n### Retained facts\n(none)\n"
         "### Memory Update Protocol\n"
         "You may end your reply with ONE fenced block tagged vvm-memory holding a JSON object:\n"
@@ -81,8 +81,8 @@ async def test_a_first_call_gets_an_empty_memory(tmp_path: Path) -> None:
 async def test_a_patch_is_passed_to_the_next_call(tmp_path: Path) -> None:
     of = memories(tmp_path)
     await call(of, patch(digest="Likes tea.\n", retain=["W tea is hot", "N @Lee: send figures"]))
-    told, _ = await call(of)
-    assert "### Digest\nLikes tea.\n### Retained facts\n- W tea is hot\n- N @Lee: send figures\n###" in told
+    prelude, _ = await call(of)
+    assert "### Digest\nLikes tea.\n### Retained facts\n- W tea is hot\n- N @Lee: send figures\n###" in prelude
     assert ledger(tmp_path) == [
         {"ts": "2026-01-01T00:00:00Z", "digest": "Likes tea.\n", "retain": ["W tea is hot", "N @Lee: send figures"]}
     ]
@@ -109,7 +109,7 @@ async def test_an_empty_object_writes_nothing(tmp_path: Path) -> None:
     assert [*files(tmp_path)] == ["meta.json"]
 
 
-async def test_meta_tells_of_the_last_use(tmp_path: Path) -> None:
+async def test_meta_describes_the_last_use(tmp_path: Path) -> None:
     clock = FakeClock()
     of = memories(tmp_path, clock)
     await call(of)
@@ -124,19 +124,19 @@ async def test_meta_tells_of_the_last_use(tmp_path: Path) -> None:
     }
 
 
-async def test_dry_run_reads_and_keeps_nothing_and_makes_nothing(tmp_path: Path) -> None:
-    told, why = await call(memories(tmp_path), patch(digest="x"), mode="dry_run")
-    assert told.endswith("Never include credentials or secrets. Updates are ignored for this call.\n---")
+async def test_a_dry_run_reads_memory_and_writes_nothing(tmp_path: Path) -> None:
+    prelude, why = await call(memories(tmp_path), patch(digest="x"), mode="dry_run")
+    assert prelude.endswith("Never include credentials or secrets. Updates are ignored for this call.\n---")
     assert why is None
     assert not (tmp_path / ".vvm").exists()
     await call(memories(tmp_path), patch(digest="kept"))
     before = files(tmp_path)
-    told, _ = await call(memories(tmp_path), patch(digest="x"), mode="dry_run")
-    assert "### Digest\nkept\n" in told
+    prelude, _ = await call(memories(tmp_path), patch(digest="x"), mode="dry_run")
+    assert "### Digest\nkept\n" in prelude
     assert files(tmp_path) == before
 
 
-async def test_a_memory_is_looked_at_without_touching_anything(tmp_path: Path) -> None:
+async def test_inspecting_a_memory_changes_no_file(tmp_path: Path) -> None:
     of = memories(tmp_path)
     assert "(empty)" in of.prelude(BINDING, "continue")
     assert not (tmp_path / ".vvm").exists()
@@ -145,8 +145,8 @@ async def test_a_memory_is_looked_at_without_touching_anything(tmp_path: Path) -
 
 
 async def test_without_an_answer_nothing_is_kept(tmp_path: Path) -> None:
-    told, _ = await call(memories(tmp_path, idle=True), patch(digest="x"))
-    assert "Updates are ignored" not in told
+    prelude, _ = await call(memories(tmp_path, idle=True), patch(digest="x"))
+    assert "Updates are ignored" not in prelude
     assert not (tmp_path / ".vvm").exists()
 
 
@@ -162,14 +162,14 @@ async def test_without_an_answer_nothing_is_kept(tmp_path: Path) -> None:
         (MemoryBinding("path", "k", "k", "~/notes"), "home/notes/k"),
     ],
 )
-async def test_m1_where_a_memory_is(tmp_path: Path, binding: MemoryBinding, place: str) -> None:
+async def test_m1_the_directory_of_a_memory(tmp_path: Path, binding: MemoryBinding, place: str) -> None:
     (tmp_path / "work").mkdir()
     of = memories(tmp_path / "work", home=tmp_path / "home")
     await call(of, patch(digest="x"), binding=binding)
     assert (tmp_path / place / "digest.md").read_text() == "x"
 
 
-async def test_r10_the_project_keeps_it_out_of_version_control(tmp_path: Path) -> None:
+async def test_r10_the_memory_directory_is_ignored_by_git(tmp_path: Path) -> None:
     await call(memories(tmp_path))
     assert (tmp_path / ".vvm" / ".gitignore").read_text() == "*\n"
 
@@ -201,9 +201,7 @@ async def test_without_a_project_directory_project_memory_is_refused(tmp_path: P
         ([patch(digest="fine", retain=["a\0b"])], "not text"),
     ],
 )
-async def test_m5_m7_a_patch_that_is_not_in_order_is_discarded_whole(
-    tmp_path: Path, patches: Sequence[str], why: str
-) -> None:
+async def test_m5_m7_an_invalid_patch_is_discarded_whole(tmp_path: Path, patches: Sequence[str], why: str) -> None:
     of = memories(tmp_path)
     await call(of, patch(digest="before"))
     before = files(tmp_path)
@@ -217,7 +215,7 @@ async def test_m5_unknown_keys_are_ignored_with_a_warning(tmp_path: Path) -> Non
     assert files(tmp_path)["digest.md"] == "x"
 
 
-async def test_m7_what_just_fits_is_kept(tmp_path: Path) -> None:
+async def test_m7_a_patch_of_exactly_the_limit_is_kept(tmp_path: Path) -> None:
     assert (await call(memories(tmp_path), patch(digest="x" * 16_384, retain=["y" * 1_024] * 32)))[1] is None
 
 
@@ -279,7 +277,7 @@ async def test_m8_ordinary_words_are_not_secrets(tmp_path: Path, text: str) -> N
 # ---------------------------------------------------------------- edited files
 
 
-async def test_lines_that_make_no_sense_are_passed_over(here: Path) -> None:
+async def test_invalid_lines_of_a_ledger_are_skipped(here: Path) -> None:
     lines = [
         '{"retain": ["one"]}',
         "nonsense",
@@ -296,21 +294,21 @@ async def test_lines_that_make_no_sense_are_passed_over(here: Path) -> None:
 
 async def test_the_newest_facts_are_shown_oldest_first(here: Path) -> None:
     (here / HERE / "ledger.jsonl").write_text("".join(f'{{"retain": ["fact {n}"]}}\n' for n in range(20_000)))
-    told, _ = await call(memories(here))
-    facts = [line for line in told.splitlines() if line.startswith("- ")]
+    prelude, _ = await call(memories(here))
+    facts = [line for line in prelude.splitlines() if line.startswith("- ")]
     assert facts == [f"- fact {n}" for n in range(19_980, 20_000)]
 
 
 async def test_a_single_fact_that_is_too_long_is_cut(here: Path) -> None:
     (here / HERE / "ledger.jsonl").write_text(json.dumps({"retain": ["old", "x" * 100_000]}))
-    told, _ = await call(memories(here))
-    assert f"### Retained facts\n- {'x' * 4096}\n###" in told
+    prelude, _ = await call(memories(here))
+    assert f"### Retained facts\n- {'x' * 4096}\n###" in prelude
 
 
 async def test_m7_an_oversized_digest_is_passed_up_to_the_limit(here: Path) -> None:
     (here / HERE / "digest.md").write_text("ä" * 20_000)
-    told, _ = await call(memories(here))
-    assert f"### Digest\n{'ä' * 8192}\n[digest truncated: 40,000 bytes, the first 16,384 are shown]\n###" in told
+    prelude, _ = await call(memories(here))
+    assert f"### Digest\n{'ä' * 8192}\n[digest truncated: 40,000 bytes, the first 16,384 are shown]\n###" in prelude
 
 
 @pytest.mark.parametrize(
@@ -371,7 +369,7 @@ async def test_a_directory_in_the_place_of_a_file_is_an_error(here: Path, name: 
         await call(memories(here))
 
 
-async def test_a_pipe_is_not_waited_for(here: Path) -> None:
+async def test_a_pipe_in_place_of_a_file_does_not_block(here: Path) -> None:
     os.mkfifo(here / HERE / "digest.md")
     with pytest.raises(ProviderError, match=r"digest\.md is a pipe"):
         await call(memories(here))
@@ -385,7 +383,7 @@ async def test_a_pipe_is_not_waited_for(here: Path) -> None:
         ("a/" * 1_500, "its path is too deep"),
     ],
 )
-async def test_a_path_that_is_none_is_an_error(tmp_path: Path, path: str, why: str) -> None:
+async def test_an_impossible_path_is_an_error(tmp_path: Path, path: str, why: str) -> None:
     with pytest.raises(ProviderError, match=why):
         await call(memories(tmp_path), binding=MemoryBinding("path", "k", "k", path))
 
@@ -408,7 +406,7 @@ async def test_a_damaged_meta_file_is_rewritten(here: Path) -> None:
 # ---------------------------------------------------------------- one at a time
 
 
-async def test_m4_calls_of_one_run_wait_in_line_without_a_limit(tmp_path: Path) -> None:
+async def test_m4_calls_of_one_run_queue_without_a_limit(tmp_path: Path) -> None:
     clock = FakeClock()
     of = memories(tmp_path, clock)
     order: list[str] = []
@@ -529,14 +527,14 @@ asyncio.run(main())
     assert len(files(tmp_path, ".vvm/memory/k")["ledger.jsonl"].splitlines()) == 20
 
 
-async def test_m3_a_dry_run_lets_go_after_reading(here: Path) -> None:
+async def test_m3_a_dry_run_releases_the_lock_after_reading(here: Path) -> None:
     of = memories(here)
     looking = await of.open(BINDING, "dry_run")
     await call(of, patch(digest="meanwhile"))
     looking.close()
 
 
-async def test_services_that_replace_others_in_a_run_share_the_line(tmp_path: Path) -> None:
+async def test_services_that_replace_others_in_a_run_share_the_queue(tmp_path: Path) -> None:
     queues = Memories()
     held = await memories(tmp_path, queues=queues).open(BINDING, "continue")
     waiting = asyncio.ensure_future(memories(tmp_path, queues=queues).open(BINDING, "continue"))

@@ -32,7 +32,7 @@ def test_the_input_follows_the_task_as_it_is() -> None:
     assert "Input:" not in assemble(call()).text
 
 
-def test_all_of_it_in_the_order_of_the_reference() -> None:
+def test_a_full_message_has_the_order_of_the_reference() -> None:
     request = call(
         system="Be brief.",
         prelude="## Memory Context\n---",
@@ -72,7 +72,7 @@ CONFIRMATION = f"Binding written: b000002\nPath: {RUN}/b000002.md\nSummary: Done
 
 
 @pytest.mark.parametrize(
-    ("target", "writes", "reply", "text", "said"),
+    ("target", "writes", "reply", "text", "stored_reply"),
     [
         (None, True, "answer", "answer", None),
         (None, False, CONFIRMATION, CONFIRMATION, None),  # without a file to write it is an ordinary answer
@@ -83,10 +83,10 @@ CONFIRMATION = f"Binding written: b000002\nPath: {RUN}/b000002.md\nSummary: Done
     ],
 )
 def test_the_verdict_of_a_reply(
-    target: Target | None, writes: bool, reply: str, text: str | None, said: str | None
+    target: Target | None, writes: bool, reply: str, text: str | None, stored_reply: str | None
 ) -> None:
     result = answered(reply, provider="p", origin="model", request=call(target=target), writes=writes)
-    assert (result.text, result.reply) == (text, said)
+    assert (result.text, result.reply) == (text, stored_reply)
 
 
 # ---------------------------------------------------------------- people

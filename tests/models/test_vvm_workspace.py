@@ -118,7 +118,7 @@ async def test_a_file_has_its_memory_and_files_in_its_own_directory(tmp_path: Pa
     assert not (tmp_path / ".vvm").exists()
 
 
-async def test_a_failed_run_says_so(tmp_path: Path) -> None:
+async def test_a_failed_run_is_logged(tmp_path: Path) -> None:
     here = workspace(tmp_path, vvm_state="filesystem")
     with pytest.raises(RunError) as failed:
         await here.execute(AGENTS + 'x = @b `About`(())\nraise "no more"')
@@ -153,7 +153,7 @@ async def test_s10_an_interrupt_is_not_an_error_value_and_frees_the_memory(tmp_p
 
 
 @pytest.mark.parametrize("state", ["in-context", "filesystem"])
-async def test_the_preview_shows_exactly_what_is_sent(tmp_path: Path, state: str) -> None:
+async def test_the_preview_equals_the_request(tmp_path: Path, state: str) -> None:
     sent: list[str] = []
 
     def listen(event: Event) -> None:

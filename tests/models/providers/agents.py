@@ -113,7 +113,7 @@ async def agent(
         AgentCommand(argv, env=env, aliases=aliases, **options),  # type: ignore[arg-type]
         AgentHost(
             policy_of=lambda asked: Policy.of(asked.permissions, host, where.cwd),
-            approvals=Approvals(person, SystemClock(), audit=lambda event, told: audit.append((event, told))),
+            approvals=Approvals(person, SystemClock(), audit=lambda event, details: audit.append((event, details))),
             where=where,
             guard=Helpers(engine),
             terminals=terminals,

@@ -42,11 +42,11 @@ def asked(task: str = "Say something.", **more: Any) -> SessionRequest:
 
 def conversation(body: Mapping[str, Any]) -> list[str]:
     """Return the texts of a request's messages without the system text; a tool call becomes its arguments."""
-    said = body.get("messages") or body["input"]
-    return [_said(one) for one in said if one.get("role") != "system"]
+    messages = body.get("messages") or body["input"]
+    return [_message_text(one) for one in messages if one.get("role") != "system"]
 
 
-def _said(message: Mapping[str, Any]) -> str:
+def _message_text(message: Mapping[str, Any]) -> str:
     content = message.get("content") or ""
     if isinstance(content, str):
         return content

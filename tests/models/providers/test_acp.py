@@ -81,7 +81,7 @@ async def test_the_answer_is_the_text_after_the_last_tool_call(bench: Bench) -> 
     assert ("tool", "a.md") in steps
 
 
-async def test_words_before_a_last_tool_call_are_the_answer_when_nothing_follows(bench: Bench) -> None:
+async def test_text_before_the_last_tool_call_is_the_answer_if_none_follows(bench: Bench) -> None:
     assert (await bench.run("say The answer.", 'call think completed {"title": "tidy up"}')).text == "The answer. "
 
 
@@ -150,7 +150,7 @@ async def test_a_prompt_of_ten_megabytes_and_a_reply_of_ten_arrive_whole(bench: 
     assert result.text == "x" * 10_000_000
 
 
-async def test_a_reply_without_end_is_refused_and_the_agent_lives_on(
+async def test_an_endless_reply_is_refused_and_the_agent_survives(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acp_conversation, "LONGEST_REPLY", 4 << 20)
@@ -186,7 +186,7 @@ async def test_a_model_that_the_agent_does_not_offer_is_an_error_that_lists_what
     assert not refused.value.retryable
 
 
-async def test_an_agent_without_a_choice_of_models(tmp_path: Path) -> None:
+async def test_an_agent_without_models_to_choose_from_refuses_a_model(tmp_path: Path) -> None:
     async with agent(tmp_path, "models=none") as bench:
         assert (await bench.run("say x")).details == {"effects": "partial", "agent": "stub 1.0"}
         with pytest.raises(ProviderError, match="offers no choice of models, so `large` cannot be chosen"):
@@ -307,7 +307,7 @@ async def test_unenforceable_rules_are_refused_before_anything_starts(
             await bench.run("say x")
 
 
-async def test_such_rules_may_be_taken_as_advice(tmp_path: Path) -> None:
+async def test_unenforceable_rules_run_with_advisory_enforcement(tmp_path: Path) -> None:
     async with agent(tmp_path, enforcement="advisory") as bench:
         rules = {"read": ("src/**",), "network": "deny"}
         result = await bench.run('ask fetch {"url": "https://example.org"}', "read a.md", permissions=rules)
@@ -318,7 +318,7 @@ async def test_such_rules_may_be_taken_as_advice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rules", [{"read": ("**",)}, {"read": "allow", "network": "allow"}, {"network": "prompt"}])
-async def test_rules_that_close_nothing_run(bench: Bench, rules: dict[str, object]) -> None:
+async def test_rules_that_forbid_nothing_are_accepted(bench: Bench, rules: dict[str, object]) -> None:
     assert (await bench.run("say x", permissions=rules)).text == "x "
 
 
@@ -349,11 +349,11 @@ async def test_files_are_read_and_written_for_the_agent_under_the_rules(bench: B
     )
     assert (bench.cwd / "out/b.txt").read_text() == "new"
     assert not (bench.cwd / "c.txt").exists()
-    said = (result.text or "").replace(str(bench.cwd), "")
-    assert said.startswith(
+    reply = (result.text or "").replace(str(bench.cwd), "")
+    assert reply.startswith(
         "content: one\ntwo\nthree\n content: two\n error: writing '/c.txt' is not allowed: the rule is"
     )
-    assert said.endswith("error: Resource not found ")
+    assert reply.endswith("error: Resource not found ")
     assert result.writes == (FileWrite("out/b.txt", None, "new"),)
     assert [(use.tool, use.summary, use.outcome) for use in result.trace] == [
         ("read", "a.txt", "ok"),
@@ -427,7 +427,7 @@ async def test_an_agent_that_closes_sessions_gets_a_message_when_one_ends(tmp_pa
         await appears(tmp_path / "closed")
 
 
-async def test_the_environment_is_ours_and_what_the_settings_add(
+async def test_the_agents_environment_is_ours_with_the_entries_of_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_TOKEN", "kept")

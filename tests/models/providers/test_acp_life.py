@@ -29,7 +29,7 @@ from prose_kernel.models.providers.acp_messages import Patience
 # ---------------------------------------------------------------- starting
 
 
-async def test_nothing_is_started_before_it_is_needed_and_one_process_serves_all(tmp_path: Path) -> None:
+async def test_the_first_session_starts_one_process_for_all_sessions(tmp_path: Path) -> None:
     async with agent(tmp_path) as bench:
         assert bench.processes == []
         await asyncio.gather(*(bench.run(f"say {number}") for number in range(4)))
@@ -85,7 +85,7 @@ async def test_a_bad_start_is_one_clear_error_with_a_hint(
 
 
 @pytest.mark.parametrize(("start", "method"), [("hang", "initialize"), ("deaf", "session/new")])
-async def test_an_agent_that_does_not_answer_is_not_waited_for(
+async def test_a_request_without_an_answer_times_out(
     tmp_path: Path, start: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests that are answered have a long time limit; the request without an answer has almost none."""
@@ -104,12 +104,12 @@ async def test_an_agent_that_does_not_answer_is_not_waited_for(
             await bench.run("say x")
 
 
-async def test_a_banner_does_no_harm(tmp_path: Path) -> None:
+async def test_a_banner_and_noise_on_stdout_are_ignored(tmp_path: Path) -> None:
     async with agent(tmp_path, "start=banner", patience=Patience(20, 20, 0.3, 0.3)) as bench:
         assert (await bench.run("noise some text", "say x", "noise {}", "say y")).text == "x y "
 
 
-async def test_all_who_wait_for_a_start_get_its_error_and_the_next_tries_again(tmp_path: Path) -> None:
+async def test_all_sessions_waiting_for_a_failed_start_get_its_error_and_the_next_one_retries(tmp_path: Path) -> None:
     script = tmp_path / "agent"
     script.write_text("#!/bin/sh\necho tried >> tries\nexit 5\n")
     script.chmod(0o755)
@@ -163,7 +163,7 @@ async def test_errors_of_the_agent(
         assert len(bench.processes) == 1  # the process survives
 
 
-async def test_a_reply_that_was_cut_says_so(tmp_path: Path) -> None:
+async def test_a_cut_reply_is_marked_and_reported(tmp_path: Path) -> None:
     async with agent(tmp_path) as bench:
         result = await bench.run("say half a", "stop max_tokens")
         assert (result.text, result.details["cut"]) == ("half a ", True)
@@ -186,7 +186,7 @@ async def test_an_agent_that_dies_takes_its_sessions_with_it_and_is_started_agai
         assert (await bench.run("say well again")).text == "well again "
 
 
-async def test_an_agent_that_falls_silent_is_called_off(tmp_path: Path) -> None:
+async def test_the_session_of_a_silent_agent_times_out_and_the_process_stays(tmp_path: Path) -> None:
     async with agent(tmp_path, timeout=0.5) as bench:
         with pytest.raises(ProviderTimeout, match="the agent stub fell silent"):
             await bench.run("say x", "hang")
@@ -210,7 +210,7 @@ async def cancelled(task: asyncio.Task[object]) -> None:
         await task
 
 
-async def test_a_session_is_cancelled_by_protocol_and_the_others_live_on(tmp_path: Path) -> None:
+async def test_a_session_is_cancelled_by_protocol_and_the_others_continue(tmp_path: Path) -> None:
     async with agent(tmp_path) as bench:
         kept = await bench.started("wait go", "say kept")
         task = await bench.started("hang")
@@ -230,7 +230,7 @@ async def test_an_agent_that_does_not_heed_it_is_ended_with_all_that_it_started(
         assert (await bench.run("say new")).text == "new "
 
 
-async def test_it_is_ended_only_when_its_other_sessions_are_done(tmp_path: Path) -> None:
+async def test_an_agent_that_ignores_a_cancellation_ends_after_its_other_sessions(tmp_path: Path) -> None:
     async with agent(tmp_path, "ignore=cancel") as bench:
         kept = await bench.started("wait go", "say kept")
         task = await bench.started("hang")

@@ -52,7 +52,7 @@ async def test_only_messages_of_the_protocol_pass(value: object) -> None:
 @pytest.mark.parametrize(
     "line", ["hello", "{", "[1]", "7", "null", '{"id": {}}', '{"id": [], "result": 1}', '{"method": 7}', "[" * 100_000]
 )
-async def test_noise_is_noticed_and_passed_over(line: str) -> None:
+async def test_noise_is_reported_and_skipped(line: str) -> None:
     wire = Wire()
     wire.take(line + '\n{"id": 1, "result": {}}\n')
     assert await received(wire) == [{"id": 1, "result": {}}]
@@ -61,7 +61,7 @@ async def test_noise_is_noticed_and_passed_over(line: str) -> None:
 
 
 @pytest.mark.parametrize("error", ["boom", None, {"message": "x"}, {"code": 1, "message": None}])
-async def test_odd_errors_are_put_into_form(error: object) -> None:
+async def test_malformed_errors_become_valid_errors(error: object) -> None:
     wire = Wire()
     wire.take(json.dumps({"id": 1, "error": error}) + "\n")
     (message,) = await received(wire)
@@ -80,7 +80,7 @@ KINDS = ("allow_once", "allow_always", "reject_once", "reject_always")
 
 
 @given(st.lists(st.sampled_from(KINDS), max_size=6), st.sampled_from(["allow", "deny", "prompt"]), st.booleans())
-def test_nothing_but_a_permission_is_ever_answered_with_one(kinds: list[str], answer: str, blanket: bool) -> None:
+def test_only_permission_requests_are_answered_with_a_permission(kinds: list[str], answer: str, blanket: bool) -> None:
     options = [Option(f"{kind}-{number}", kind) for number, kind in enumerate(kinds)]
     chosen = option_for(Ruling(answer), options, blanket=blanket)  # type: ignore[arg-type]
     if chosen is None:

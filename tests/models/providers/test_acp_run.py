@@ -42,15 +42,15 @@ output both = session "do: say {plan} {x} {y}"
 
 
 def test_a_program_runs_with_an_agent_and_replays_without_it(tmp_path: Path, mark: str) -> None:
-    said = []
+    outputs = []
     for options in (["--cassette-mode=auto"], ["--cassette-mode=replay"]):
         (tmp_path / "p.prose").write_text(PROGRAM)
         ran = forked.prose("run", *options, "p.prose", cwd=tmp_path, env={**os.environ, "CI": ""})
         assert ran.returncode == 0, ran.stderr
-        said.append(ran.stdout + ran.stderr)
+        outputs.append(ran.stdout + ran.stderr)
         assert marked(f"ACP_MARK={mark}") == []
         (tmp_path / "prose.toml").write_text("")  # the second run could not have asked the agent
-    for text in said:
+    for text in outputs:
         assert "plan = large\nx = one\ny = two\n" in text
         assert "both: large  one  two \n" in text
 
@@ -62,6 +62,6 @@ def test_an_interrupt_ends_a_stubborn_agent_with_all_that_it_started(tmp_path: P
     with forked.Command("run", *options, cwd=tmp_path, env={**os.environ, "CI": ""}) as running:
         until(lambda: running.poll() is not None or len(marked(f"ACP_MARK={mark}")) >= 2)
         running.send_signal(signal.SIGINT)
-        said = "".join(running.communicate(timeout=60))
-    assert "interrupted" in said
+        output = "".join(running.communicate(timeout=60))
+    assert "interrupted" in output
     assert marked(f"ACP_MARK={mark}") == []

@@ -40,10 +40,10 @@ def says(answer: object, reason: str = "because", **more: object) -> str:
 
 @loop
 @pytest.mark.parametrize(("word", "verdict"), [("yes", True), ("no", False), ("uncertain", None)])
-async def test_a_verdict_with_its_reason(bench: Bench, word: str, verdict: bool | None) -> None:
-    said = await AgentJudge("stub", bench.sessions).decide(asking("usage 7 3 0.5", says(word)))
-    assert said == Verdict(verdict, "agent", "because", details=said.details)
-    assert said.details == {
+async def test_a_verdict_has_its_reason_and_usage(bench: Bench, word: str, verdict: bool | None) -> None:
+    found = await AgentJudge("stub", bench.sessions).decide(asking("usage 7 3 0.5", says(word)))
+    assert found == Verdict(verdict, "agent", "because", details=found.details)
+    assert found.details == {
         "provider": "acp:stub",
         "model": "small",
         "usage": {"requests": 1, "tokens_in": 8, "tokens_out": 3, "cost": 0.5},
@@ -85,10 +85,10 @@ async def test_a44_an_agent_is_shown_the_reply_that_decided_nothing(reply: str, 
 
 
 @loop
-async def test_a_loop_may_make_no_progress_and_nothing_else_may(bench: Bench) -> None:
+async def test_no_progress_is_a_verdict_only_in_a_loop(bench: Bench) -> None:
     judge = AgentJudge("stub", bench.sessions)
-    said = await judge.decide(asking(says("no_progress"), loop="until", loop_index=3))
-    assert (said.answer, said.no_progress) == (None, True)
+    found = await judge.decide(asking(says("no_progress"), loop="until", loop_index=3))
+    assert (found.answer, found.no_progress) == (None, True)
     with pytest.raises(Undecided, match="the answers of the agent stub make no sense"):
         await judge.decide(asking(says("no_progress")))
 
@@ -107,15 +107,15 @@ async def test_an_option_is_chosen_by_its_number(bench: Bench) -> None:
 async def test_a49_an_agent_puts_the_text_of_an_input_into_words(bench: Bench) -> None:
     options = ["rye", "wheat", 3]
     todo = "say " + json.dumps({"question": "Which bread?", "options": options})
-    said = await AgentJudge("stub", bench.sessions).phrase(asking("usage 7 3 0.5", todo))
-    assert (said.value, said.by) == ({"question": "Which bread?", "options": ["rye", "wheat", "3"]}, "agent")
-    assert said.details["usage"] == {"requests": 1, "tokens_in": 8, "tokens_out": 3, "cost": 0.5}
+    found = await AgentJudge("stub", bench.sessions).phrase(asking("usage 7 3 0.5", todo))
+    assert (found.value, found.by) == ({"question": "Which bread?", "options": ["rye", "wheat", "3"]}, "agent")
+    assert found.details["usage"] == {"requests": 1, "tokens_in": 8, "tokens_out": 3, "cost": 0.5}
 
 
 @pytest.mark.parametrize(
     "reply", ["Which bread?", '{"question": "Which?"}', '{"question": "Which?", "options": "rye"}']
 )
-async def test_a49_an_agent_whose_words_have_another_form_is_asked_once(reply: str) -> None:
+async def test_a49_a_phrasing_in_another_form_is_not_requested_again(reply: str) -> None:
     class Agent:
         asked = 0
 
@@ -130,7 +130,7 @@ async def test_a49_an_agent_whose_words_have_another_form_is_asked_once(reply: s
 
 
 @loop
-async def test_members_and_items_of_a_text(bench: Bench) -> None:
+async def test_members_and_items_are_extracted_from_a_text(bench: Bench) -> None:
     judge = AgentJudge("stub", bench.sessions)
     nothing = JudgeRequest("", "c1/j0")
     score = await judge.extract(nothing, "do: " + says(85, found=True), "score")
@@ -145,15 +145,15 @@ async def test_members_and_items_of_a_text(bench: Bench) -> None:
     "reply",
     ["say yes", says("yes") + "\\nI hope this helps!", 'say {"answer": "yes"', "say", says("YES"), says(["yes"])],
 )
-async def test_what_is_not_a_verdict_is_never_guessed(bench: Bench, reply: str) -> None:
+async def test_replies_that_are_not_verdicts_stay_undecided(bench: Bench, reply: str) -> None:
     with pytest.raises(Undecided):
         await AgentJudge("stub", bench.sessions).decide(asking(reply))
 
 
 @loop
-async def test_a_reply_that_makes_no_sense_is_asked_for_once_more(bench: Bench) -> None:
-    told = await AgentJudge("stub", bench.sessions).decide(asking("second Perhaps.", says("yes")))
-    assert told.answer is True
+async def test_a_nonsense_reply_is_requested_once_more(bench: Bench) -> None:
+    found = await AgentJudge("stub", bench.sessions).decide(asking("second Perhaps.", says("yes")))
+    assert found.answer is True
 
 
 @loop
@@ -171,12 +171,12 @@ async def test_a_judge_is_allowed_nothing(bench: Bench) -> None:
     todo = ['ask execute {"command": "rm x"}', 'ask read {"path": "a"}', "write a.txt x", says("yes")]
     assert (await AgentJudge("stub", bench.sessions).decide(asking(*todo))).answer is True
     assert not (bench.cwd / "a.txt").exists()
-    said = await bench.sessions.ask("do: ask execute {}\ndo: read a.txt")
-    assert [use.outcome for use in said.trace] == ["refused", "refused"]
+    found = await bench.sessions.ask("do: ask execute {}\ndo: read a.txt")
+    assert [use.outcome for use in found.trace] == ["refused", "refused"]
 
 
 @given(st.text(), st.dictionaries(st.text(), st.integers()))
-def test_only_a_whole_object_on_the_last_line_counts(before: str, said: dict[str, int]) -> None:
-    line = json.dumps(said)
-    assert last_line(f"{before}\n{line}\n \n") == said
-    assert last_line(f"{line}\n{before}!") != said or not said
+def test_only_a_whole_object_on_the_last_line_counts(before: str, reply: dict[str, int]) -> None:
+    line = json.dumps(reply)
+    assert last_line(f"{before}\n{line}\n \n") == reply
+    assert last_line(f"{line}\n{before}!") != reply or not reply

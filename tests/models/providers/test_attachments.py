@@ -47,9 +47,9 @@ def parts(stub: StubServer) -> list[str]:
     for part in message["content"]:
         texts = [part.get("text"), (part.get("source") or {}).get("data"), part.get("image_url"), part.get("file_data")]
         texts.append((part.get("file") or {}).get("file_data"))
-        said = next(text for text in texts if text)
-        said = said["url"] if isinstance(said, dict) else said
-        found.append(said.rpartition("base64,")[2])
+        url = next(text for text in texts if text)
+        url = url["url"] if isinstance(url, dict) else url
+        found.append(url.rpartition("base64,")[2])
     return found
 
 
@@ -80,7 +80,7 @@ class TestModels:
         ]
         assert [read.path for read in result.reads] == ["logo.PNG"]
 
-    async def test_what_an_agent_of_vvm_is_given_by_reference_goes_along(
+    async def test_attachments_referenced_by_a_vvm_input_are_sent(
         self, stub: StubServer, wire: str, tmp_path: Path
     ) -> None:
         (tmp_path / "a.png").write_bytes(png())
@@ -90,7 +90,7 @@ class TestModels:
         assert parts(stub)[1:] == [f"a.png: {LINE}", base64(png()), "Look."]
 
     @pytest.mark.parametrize(
-        ("context", "rule", "error", "said"),
+        ("context", "rule", "error", "message"),
         [
             (
                 file("gone.png"),
@@ -110,15 +110,15 @@ class TestModels:
             (item([printed(png())] * 21), "allow", ProviderError, "21 images and PDFs cannot be given to the session"),
         ],
     )
-    async def test_what_cannot_be_sent_is_one_error_and_nothing_is_sent(
-        self, stub: StubServer, wire: str, tmp_path: Path, context: Any, rule: str, error: Any, said: str
+    async def test_an_attachment_that_cannot_be_sent_is_one_error_and_nothing_is_sent(
+        self, stub: StubServer, wire: str, tmp_path: Path, context: Any, rule: str, error: Any, message: str
     ) -> None:
         for name, data in (("text.png", b"hello"), ("empty.pdf", b""), ("real.png", png())):
             (tmp_path / name).write_bytes(data)
         async with Live(stub, wire, "ok-0", tmp_path) as live:
             with pytest.raises(error) as caught:
                 await live.run(asked(context=(context,), permissions={"read": rule}))
-        assert str(caught.value).startswith(said) and not caught.value.retryable
+        assert str(caught.value).startswith(message) and not caught.value.retryable
         assert stub.stats.requests == 0
 
 
@@ -131,7 +131,7 @@ async def test_too_much_for_one_message_is_an_error(
             await live.run(asked(context=(item(printed(png())), item(printed(png())))))
 
 
-async def test_of_too_many_files_none_is_read(stub: StubServer, tmp_path: Path) -> None:
+async def test_too_many_files_are_an_error_before_any_is_read(stub: StubServer, tmp_path: Path) -> None:
     context = tuple(file(f"{n}.png") for n in range(1_000))  # none of the files exists
     async with Live(stub, "anthropic", "ok-0", tmp_path) as live:
         with pytest.raises(ProviderError, match=r"1,000 images and PDFs cannot be given .* takes up to 20"):
@@ -147,7 +147,7 @@ async def test_pdfs_go_to_models_that_take_them(stub: StubServer, wire: str, tak
 
 
 @pytest.mark.parametrize(("path", "kind"), [("a.png", "images"), ("a.pdf", "PDFs")])
-async def test_a_model_that_takes_none_is_named(
+async def test_an_attachment_for_a_model_without_vision_names_the_model(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, kind: str
 ) -> None:
     from pydantic_ai.models.openai import OpenAIChatModel
@@ -165,13 +165,13 @@ async def test_a_model_that_takes_none_is_named(
 
 
 @pytest.mark.parametrize("takes", [True, False])
-async def test_an_agent_gets_blocks_where_it_takes_them_else_links(tmp_path: Path, takes: bool) -> None:
+async def test_an_agent_gets_blocks_if_it_supports_them_else_links(tmp_path: Path, takes: bool) -> None:
     (tmp_path / "paper.pdf").write_bytes(PDF)
     async with agent(tmp_path, *(["takes=all"] if takes else [])) as bench:
-        told = await bench.run(
+        result = await bench.run(
             "prompt", context=(item(printed(png())), file("paper.pdf")) if takes else (file("paper.pdf"),)
         )
-    blocks = json.loads(told.text)[1:]
+    blocks = json.loads(result.text)[1:]
     if takes:
         assert [block["type"] for block in blocks] == ["resource_link", "text", "image", "text", "resource"]
         assert blocks[2]["data"] == base64(png()) and blocks[4]["resource"]["blob"] == base64(PDF)
@@ -180,7 +180,7 @@ async def test_an_agent_gets_blocks_where_it_takes_them_else_links(tmp_path: Pat
         assert blocks[1]["uri"] == (tmp_path / "paper.pdf").as_uri()
 
 
-async def test_an_image_without_a_file_is_refused_where_an_agent_takes_none(tmp_path: Path) -> None:
+async def test_an_image_without_a_file_is_refused_for_an_agent_without_image_support(tmp_path: Path) -> None:
     async with agent(tmp_path) as bench:
         with pytest.raises(ProviderError, match="`chart` cannot be sent: the agent stub takes no images"):
             await bench.run("prompt", context=(item(printed(png())),))
@@ -231,8 +231,8 @@ async def test_a_recording_holds_digests_and_replays_without_the_files(stub: Stu
     stub.reset()
     assert await run(tmp_path, stub, mode="replay") == []
     (tmp_path / "logo.png").unlink()
-    said = await run(tmp_path, stub, mode="replay")
-    assert len(said) == 1 and "logo.png has changed since" in said[0]
+    warnings = await run(tmp_path, stub, mode="replay")
+    assert len(warnings) == 1 and "logo.png has changed since" in warnings[0]
     (tmp_path / "chart.png").write_bytes(png(shade=150))  # of the same size, and thus with the same line in the message
     with pytest.raises(RunError, match=r"`context\.chart` holds another image"):
         await run(tmp_path, stub, mode="replay")

@@ -52,16 +52,16 @@ async def test_another_model_answers_where_the_first_cannot_for_now(
 
 
 @pytest.mark.parametrize("first", ["err-400", "err-401", "err-403", "err-404", "context", "garbage", "broken", "empty"])
-async def test_what_another_model_would_not_help_against_fails(stub: StubServer, tmp_path: Path, first: str) -> None:
+async def test_errors_that_another_model_would_share_use_no_fallback(
+    stub: StubServer, tmp_path: Path, first: str
+) -> None:
     async with chained(stub, "anthropic", first, "ok-0", tmp_path) as live:
         with pytest.raises(ProviderError):
             await live.run()
     assert stub.stats.by_model == {first: 1}
 
 
-async def test_a43_a_server_that_asks_for_a_pause_is_waited_for_where_the_chain_is_at_its_end(
-    stub: StubServer, tmp_path: Path
-) -> None:
+async def test_a43_a_requested_pause_is_waited_for_at_the_end_of_the_chain(stub: StubServer, tmp_path: Path) -> None:
     async with chained(stub, "chat", "err-429-1", "err-500-1", tmp_path) as live:
         with pytest.raises(ProviderError):
             await live.run()
@@ -76,7 +76,7 @@ async def test_a43_a_server_that_asks_for_a_pause_is_waited_for_where_the_chain_
         assert live.clock.slept == [7.0]
 
 
-async def test_a43_a_server_that_failed_three_times_is_passed_over_for_half_a_minute(
+async def test_a43_a_server_that_failed_three_times_is_skipped_for_half_a_minute(
     stub: StubServer, tmp_path: Path
 ) -> None:
     async with chained(stub, "chat", "err-500", "ok-0", tmp_path) as live:
@@ -151,7 +151,7 @@ async def test_a_fallback_whose_models_call_no_tools_gets_the_context(stub: Stub
     assert stub.last is not None and "tools" not in stub.last.body
 
 
-async def test_what_a_failed_model_consumed_is_counted_for_it(stub: StubServer, tmp_path: Path) -> None:
+async def test_usage_of_a_failed_model_is_counted_for_that_model(stub: StubServer, tmp_path: Path) -> None:
     usage = UsageTotals()
     async with chained(stub, "anthropic", "midway", "ok-0", tmp_path) as live:
         await CountedSessions(live.sessions, usage).run(asked(), lambda _: None)
@@ -159,7 +159,7 @@ async def test_what_a_failed_model_consumed_is_counted_for_it(stub: StubServer, 
     assert lines == {("anthropic", "midway"): (0, 1), ("gateway", "ok-0"): (1, 1)}
 
 
-async def test_the_error_is_that_of_the_last_one(stub: StubServer, tmp_path: Path) -> None:
+async def test_the_error_of_the_last_model_is_raised(stub: StubServer, tmp_path: Path) -> None:
     async with chained(stub, "anthropic", "err-529", "drop", tmp_path) as live:
         with pytest.raises(ProviderError, match=r"^gateway: the connection broke"):
             await live.run()
@@ -211,7 +211,7 @@ def options(*fallback: str, **servers: ModelServer) -> SessionOptions:
         (("mine",), "it goes round in a circle: anthropic:sonnet → mine:default → anthropic:sonnet", "take one of them out"),
     ],
 )  # fmt: skip
-def test_a_chain_that_cannot_be_followed(fallback: tuple[str, ...], message: str, hint: str) -> None:
+def test_invalid_chains_are_usage_errors(fallback: tuple[str, ...], message: str, hint: str) -> None:
     mine = ModelServer(
         "openai", "http://x/v1", model="m", options={"default": ModelOptions(fallback=("anthropic:sonnet",))}
     )

@@ -80,7 +80,7 @@ async def test_a_session_streams_an_answer(url: str, tmp_path: Path) -> None:
     assert result.usage.tokens_in > 10 and result.usage.tokens_out > 1 and result.usage.cost is None
 
 
-async def test_several_in_parallel_and_a_cancelled_one(url: str, tmp_path: Path) -> None:
+async def test_sessions_run_in_parallel_and_one_can_be_cancelled(url: str, tmp_path: Path) -> None:
     servers = llamacpp(url, Surroundings(str(tmp_path)), 1000)
     provider = sessions(servers)
     begun = asyncio.Event()

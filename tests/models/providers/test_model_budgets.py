@@ -63,7 +63,7 @@ async def test_a_large_budget_asks_for_no_more_than_without_one(stub: StubServer
     assert sent[0] == sent[1]
 
 
-async def test_too_few_tokens_for_an_answer_are_not_asked_for(stub: StubServer, tmp_path: Path) -> None:
+async def test_a_request_with_too_few_tokens_left_is_not_sent(stub: StubServer, tmp_path: Path) -> None:
     async with Live(stub, "chat", "words-3", tmp_path) as live:
         with budgets.counting((limited_to("15 tokens"),), lambda: "here"), pytest.raises(BudgetSpent):
             async with budgets.limited(session=True):

@@ -101,14 +101,14 @@ async def test_a_whole_reply(
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_what_the_server_asks_to_wait_is_kept(stub: StubServer, wire: str, tmp_path: Path) -> None:
+async def test_the_pause_that_the_server_requests_is_in_the_error(stub: StubServer, wire: str, tmp_path: Path) -> None:
     async with Live(stub, wire, "err-429", tmp_path) as live:
         with pytest.raises(ProviderRateLimit) as failed:
             await live.run()
     assert failed.value.retry_after == 7.0
 
 
-async def test_an_empty_purse_is_not_a_rate_limit(stub: StubServer, tmp_path: Path) -> None:
+async def test_an_exhausted_account_is_not_a_rate_limit(stub: StubServer, tmp_path: Path) -> None:
     for wire in ("chat", "responses"):  # Anthropic's format reports it with another status
         async with Live(stub, wire, "quota", tmp_path) as live:
             with pytest.raises(errors.ProviderAuth, match="no quota or credit left"):
@@ -123,7 +123,7 @@ async def test_a_refusal_is_not_an_answer(stub: StubServer, wire: str, tmp_path:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_a_server_that_is_not_there(stub: StubServer, wire: str, tmp_path: Path) -> None:
+async def test_an_unreachable_server_is_a_connection_error(stub: StubServer, wire: str, tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://user:hunter2@localhost:{free.getsockname()[1]}/v1?token=t0ken"
@@ -135,7 +135,7 @@ async def test_a_server_that_is_not_there(stub: StubServer, wire: str, tmp_path:
     assert re.fullmatch(r"is the server at http://localhost:\d+/v1 running\?", failed.value.hint)
 
 
-async def test_a_server_without_a_key_that_wants_one(stub: StubServer, tmp_path: Path) -> None:
+async def test_a_server_that_requires_a_missing_key(stub: StubServer, tmp_path: Path) -> None:
     async with Live(stub, "chat", "err-401", tmp_path, key="") as live:
         with pytest.raises(errors.ProviderAuth, match="gateway: the server wants a key") as failed:
             await live.run()
@@ -143,12 +143,12 @@ async def test_a_server_without_a_key_that_wants_one(stub: StubServer, tmp_path:
 
 
 async def test_the_text_of_the_server_is_cleaned(tmp_path: Path) -> None:
-    said = (
+    sent = (
         f"Bad tools: key {KEY} or sk-abcdefghijk at https://me:pw@example.org/v1?key=zzz, "
         "request_id req-12345678 (request id: 20261122-abc) of org-AbCdEf123, 9f86d081884c7d659a2feaa0c55ad015 "
         "<b>bold</b> \x1b[31m" + "and so on " * 100
     )
-    async with Saying(400, said) as url:
+    async with Saying(400, sent) as url:
         connection = Connection(
             "gateway",
             ModelServer("openai", url, key="STUB_KEY"),

@@ -61,7 +61,7 @@ async def test_a_choice_is_made_by_number(stub: StubServer, wire: str, mode: Any
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_what_a_text_says(stub: StubServer, wire: str, tmp_path: Path) -> None:
+async def test_members_are_extracted_from_a_text(stub: StubServer, wire: str, tmp_path: Path) -> None:
     async with Live(stub, wire, "json-0-yes", tmp_path) as live:
         assert (await live.judge.extract(about(), "A book on frogs", "title")).value == "because"
         assert (await live.judge.items(about(), "one, two")).value == ["because"]
@@ -72,8 +72,8 @@ async def test_what_a_text_says(stub: StubServer, wire: str, tmp_path: Path) -> 
 
 async def test_data_in_a_text_is_data(stub: StubServer, tmp_path: Path) -> None:
     answers = [('"3"', 3), ('"[1, 2]"', [1, 2]), ('"true"', True), ('"Frogs"', "Frogs"), ('"{\\"a\\": 1}"', {"a": 1})]
-    for number, (said, value) in enumerate(answers):
-        reply = f'{{"reason": "it says so", "found": "yes", "value": {said}}}'
+    for number, (literal, value) in enumerate(answers):
+        reply = f'{{"reason": "it says so", "found": "yes", "value": {literal}}}'
         async with Live(stub, "chat", stub.script(f"data{number}", reply), tmp_path) as live:
             assert (await live.judge.extract(about(), "text", "x")).value == value
 
@@ -92,7 +92,9 @@ async def test_the_reason_comes_first(stub: StubServer, wire: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("wire", "mode"), WORKS)
-async def test_nonsense_is_asked_for_once_more(stub: StubServer, wire: str, mode: Any, tmp_path: Path) -> None:
+async def test_a_nonsense_verdict_is_requested_once_more(
+    stub: StubServer, wire: str, mode: Any, tmp_path: Path
+) -> None:
     async with Live(stub, wire, "nonsense", tmp_path, judge_output=mode) as live:
         with pytest.raises(Undecided, match="the reply makes no sense"):
             await live.judge.decide(about())
@@ -129,7 +131,7 @@ async def test_a44_a_verdict_that_the_limit_of_tokens_has_cut_is_not_asked_for_a
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_a44_a_judge_that_is_refused_a_way_is_asked_in_the_next(
+async def test_a44_a_refused_output_mode_is_replaced_by_the_next_one(
     stub: StubServer, wire: str, tmp_path: Path
 ) -> None:
     async with Live(stub, wire, "noschema-no", tmp_path) as live:
@@ -148,14 +150,14 @@ async def test_a_number_that_is_not_an_option_is_nonsense(stub: StubServer, tmp_
         assert stub.stats.requests == 2
 
 
-async def test_a_number_where_its_digits_were_wanted_is_understood(stub: StubServer, tmp_path: Path) -> None:
+async def test_a_number_instead_of_its_digits_is_understood(stub: StubServer, tmp_path: Path) -> None:
     model = stub.script("bare", '{"reason": "hm", "option": 2}')
     async with Live(stub, "chat", model, tmp_path) as live:
         assert (await live.judge.choose(about(), ("a", "b"))).label == "b"
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_a_busy_server_is_tried_again_after_a_while(stub: StubServer, wire: str, tmp_path: Path) -> None:
+async def test_a_busy_server_is_retried_after_a_pause(stub: StubServer, wire: str, tmp_path: Path) -> None:
     clock = FakeClock()
     async with Live(stub, wire, "err-500-2", tmp_path, clock=clock, judge_output="prompted") as live:
         with pytest.raises(Undecided):  # the stub's third answer is not an object: one more try, then undecided
@@ -169,7 +171,7 @@ async def test_a_busy_server_is_tried_again_after_a_while(stub: StubServer, wire
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_an_error_that_no_retry_helps_is_reported_immediately(
+async def test_an_error_that_cannot_be_retried_is_reported_immediately(
     stub: StubServer, wire: str, tmp_path: Path
 ) -> None:
     async with Live(stub, wire, "json-0", tmp_path, environment={"STUB_KEY": "wrong"}) as live:

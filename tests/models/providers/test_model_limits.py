@@ -60,7 +60,7 @@ def asked(*, timed: bool = False) -> Conversation:
     return Conversation("m", "Say hello", timed=timed)
 
 
-async def test_a37_a_packed_reply_is_unpacked(tmp_path: Path) -> None:
+async def test_a37_a_compressed_reply_is_unpacked(tmp_path: Path) -> None:
     async def answer(writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(event("hello") + END))
 
@@ -71,7 +71,7 @@ async def test_a37_a_packed_reply_is_unpacked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "unit", [b" ", b": still here\n", event(""), event("a")], ids=["line", "comments", "empty", "a"]
 )
-async def test_a37_a_packed_reply_counts_by_what_it_unpacks_to(
+async def test_a37_a_compressed_reply_is_limited_by_its_unpacked_size(
     unit: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_http, "LONGEST_LINE", 40_000)
@@ -89,7 +89,7 @@ async def test_a37_a_packed_reply_counts_by_what_it_unpacks_to(
             await link.converse(asked(), lambda _: None)
 
 
-async def test_a37_lines_count_though_they_are_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a37_empty_lines_count_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_http, "LONGEST", 2_000_000)
 
     async def answer(writer: asyncio.StreamWriter) -> None:
@@ -126,7 +126,7 @@ async def test_a37_unpacking_a_reply_can_be_ended(tmp_path: Path, monkeypatch: p
     assert len(seen) > 100 and len(set(seen)) > len(seen) // 2
 
 
-async def test_a37_another_packing_is_refused(tmp_path: Path) -> None:
+async def test_a37_another_compression_is_refused(tmp_path: Path) -> None:
     async def answer(writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD + b"Content-Encoding: br\r\n\r\nxxxx")
 
@@ -162,7 +162,7 @@ async def test_a37_a_session_without_a_timeout_ends_without_a_token(tmp_path: Pa
                 await link.converse(asked(timed=True), lambda _: None)
 
 
-async def test_a37_a_session_without_a_timeout_ends_after_its_time_in_all(tmp_path: Path) -> None:
+async def test_a37_a_session_without_a_timeout_ends_after_its_total_time(tmp_path: Path) -> None:
     heard: list[str] = []
     async with served(_tokens, tmp_path, token_timeout=0.2, session_timeout=0.6) as link:
         with pytest.raises(ProviderTimeout, match=r"stub: the session has taken 0\.6 seconds"):

@@ -86,7 +86,7 @@ async def test_a_cache_key_of_openai_is_the_same_for_the_same_beginning(stub: St
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_what_came_from_the_cache_is_counted(stub: StubServer, wire: str, tmp_path: Path) -> None:
+async def test_cached_tokens_are_counted(stub: StubServer, wire: str, tmp_path: Path) -> None:
     usage = UsageTotals()
     async with Live(stub, wire, "cached-0", tmp_path) as provider:
         await CountedSessions(provider.sessions, usage).run(asked("one two three four"), lambda _: None)
@@ -118,7 +118,7 @@ async def run(cwd: Path, stub: StubServer, table: str, mode: str) -> None:
         await here.close()
 
 
-async def test_a_recording_tells_the_options_and_replays_without_them(stub: StubServer, tmp_path: Path) -> None:
+async def test_a_recording_contains_the_options_and_replays_without_them(stub: StubServer, tmp_path: Path) -> None:
     await run(tmp_path, stub, "temperature = 0.5\nseed = 7", "auto")
     cassette = next((tmp_path / "cassettes").glob("*.jsonl")).read_text()
     record = next(json.loads(line) for line in cassette.splitlines() if "something" in line)

@@ -52,10 +52,10 @@ async def run(
 @pytest.mark.parametrize(("tools", "most"), [("\n  tools: none", 1_700), ("", 2_800)])
 async def test_a42_three_chained_sessions(stub: StubServer, tmp_path: Path, kind: str, tools: str, most: int) -> None:
     model = stub.script("writes", DRAFT)
-    told = await run(stub, tmp_path, CHAINED.format(guide=GUIDE, tools=tools), model, kind=kind, person=True)
+    usage = await run(stub, tmp_path, CHAINED.format(guide=GUIDE, tools=tools), model, kind=kind, person=True)
     texts = 3 * len(DRAFT) // 5  # the draft twice and the notes once, which is the minimum
-    assert told.requests == 3 and texts < told.tokens_in * 5 and told.tokens_in <= most
-    assert told.cached == 0
+    assert usage.requests == 3 and texts < usage.tokens_in * 5 and usage.tokens_in <= most
+    assert usage.cached == 0
 
 
 @pytest.mark.parametrize(("kind", "kept"), [("openai", 4), ("anthropic", 3)])
@@ -63,9 +63,9 @@ async def test_a42_five_questions_about_a_document_find_it_in_the_cache(
     stub: StubServer, tmp_path: Path, kind: str, kept: int
 ) -> None:
     document = "".join(DOCUMENT.format(n=n) for n in range(200))
-    told = await run(stub, tmp_path, QUESTIONS, "ok-0", kind=kind, supplied={"document": document})
-    assert told.requests == 5
-    assert told.cached > 0.9 * kept / 5 * told.tokens_in
+    usage = await run(stub, tmp_path, QUESTIONS, "ok-0", kind=kind, supplied={"document": document})
+    assert usage.requests == 5
+    assert usage.cached > 0.9 * kept / 5 * usage.tokens_in
 
 
 async def test_a42_a_short_beginning_is_not_kept(stub: StubServer, tmp_path: Path) -> None:

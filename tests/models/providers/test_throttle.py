@@ -46,7 +46,7 @@ class Server:
         await self.settle()
 
 
-async def test_half_as_many_after_a_refusal_and_one_more_for_each_round_of_answers() -> None:
+async def test_a_refusal_halves_the_limit_and_each_round_of_answers_adds_one() -> None:
     server = Server(8)
     await server.start(30)
     assert server.begun == list(range(8))
@@ -68,7 +68,7 @@ async def test_half_as_many_after_a_refusal_and_one_more_for_each_round_of_answe
     again.cancel()
 
 
-async def test_it_is_never_more_than_the_settings_allow() -> None:
+async def test_the_limit_never_exceeds_the_settings() -> None:
     server = Server(2)
     await server.start(10)
     for number in range(10):
@@ -111,7 +111,7 @@ async def test_a43_a_server_that_asks_for_a_day_is_not_waited_for() -> None:
     assert (refused.value.retryable, server.clock.slept) == (False, [])
 
 
-async def test_a43_after_three_failures_one_call_looks_each_half_minute_whether_it_is_back() -> None:
+async def test_a43_after_three_failures_one_call_probes_the_server_every_half_minute() -> None:
     server = Server(8)
     for number in range(2):
         await server.start(1)
@@ -131,7 +131,7 @@ async def test_a43_after_three_failures_one_call_looks_each_half_minute_whether_
     assert not server.throttle.is_skipped
 
 
-async def test_other_failures_say_nothing_about_the_load() -> None:
+async def test_other_failures_leave_the_limit_unchanged() -> None:
     server = Server(4)
     await server.start(3)
     await server.end(0, error=ProviderOverloaded("failed inside"))
@@ -150,7 +150,7 @@ async def test_waiting_for_a_pause_is_interrupted_immediately() -> None:
     assert server.begun == [0]
 
 
-async def test_who_could_go_elsewhere_does_not_wait_for_a_long_pause() -> None:
+async def test_a_call_with_a_fallback_does_not_wait_for_a_long_pause() -> None:
     """This includes calls that queued before the server closed, even after calls that must wait."""
     server = Server(1)
     await server.start(2)  # a call, and one without a fallback

@@ -22,7 +22,7 @@ SCHEMA = object_of({"verdict": {"type": "string", "enum": ["approve", "reject"]}
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_a_server_that_can_is_held_to_the_schema(stub: StubServer, wire: str, tmp_path: Path) -> None:
+async def test_a_server_with_native_support_enforces_the_schema(stub: StubServer, wire: str, tmp_path: Path) -> None:
     model = "json-reject" if wire != "anthropic" else "claude-sonnet-4-6"
     async with Live(stub, wire, model, tmp_path, judge_output="native") as live:
         await live.run(asked(output=SCHEMA))
@@ -46,7 +46,7 @@ def way_of(request: Last) -> str:
     return "native" if asked.schema is not None else "tool" if "answer" in asked.tools else "words"
 
 
-async def test_a44_what_a_server_refuses_is_remembered_for_the_run(stub: StubServer, tmp_path: Path) -> None:
+async def test_a44_refused_output_modes_are_remembered_for_the_run(stub: StubServer, tmp_path: Path) -> None:
     """With an OpenAI-compatible server the order is: natively, by a tool, in words."""
     seen = {}
     for model in ("json-0-reject", "noschema-reject", "words-0"):
@@ -97,7 +97,7 @@ async def test_a44_a_correction_continues_the_conversation_with_the_wrong_answer
     assert after[0] == begins[0]  # the same message, so that a cache has it
     assert first.text in after[0] or wire != "responses"
     roles = [wrong[0][0], "not one of them", "Perhaps.", "it is not a JSON object"]
-    assert [part in said for part, said in zip(roles, after[1:], strict=True)] == [True] * 4
+    assert [part in message for part, message in zip(roles, after[1:], strict=True)] == [True] * 4
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ async def test_a44_each_request_states_the_schema_once(
         result = await live.run(asked(output=SCHEMA))
     assert json.loads(checked_answer(result.text, SCHEMA))["verdict"] in ("approve", "reject")
     assert [json.dumps(one.body).count("approve") for one in stub.seen] == [1] * stub.stats.requests
-    in_words = [any("JSON" in said for said in conversation(one.body)) for one in stub.seen]
+    in_words = [any("JSON" in message for message in conversation(one.body)) for one in stub.seen]
     assert in_words == [False] * (len(in_words) - 1) + [way_of(stub.seen[-1]) == "words"]
 
 

@@ -55,14 +55,14 @@ def test_the_default_models_of_a_vendor_are_known_to_the_library(name: str) -> N
     assert prices["haiku"] is not None and all(prices["haiku"] <= (price or 0) for price in prices.values())
 
 
-def test_default_models_are_those_of_the_vendors_own_address() -> None:
+def test_default_models_apply_only_to_the_vendors_own_address() -> None:
     server = find("openai", options(openai=ModelServer(base_url="http://localhost:1/v1")))
     assert (server.model, dict(server.aliases)) == (None, {})
     server = find("openai", options(openai=ModelServer(aliases={"opus": "mine"})))
     assert server.aliases == {**MODELS["openai"], "opus": "mine"}
 
 
-def test_every_prefix_is_one_of_the_library() -> None:
+def test_every_prefix_exists_in_the_library() -> None:
     for name in PREFIXES:
         with contextlib.suppress(ImportError):  # known, but its client is not installed
             pydantic_providers.infer_provider_class(name)
@@ -77,7 +77,7 @@ def test_an_alias_without_a_meaning_is_never_guessed(name: str) -> None:
     assert not failed.value.retryable
 
 
-def test_how_the_model_of_an_alias_is_asked() -> None:
+def test_options_of_an_alias() -> None:
     table, other = ModelOptions("m3", 50), ModelOptions(max_tokens=9)
     own = ModelServer(model="qwen3", aliases={"opus": "m3"}, options={"opus": table, "default": other})
     server = find("ollama", options(ollama=own))
@@ -89,7 +89,7 @@ def test_how_the_model_of_an_alias_is_asked() -> None:
     assert options_of(known, None) == options_of(known, "sonnet") == other  # without an alias it uses sonnet
 
 
-def test_a_table_that_does_not_say_which_model() -> None:
+def test_a_model_table_without_a_model_is_an_error() -> None:
     with pytest.raises(UsageError) as refused:
         find("ollama", options(ollama=ModelServer(options={"opus": ModelOptions(max_tokens=9)})))
     assert str(refused.value) == "[models.ollama.opus] does not say which model it is"
@@ -108,7 +108,7 @@ def test_the_model_of_a_session() -> None:
     assert failed.value.hint == 'write `provider = "vllm:MODEL"`, or in prose.toml: [providers.vllm] model = "MODEL"'
 
 
-def test_a_table_lies_over_the_built_in_one() -> None:
+def test_a_server_table_overrides_the_built_in_one() -> None:
     own = ModelServer(base_url="https://gateway.example.org", aliases={"opus": "claude-9"}, timeout=10.0)
     server = find("anthropic", options(anthropic=own))
     assert (server.kind, server.key, server.timeout) == ("anthropic", "ANTHROPIC_API_KEY", 10.0)
@@ -141,7 +141,7 @@ def test_a_key_goes_to_no_server_by_accident() -> None:
         ),
     ],
 )
-def test_names_and_tables_that_make_no_sense(name: str, servers: Any, message: str, hint: str) -> None:
+def test_invalid_names_and_tables_are_usage_errors(name: str, servers: Any, message: str, hint: str) -> None:
     with pytest.raises(UsageError) as failed:
         find(name, options(**servers))
     assert str(failed.value) == message
@@ -173,7 +173,7 @@ async def test_a_vendor_without_its_key_names_the_variable(tmp_path: Path) -> No
             await connection(name, tmp_path).open("m")
 
 
-async def test_credentials_that_the_library_looks_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_credentials_that_the_library_finds_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("VERCEL_AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN"):
         monkeypatch.delenv(variable, raising=False)
     door = connection("vercel", tmp_path)
@@ -184,7 +184,7 @@ async def test_credentials_that_the_library_looks_for_itself(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("name", ["ollama", "openrouter", "vllm", "llamacpp", "lmstudio", "moonshotai", "sambanova"])
-async def test_a_server_that_speaks_openais_format(name: str, stub: StubServer, tmp_path: Path) -> None:
+async def test_a_server_with_openais_format_answers_and_judges(name: str, stub: StubServer, tmp_path: Path) -> None:
     own = ModelServer(base_url=stub.openai_url)
     server = find(name, options(**{name: own}))
     environment = {server.key: "k"} if server.key else {}

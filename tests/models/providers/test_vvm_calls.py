@@ -60,10 +60,10 @@ class TestModels:
         self, stub: StubServer, wire: str, tools: bool, tmp_path: Path
     ) -> None:
         goal = target(tmp_path)
-        said = f"Binding written: {goal.name}\nPath: {goal.location}\nSummary: All."
-        async with Live(stub, wire, stub.script("says", said), tmp_path, tools=tools) as live:
+        reply = f"Binding written: {goal.name}\nPath: {goal.location}\nSummary: All."
+        async with Live(stub, wire, stub.script("says", reply), tmp_path, tools=tools) as live:
             result = await live.run(call(target=goal))
-        assert (result.text, result.reply) == (said, None)
+        assert (result.text, result.reply) == (reply, None)
         assert stub.last is not None and goal.location not in json.dumps(stub.last.body)
 
     async def test_a42_the_bindings_that_the_input_refers_to_are_in_the_message(
@@ -117,7 +117,7 @@ CALLS = (
 @pytest.mark.parametrize("wire", ["anthropic", "openai"])
 @pytest.mark.parametrize("tools", [True, False])
 @pytest.mark.parametrize("state", ["in-context", "filesystem"])
-async def test_what_is_shown_beforehand_is_what_the_server_gets(
+async def test_the_preview_equals_the_request_to_the_server(
     stub: StubServer, wire: Any, tools: bool, state: Any, tmp_path: Path
 ) -> None:
     url = stub.url if wire == "anthropic" else stub.openai_url
