@@ -10,7 +10,7 @@ import pexpect
 
 from prose_kernel.cli.live_region import SGR
 
-_PIECES = re.compile(r"\x1b\[(?P<count>\d*)(?P<what>[AJ])|(?P<cr>\r)|(?P<lf>\n)|(?P<text>[^\x1b\r\n]+)")
+_PIECES = re.compile(r"\x1b\[(?P<count>\d*)(?P<code>[AJ])|(?P<cr>\r)|(?P<lf>\n)|(?P<text>[^\x1b\r\n]+)")
 
 _CUT = re.compile(r"\x1b(\[[0-9;]*)?\Z")
 
@@ -57,9 +57,9 @@ class Screened:
         for piece in _PIECES.finditer(plain):
             assert piece.start() == at, repr(plain[at : piece.start()])
             at = piece.end()
-            if piece["what"] == "A":
+            if piece["code"] == "A":
                 self._row = max(0, self._row - int(piece["count"] or 1))
-            elif piece["what"] == "J":
+            elif piece["code"] == "J":
                 self._rows = [*self._rows[: self._row], self._rows[self._row][: self._column]]
             elif piece["cr"]:
                 self._column = 0

@@ -132,7 +132,7 @@ def test_show_full_is_markdown_without_control_characters(capsys: pytest.Capture
     assert "> uncertain (no progress): " in out
 
 
-def test_show_tells_what_makes_no_sense(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_reports_an_incomplete_record(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     HERE.write_bytes(HERE.read_bytes() + b'{"t":"session","ke')
     assert main(["cassette", "show"]) == 0
     assert capsys.readouterr().err == (
@@ -161,7 +161,7 @@ def test_without_recordings_there_is_nothing_to_show(capsys: pytest.CaptureFixtu
 # ---------------------------------------------------------------- tidy
 
 
-def test_tidy_orders_and_keeps_what_it_cannot_read_aside(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tidy_sorts_records_and_moves_unreadable_ones_aside(capsys: pytest.CaptureFixture[str]) -> None:
     newer = {"t": "dream", "v": 9, "at": "c0"}
     write(
         record("c10/1/s0", "ten", "X"), record("c2/1/s0", "two", "II"), newer, record("c2/1/s0", "two", "2"),
@@ -192,7 +192,7 @@ def test_tidy_orders_and_keeps_what_it_cannot_read_aside(capsys: pytest.CaptureF
 # ---------------------------------------------------------------- prune
 
 
-def test_prune_removes_what_no_program_uses(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prune_removes_records_that_no_program_uses(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(program), "--cassette-mode", "replay"]) == 0
     assert capsys.readouterr().out == "both: Frogs leap.Toads sit.\n"
     assert main(["cassette", "prune", "--dry-run", str(program)]) == 0
@@ -214,7 +214,7 @@ def test_prune_removes_nothing_when_a_program_does_not_replay(
     assert HERE.read_bytes() == before
 
 
-def test_prune_runs_notebooks_in_replay_whatever_they_choose(program: Path) -> None:
+def test_prune_runs_notebooks_in_replay_mode_whatever_they_set(program: Path) -> None:
     import nbformat
 
     book = nbformat.v4.new_notebook(metadata=KERNEL)  # type: ignore[no-untyped-call]
@@ -277,7 +277,7 @@ def test_diff_against_git(program: Path, capsys: pytest.CaptureFixture[str]) -> 
 # ---------------------------------------------------------------- redact
 
 
-def test_redact_takes_secrets_out_and_makes_keys_again(
+def test_redact_removes_secrets_and_computes_new_keys(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SERVICE_TOKEN", "hunter2-hunter2")
@@ -304,7 +304,7 @@ def test_redact_takes_secrets_out_and_makes_keys_again(
     assert main(["cassette", "redact", "--check", "--pattern", "project \\w+"]) == 0
 
 
-def test_redact_says_what_cannot_be_found_any_more(capsys: pytest.CaptureFixture[str]) -> None:
+def test_redact_warns_about_texts_stored_only_in_part(capsys: pytest.CaptureFixture[str]) -> None:
     long = {"sha256": "0" * 64, "chars": 5000, "head": "the codename is zeta"}
     short = {"sha256": "1" * 64, "chars": 8, "head": "use zeta"}
     req = {"kind": "session", "prompt": "x", "context": {"a": long, "b": short}}
@@ -317,6 +317,6 @@ def test_redact_says_what_cannot_be_found_any_more(capsys: pytest.CaptureFixture
     assert context["b"]["sha256"] != short["sha256"]
 
 
-def test_a_pattern_that_makes_no_sense(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_pattern_is_an_error(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cassette", "redact", "--pattern", "("]) == 2
     assert "is not a regular expression" in capsys.readouterr().err

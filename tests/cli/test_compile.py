@@ -66,7 +66,7 @@ def test_the_canonical_form_goes_to_stdout_findings_to_stderr(capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("name", ["missing.prose", ".", "/dev/null", "book.ipynb"])
-def test_what_cannot_be_read_is_usage_and_still_an_object(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreadable_file_is_a_usage_error_and_still_an_object(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compile", "--format", "json", "good.prose", name]) == 2
     good, unread = objects(capsys.readouterr().out)
     assert good["ok"] is True
@@ -78,7 +78,7 @@ def test_what_cannot_be_read_is_usage_and_still_an_object(name: str, capsys: pyt
     assert not re.search(r": [A-Z]", message.removeprefix("Error: "))
 
 
-def test_only_a_notebook_that_exists_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_an_existing_notebook_has_a_hint_with_run(capsys: pytest.CaptureFixture[str]) -> None:
     Path("book.ipynb").write_text("{}")
     for name, is_there in (("book.ipynb", True), ("missing.ipynb", False)):
         assert main(["compile", name]) == 2
@@ -151,7 +151,7 @@ def test_a_conflict_in_a_string_is_not_one_of_the_program(
     assert "conflict" not in "".join(capsys.readouterr())
 
 
-def test_a_pipe_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_can_come_from_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     read, write = os.pipe()
     os.write(write, GOOD.encode())
     os.close(write)
@@ -160,7 +160,7 @@ def test_a_pipe_is_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == GOOD
 
 
-def test_strict_is_strict() -> None:
+def test_strict_refuses_undeclared_names() -> None:
     Path("s.prose").write_text('x = "undeclared"\n')
     assert main(["compile", "s.prose"]) == 0
     assert main(["compile", "--strict", "s.prose"]) == 1
@@ -219,7 +219,7 @@ def test_fmt_of_a_broken_program_changes_nothing() -> None:
 # ---------------------------------------------------------------- check
 
 
-def test_check_tells_rules_from_judgement(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_separates_rules_from_judgement(capsys: pytest.CaptureFixture[str]) -> None:
     Path("r.prose").write_text('let score = 1\nif **score >= 85**:\n  exec "true"\n')
     assert main(["check", "r.prose"]) == 0
     assert (

@@ -83,7 +83,7 @@ def test_a_bad_file_is_one_error_with_its_place(
     assert (problem.code, place in "\n".join(problem.traceback)) == (code, True)
 
 
-def test_what_only_a_run_finds_is_an_error_at_the_bullet_or_call(tmp_path: Path, world: ContractWorld) -> None:
+def test_errors_found_only_at_run_time_are_at_the_bullet_or_call(tmp_path: Path, world: ContractWorld) -> None:
     world.write(
         lacks=function("lacks", BOTH, script("let r = { a: 1 }", "return r")),
         one=function("one", returns("`a`"), script("return call two")),

@@ -108,7 +108,7 @@ def test_names_of_files(world: ContractWorld) -> None:
     assert world.prose("compile", "nothing") == 2
 
 
-def test_fmt_changes_the_scripts_only(world: ContractWorld) -> None:
+def test_fmt_changes_only_the_scripts(world: ContractWorld) -> None:
     text = function(
         "f", "*  odd   `markdown` \n\n", returns("`x`"), script("let   x = 1", "return   x"), "| a |  b |\n"
     )
@@ -222,7 +222,7 @@ def test_a_pattern_that_contains_itself(world: ContractWorld) -> None:
     [("pat", "E314"), ("resp", "E315"), ("gate", "E315"), ("both", "E316"), ("old", "E215"), ("bad", "E215"),
      ('"./nix.prose.md"', "E330"), ('"alice/tool"', "E330"), ('"std/roles/nix"', "E330"), ('"github.com/a/b/../c"', "E330")],
 )  # fmt: skip
-def test_what_is_not_called(world: ContractWorld, called: str, code: str) -> None:
+def test_calls_that_the_compiler_refuses(world: ContractWorld, called: str, code: str) -> None:
     identity = "id: 01ARZ3NDEKTSV4RRFFQ69G5FAV\n"
     world.write(
         pat="---\nname: pat\nkind: pattern\n---\n### Slots\n- `a`\n" + script("return 1", title="Delegation"),
@@ -246,7 +246,7 @@ def test_errors_are_passed_on_to_the_callers_of_callers(world: ContractWorld) ->
     assert world.findings("a.prose.md") == [("E215", 13, 13)]
 
 
-def test_a_circle_of_calls_compiles(world: ContractWorld) -> None:
+def test_circular_calls_compile(world: ContractWorld) -> None:
     world.write(
         a=function("a", returns("`x`"), script("return call b")),
         b=function("b", returns("`x`"), script("return call a")),
@@ -309,7 +309,7 @@ def test_programs_and_contract_files_call_each_other(world: ContractWorld) -> No
 
 
 @pytest.mark.parametrize("words", [["serve"], ["react", "x"], ["compile", "files"]])
-def test_what_needs_a_host_of_responsibilities(world: ContractWorld, words: list[str]) -> None:
+def test_kinds_that_need_a_host_are_refused(world: ContractWorld, words: list[str]) -> None:
     world.write(files__a=DRAFTER)
     assert world.prose(*words) == 2
     assert "[E362]" in world.err

@@ -186,7 +186,7 @@ def test_recursion_is_bounded(world: ContractWorld) -> None:
     assert (found["error"]["code"], found["error"]["type"]) == ("E206", "RecursionLimitExceeded")
 
 
-def test_a_circle_of_two_is_bounded_too(world: ContractWorld) -> None:
+def test_mutual_recursion_is_bounded_too(world: ContractWorld) -> None:
     world.write(
         a=function("a", returns("`x`"), script("return call b")),
         b=function("b", returns("`x`"), script("return call a")),
@@ -194,7 +194,7 @@ def test_a_circle_of_two_is_bounded_too(world: ContractWorld) -> None:
     assert world.run("a.prose.md")["error"]["code"] == "E206"
 
 
-def test_programs_run_contract_files_and_the_other_way_round(world: ContractWorld) -> None:
+def test_programs_and_contract_files_run_each_other(world: ContractWorld) -> None:
     world.put("tidy.prose", 'input text: "what"\noutput clean = text\n')
     world.write(
         f=function("f", parameters("`a`", "`b` (default 2)"), returns("`x`", "`y`"), script('use "./tidy.prose"', "let t = call tidy", "  text: a", "return { x: t.clean, y: b }")),
@@ -249,7 +249,7 @@ id: 01ARZ3NDEKTSV4RRFFQ69G5FAV
 """
 
 
-def test_one_render_of_a_responsibility(world: ContractWorld) -> None:
+def test_a_responsibility_renders_once(world: ContractWorld) -> None:
     world.write(r=RESPONSIBILITY + "\n## collector\n\n### Returns\n- `accounts`: x\n")
     found = world.run("r.prose.md", "--input", "accounts=3", answers={"*": '{"level": "high", "notes": "n"}'})
     assert found["outputs"] == {"level": "high", "notes": "n"}
@@ -259,7 +259,7 @@ def test_one_render_of_a_responsibility(world: ContractWorld) -> None:
     assert "r.prose.md#collector" in world.err
 
 
-def test_the_prior_truth(world: ContractWorld) -> None:
+def test_a_responsibility_gets_its_prior_truth(world: ContractWorld) -> None:
     world.write(r=RESPONSIBILITY + "\n" + script("return { level: accounts, notes: [level, notes] }"))
     found = world.run("r.prose.md", "--input", "accounts=3", "--prior", "level=low")
     assert found["outputs"] == {"level": "3", "notes": ["low", None]}
@@ -286,7 +286,7 @@ def test_a_dry_run_of_a_script_that_ends_with_the_answer_of_a_session(world: Con
     assert world.run("two.prose.md", answers={"*": "not an object"})["error"]["code"] == "E230"
 
 
-def test_an_error_of_a_called_node_tells_its_own_line(world: ContractWorld) -> None:
+def test_an_error_of_a_called_node_has_its_own_line(world: ContractWorld) -> None:
     inner = "## deep\n### Returns\n- `x`\n" + script("let nothing = null", "return nothing.field")
     world.write(
         outer=function("outer", returns("`x`"), script("let a = call near", "return a")),
@@ -309,7 +309,7 @@ def test_a_gateway_renders_an_event(world: ContractWorld) -> None:
 # ---------------------------------------------------------------- the machine, promises
 
 
-def test_tools_and_variables_must_be_there(world: ContractWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tools_and_variables_are_errors(world: ContractWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_SUCH_VARIABLE", raising=False)
     world.write(
         tool=function("tool", returns("`x`"), "### Tools\n- `cli:no-such-tool-here`\n", script("return 1")),

@@ -42,26 +42,26 @@ def at_terminal(here: Path, program: str, columns: int = 40) -> str:
     return str(child.before).replace("\r\n", "\n")
 
 
-def test_a_pipe_gets_an_image_and_data_as_they_are(here: Path) -> None:
+def test_a_pipe_gets_the_bytes_of_images_and_data(here: Path) -> None:
     assert piped(here, 'exec "cat a.png"') == png()
     assert piped(here, 'exec "cat t.csv"\n  format: "csv"').decode() == CSV
 
 
 def test_a_kept_image_and_a_shown_file_are_lines_next_to_the_result(here: Path) -> None:
     found = shown(here, 'let chart = exec "cat a.png"\n  display: "t.csv"\noutput said = "{chart}"')
-    said = found.stderr
-    kept = re.search(rf"chart: {LINE}, kept in (\S+)", said)
+    printed = found.stderr
+    kept = re.search(rf"chart: {LINE}, kept in (\S+)", printed)
     assert kept and (here / kept[1]).read_bytes() == png()
-    assert "t.csv" in said and found.stdout == f"said: [{LINE}]\n"
+    assert "t.csv" in printed and found.stdout == f"said: [{LINE}]\n"
 
 
 def test_a_person_at_a_terminal_sees_lines_and_tables_that_fit(here: Path) -> None:
-    said = at_terminal(
+    printed = at_terminal(
         here, 'exec "echo drawing; cat a.png"\nexec "cat t.csv"\n  format: "csv"\nexec "true"\n  display: "t.csv"'
     )
-    assert "drawing\n" in said and re.search(rf"{LINE}, kept\s+in \S+/images/1-exec\.png", said)
-    assert "\N{REPLACEMENT CHARACTER}" not in said and "IHDR" not in said
-    tables = [line for line in said.split("\n") if line.startswith(("name", "Anna", "Bo"))]
+    assert "drawing\n" in printed and re.search(rf"{LINE}, kept\s+in \S+/images/1-exec\.png", printed)
+    assert "\N{REPLACEMENT CHARACTER}" not in printed and "IHDR" not in printed
+    tables = [line for line in printed.split("\n") if line.startswith(("name", "Anna", "Bo"))]
     assert len(tables) == 6 and tables[:3] == tables[3:6] and all(len(line) <= 40 for line in tables)
     assert tables[1].endswith("…") and tables[0].startswith("name   n  about")
 

@@ -60,7 +60,7 @@ def broken(document: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("document", [*DOCUMENTS, *NOTEBOOKS], ids=lambda path: path.name)
-def test_local_links_and_their_anchors_lead_somewhere(document: Path) -> None:
+def test_local_links_and_anchors_have_targets(document: Path) -> None:
     assert broken(document) == []
 
 
@@ -73,7 +73,7 @@ def test_a_broken_link_and_a_missing_anchor_are_found(tmp_path: Path) -> None:
     assert broken(page) == ["other.md#no-heading", "gone.md"]
 
 
-def test_every_page_has_its_place_in_the_site() -> None:
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
     """The build of the site finds the same errors, but after half a minute."""
     text = (DOCS / "site" / "conf.py").read_text(encoding="utf-8")
     listed = {f"{name}.md" for name in re.findall(r'"([\w/-]+)"', text)} | {"README.md"}

@@ -55,7 +55,7 @@ EXPECTED = {"E131", "E132", "E140", "W108", "W114", "W198"}
 MORE_SETTINGS = ("budgets", "how-to/durability", "exec-tool", "many-machines", "tools", "watching")
 
 
-def test_the_pages_have_their_blocks() -> None:
+def test_the_pages_have_enough_examples() -> None:
     assert len(SETTINGS) >= 10
     assert len(PROGRAMS) >= 60
 
@@ -176,9 +176,9 @@ def printed(command: str, directory: Path, *, remarks: bool = True) -> str:
         ran = forked.prose(*words[1:], cwd=directory)
     else:
         ran = subprocess.run(words, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-    told = [line for line in ran.stderr.splitlines() if remarks and not line.startswith(NOT_SHOWN)]
+    remark_lines = [line for line in ran.stderr.splitlines() if remarks and not line.startswith(NOT_SHOWN)]
     status = [f"[exit status {ran.returncode}]"] if ran.returncode else []
-    return "\n".join([f"$ {command}", *ran.stdout.splitlines(), *told, *status]) + "\n"
+    return "\n".join([f"$ {command}", *ran.stdout.splitlines(), *remark_lines, *status]) + "\n"
 
 
 NOT_SHOWN = ("run directory: ", "to resume it: ", "replayed: ", "usage: ")

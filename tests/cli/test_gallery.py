@@ -32,7 +32,7 @@ def stem(program: Path) -> str:
     return program.name.partition(".")[0]
 
 
-def test_there_are_some_in_each_language() -> None:
+def test_there_are_examples_in_each_language() -> None:
     about = [(example / "README.md").read_text(encoding="utf-8") for example in DIRECTORIES]
     assert len(about) >= 14
     assert sum("(VVM" in text for text in about) >= 3
@@ -40,7 +40,7 @@ def test_there_are_some_in_each_language() -> None:
 
 
 @pytest.mark.parametrize("example", DIRECTORIES, ids=lambda path: path.name)
-def test_an_example_is_whole(example: Path) -> None:
+def test_an_example_is_complete(example: Path) -> None:
     program = program_of(example)
     assert (example / "cassettes" / f"{stem(program)}.jsonl").exists()
     for cassette in example.glob("cassettes/*.jsonl"):

@@ -73,7 +73,7 @@ def test_a_non_interactive_run_in_sqlite_waits(
     assert "looks right" in capsys.readouterr().out
 
 
-def test_the_alias_rejects(waiting: forked.Command) -> None:
+def test_prose_reject_rejects_a_gate(waiting: forked.Command) -> None:
     (run,) = [p.name for p in Path(".prose/runs").iterdir()]
     assert main(["reject", run, "go", "--reason", "too early"]) == 0
     out, err = waiting.communicate(timeout=30)
@@ -81,7 +81,9 @@ def test_the_alias_rejects(waiting: forked.Command) -> None:
     assert "[E213]" in err
 
 
-def test_refusals(waiting: forked.Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_decisions(
+    waiting: forked.Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["gate", "approve", "nonsense"]) == 1
     assert main(["gate", "approve", "no-such-run", "go"]) == 1
     assert main(["gate", "approve", "go", "--as", "ops"]) == 1
@@ -94,14 +96,14 @@ def test_refusals(waiting: forked.Command, monkeypatch: pytest.MonkeyPatch, caps
     assert waiting.poll() is None
 
 
-def test_without_runs_nothing_waits(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_runs_no_gate_waits(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["gates"]) == 0
     assert capsys.readouterr().out == "no gate waits for a decision\n"
     assert main(["gates", "--run", "x"]) == 1
 
 
-def test_a17_what_a_record_says_cannot_act_on_the_terminal(
+def test_a17_text_of_a_record_cannot_control_the_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

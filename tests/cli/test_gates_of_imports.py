@@ -51,8 +51,8 @@ def test_an_option_for_no_gate_is_refused_before_anything_runs(
     option: str, gate: str, hint: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "p.prose", "--yes", "go", option, gate]) == 2
-    said = f"Error: {option} {gate}: the program has no such gate; its gates are go, inner:deep:go, inner:go\n"
-    assert capsys.readouterr().err == said + (f"hint: did you mean `{hint}`?\n" if hint else "")
+    message = f"Error: {option} {gate}: the program has no such gate; its gates are go, inner:deep:go, inner:go\n"
+    assert capsys.readouterr().err == message + (f"hint: did you mean `{hint}`?\n" if hint else "")
     assert not Path("ran").exists() and not Path(".prose").exists()
 
 

@@ -45,7 +45,7 @@ output done = "{first}{second}"
 CLOCK = SystemClock()
 
 
-class Somebody:
+class GatePerson:
     def __init__(self, *answers: str, when_asked: Callable[[], None] = lambda: None) -> None:
         self.available = bool(answers)
         self.when_asked = when_asked
@@ -105,7 +105,7 @@ class Killed:
         return [json.loads(data) if isinstance(data, str) else data for (data,) in rows]
 
     async def resume(self, *answers: str, yes: bool = False, **settings: Any) -> dict[str, object]:
-        person = self.person = Somebody(*answers, when_asked=self.when_asked)
+        person = self.person = GatePerson(*answers, when_asked=self.when_asked)
         start = Start(Path.cwd(), "p.prose", notebook=False, decisions={"go": True} if yes else {})
         again = Workspace(
             Settings().changed(state=self.kind, **settings),  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ async def test_the_gate_is_asked_again_and_nothing_else(killed: Killed) -> None:
     assert killed.events() == ["go created", "go resumed", "go approved"]
 
 
-async def test_rejected_it_opens_again_as_the_next_record(killed: Killed) -> None:
+async def test_a_gate_rejected_while_resuming_opens_again_as_the_next_record(killed: Killed) -> None:
     with pytest.raises(GateRejected):
         await killed.resume("reject")
     outputs = await killed.resume("approve")
@@ -155,7 +155,7 @@ async def test_a33_an_approval_in_the_database_meanwhile_is_asked_again(killed: 
 
 
 @pytest.mark.parametrize("killed", ["sqlite", "postgres"], indirect=True)
-async def test_with_replay_what_was_approved_in_the_database_meanwhile_counts(killed: Killed) -> None:
+async def test_an_approval_in_the_database_meanwhile_counts_with_replay(killed: Killed) -> None:
     killed.sql("UPDATE gates SET status = 'approved', resolved_by = 'user' WHERE status = 'pending'")
     outputs = await killed.resume(gates_resume="replay")
     assert "two" in str(outputs["done"])
@@ -203,9 +203,9 @@ def head(**changes: Any) -> Callable[[list[Record]], None]:
 async def test_a33_a_forged_approval_passes_no_gate(killed: Killed) -> None:
     forge(killed.directory, approve)
     for mode in ("auto", "ask", "wait", "deny"):
-        with pytest.raises(GateRejected) as nobody:
+        with pytest.raises(GateRejected) as unanswered:
             await killed.resume(gates=mode)
-        assert nobody.value.no_answer and "gate go" in nobody.value.message
+        assert unanswered.value.no_answer and "gate go" in unanswered.value.message
     with pytest.raises(GateRejected) as rejected:
         await killed.resume("reject")
     assert not rejected.value.no_answer
@@ -297,10 +297,10 @@ def test_a33_a_forged_directory_lets_no_settings_be_read_there(
     for forged in ({"directory": str(other)}, {"program": "/tmp/other/p.ipynb"}, {"program": f"{here.parent}/p.prose"}):
         forge(killed.directory, head(**forged))
         assert main(["run", "--resume", killed.directory.name]) == 2
-        said = capsys.readouterr().err
-        assert ("was begun in another directory" in said) is ("directory" in forged)
-        assert ("is outside of its directory" in said) is ("program" in forged)
-        assert "nonsense" not in said
+        printed = capsys.readouterr().err
+        assert ("was begun in another directory" in printed) is ("directory" in forged)
+        assert ("is outside of its directory" in printed) is ("program" in forged)
+        assert "nonsense" not in printed
         shutil.rmtree(killed.directory)
         shutil.copytree(saved, killed.directory)
     monkeypatch.chdir(other)
@@ -312,7 +312,7 @@ def test_a33_a_forged_directory_lets_no_settings_be_read_there(
 
 
 @pytest.mark.parametrize("killed", ["filesystem"], indirect=True)
-def test_a33_decision_files_are_wanted_again(killed: Killed, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a33_decision_files_need_permission_again(killed: Killed, capsys: pytest.CaptureFixture[str]) -> None:
     """Decision files count only if the person who resumes the run permits them, whatever the journal says."""
     forge(killed.directory, head(gate_files=True))
     with forked.running("run", "--resume", "--gates=wait") as run:
@@ -326,7 +326,9 @@ def test_a33_decision_files_are_wanted_again(killed: Killed, capsys: pytest.Capt
 
 @pytest.mark.parametrize("how", ["--gates=ask", "--gates=wait", "--gates=auto"])
 @pytest.mark.parametrize("killed", ["filesystem"], indirect=True)
-def test_a33_the_command_line_asks_once_for_all(killed: Killed, how: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a33_the_command_line_asks_once_for_all_approvals(
+    killed: Killed, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     forge(killed.directory, approve)
     assert main(["run", "--resume", how]) == 3
     assert "--yes go" in capsys.readouterr().err
@@ -368,7 +370,7 @@ def test_a33_a_complete_run_prints_its_outputs_and_asks_nothing(
     assert "two" in capsys.readouterr().out
 
 
-def test_a10_until_then_it_is_gone(killed: Killed) -> None:
+def test_a10_a_gate_of_a_killed_run_is_listed_as_ended(killed: Killed) -> None:
     from prose_kernel.storage.database.postgres import PostgresDatabase
 
     postgres = PostgresDatabase(killed.url) if killed.url else None
@@ -392,9 +394,9 @@ def test_a33_a_run_that_is_resumed_by_a_run_is_not_approved(
     assert "called from inside a run" in capsys.readouterr().err
 
 
-async def test_a39_the_command_that_is_offered_hides_nothing_in_a_name() -> None:
+async def test_a39_the_suggested_command_escapes_hidden_characters_in_a_name() -> None:
     decision = GateDecision("approved", "user")
     given = [Approval(name, name, "", decision, 0) for name in ("go", "g\u200bo now")]
     with pytest.raises(GateRejected) as refused:
-        await earlier_approvals.EarlierApprovals("r", given=given).confirm(Somebody(), {}, None, believe=False)
+        await earlier_approvals.EarlierApprovals("r", given=given).confirm(GatePerson(), {}, None, believe=False)
     assert refused.value.hint is not None and "--yes go --yes 'g\\u200bo now'" in refused.value.hint

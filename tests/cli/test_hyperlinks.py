@@ -35,12 +35,12 @@ def test_only_terminals_that_are_known_to_show_links_get_them(environment: dict[
     assert hyperlinks.understood(environment) is shown
 
 
-def test_nothing_in_an_address_acts_on_the_terminal() -> None:
+def test_an_address_cannot_control_the_terminal() -> None:
     text = hyperlinks.linked("E004", "https://x.test/\x1b\\\x1b]0;t\x07 é")
     assert text == "\x1b]8;;https://x.test/%1B%5C%1B]0;t%07%20%C3%A9\x1b\\E004\x1b]8;;\x1b\\"
 
 
-def test_a_code_leads_to_the_site_or_to_the_page_of_this_installation() -> None:
+def test_a_code_links_to_the_site_or_to_the_installed_page() -> None:
     assert hyperlinks.documentation("V001", "https://x.test").startswith(
         "https://x.test/docs/reference/vvm/errors.html#v001-"
     )

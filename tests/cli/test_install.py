@@ -37,22 +37,22 @@ def test_the_installed_kernelspec_names_this_interpreter(jupyter: Path, capsys: 
     assert sys.executable in capsys.readouterr().out
 
 
-def test_below_a_prefix(tmp_path: Path) -> None:
+def test_install_below_a_prefix(tmp_path: Path) -> None:
     assert main(["install", "--prefix", str(tmp_path / "p")]) == 0
     assert (tmp_path / "p/share/jupyter/kernels/prose/kernel.json").is_file()
 
 
-def test_two_places_together_are_refused(tmp_path: Path) -> None:
+def test_two_destinations_together_are_refused(tmp_path: Path) -> None:
     assert main(["install", "--user", "--prefix", str(tmp_path)]) == 2
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_destination_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "share").write_text("a file")
     assert main(["install", "--prefix", str(tmp_path)]) == 2
     assert "cannot install" in capsys.readouterr().err
 
 
-def test_a_home_that_cannot_be_written_has_another_place_as_its_hint(
+def test_an_unwritable_home_has_a_hint_with_another_destination(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (home := tmp_path / "home").write_text("no directory")
@@ -147,7 +147,7 @@ def test_doctor_says_whether_agents_may_run_programs(jupyter: Path, monkeypatch:
     assert line().startswith("enabled")
 
 
-def test_what_is_missing_is_a_note_that_says_what_follows() -> None:
+def test_missing_confinement_is_a_note_that_names_the_consequence() -> None:
     bare = {line.subject: line for line in sandbox.probe(Mechanisms("", 0, "no"))}
     assert {line.state for subject, line in bare.items() if subject != "monitor"} == {"note"}
     assert "refused where `read:` or `write:` is stated" in bare["landlock"].text

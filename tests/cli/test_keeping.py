@@ -57,7 +57,7 @@ def keep(place: Place, *options: str, run: int = -1) -> Ran:
     return place.prose("run", "p.prose", "--keep", place.runs()[run].name, *options)
 
 
-def test_edits_that_change_no_request_ask_nothing(place: Place) -> None:
+def test_edits_that_change_no_request_keep_all_answers(place: Place) -> None:
     options = script(place, Plan="a plan", Write="a text")
     place.write(
         "p.prose",
@@ -89,7 +89,7 @@ def test_edits_that_change_no_request_ask_nothing(place: Place) -> None:
     assert place.ran == ["x"]
 
 
-def test_a_changed_prompt_asks_what_depends_on_it(place: Place) -> None:
+def test_a_changed_prompt_repeats_the_requests_that_depend_on_it(place: Place) -> None:
     text = """
         let a = session "Alpha {word}"
         let b = session "Beta: {a}"
@@ -177,7 +177,7 @@ def test_a_file_that_a_later_command_of_the_run_has_written_is_unchanged(place: 
     assert kept(keep(place, YES, run=0)) == (0, {"changed": 2})
 
 
-def test_more_files_than_are_compared_are_asked_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_with_too_many_files_is_asked_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.write("p.prose", 'exec "echo a >> ran"\n  reads: ["*.txt"]\n')
     for number in range(4):
         place.write(f"{number}.txt", "x")
@@ -188,7 +188,7 @@ def test_more_files_than_are_compared_are_asked_again(place: Place, monkeypatch:
     assert "its files are not compared" in seen.err
 
 
-def test_a_changed_session_that_writes_no_file_leaves_commands_alone(place: Place) -> None:
+def test_a_changed_session_without_file_writes_keeps_commands(place: Place) -> None:
     options = script(place, Say="a word", Tell="another")
     place.write("p.prose", 'session "Say it"\nexec "echo a >> ran"\n')
     place.prose("run", "p.prose", *options)
@@ -216,7 +216,7 @@ def test_a_persons_input_is_kept_unless_it_is_to_be_asked_again(place: Place) ->
     assert place.prose("run", "p.prose", "--keep", place.runs()[-1].name).status == 3, "no person has answered"
 
 
-def test_a_gate_is_kept_with_what_was_before_it_if_its_approval_is_confirmed(place: Place) -> None:
+def test_a_gate_is_kept_with_the_requests_before_it_if_its_approval_is_confirmed(place: Place) -> None:
     text = 'exec "echo a >> ran"\ngate release:\n  prompt: "Publish?"\nexec "echo b >> ran"\n'
     place.write("p.prose", text)
     assert place.prose("run", "p.prose", "--yes", "release").status == 0

@@ -42,12 +42,12 @@ def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
     assert all(cell_len(line) <= columns for line in region_lines(LINES, columns, colour=False))
 
 
-def test_what_gives_way_is_the_name_of_a_heading() -> None:
+def test_the_name_of_a_heading_is_shortened_first() -> None:
     (line,) = region_lines([Line("x" * 90, ("pass 3 of 9",), time="5 s")], 50, colour=False)
     assert line == "▸ " + "x" * 27 + "… · 5 s · pass 3 of 9"
 
 
-def test_the_rows_that_lines_take_after_a_resize_are_erased() -> None:
+def test_wrapped_rows_after_a_resize_are_erased() -> None:
     terminal = Terminal()
     terminal.region.draw([Line("x" * 60), Line("y")])
     terminal.size = (25, 24)
@@ -57,7 +57,7 @@ def test_the_rows_that_lines_take_after_a_resize_are_erased() -> None:
     assert len(terminal.written) == 2
 
 
-def test_a_line_that_has_not_ended_is_above_them() -> None:
+def test_an_unfinished_output_line_is_above_the_live_lines() -> None:
     terminal = Terminal()
     terminal.region.draw([Line("x")], "half a li")
     assert terminal.written == ["half a li\n▸ x\n"]
@@ -66,7 +66,7 @@ def test_a_line_that_has_not_ended_is_above_them() -> None:
 
 
 @pytest.mark.parametrize("size", [(15, 24), (80, 3), (0, 0)])
-def test_where_there_is_no_room_nothing_is_drawn(size: tuple[int, int]) -> None:
+def test_nothing_is_drawn_without_room(size: tuple[int, int]) -> None:
     terminal = Terminal(*size)
     terminal.region.draw(LINES)
     assert not "".join(terminal.written)
@@ -78,6 +78,6 @@ def test_more_lines_than_rows_are_counted() -> None:
     assert terminal.written[-1].splitlines() == [*(f"▸ line {number}" for number in range(5)), "  … and 15 more"]
 
 
-def test_hostile_text_does_not_act() -> None:
+def test_control_characters_are_escaped() -> None:
     shown = region_lines([Line("a\x1b[2Jb", ("\x07",), last="\x1b]0;t\x07")], 80, colour=True)
     assert not any(code in "".join(shown) for code in ("\x1b[2J", "\x07", "\x1b]"))

@@ -29,17 +29,17 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"prose {__version__}\n"
 
 
-def test_an_unknown_command_says_what_was_meant_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_prints_only_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["complie", "x.prose"]) == 2
     seen = capsys.readouterr()
     assert seen.out == ""
     assert seen.err == "Error: there is no command complie; did you mean `prose compile`?\n"
 
 
-def test_a_program_instead_of_a_command_says_how_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_instead_of_a_command_has_a_hint_with_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["my flow.prose"]) == 2
-    said = "Error: there is no command my flow.prose; did you mean `prose run 'my flow.prose'`?\n"
-    assert capsys.readouterr().err == said
+    message = "Error: there is no command my flow.prose; did you mean `prose run 'my flow.prose'`?\n"
+    assert capsys.readouterr().err == message
 
 
 @pytest.mark.parametrize(
@@ -55,16 +55,16 @@ def test_a_program_instead_of_a_command_says_how_it_runs(capsys: pytest.CaptureF
         (["compile", "--formta=json"], "--format"),
     ],
 )
-def test_an_unknown_option_is_named_with_the_nearest_one_alone(
+def test_an_unknown_option_prints_only_the_nearest_one(
     words: list[str], meant: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
     wrong = next(word for word in words if word.startswith("-")).partition("=")[0]
-    said = f"Error: there is no option {wrong}\n" + (f"hint: did you mean `{meant}`?\n" if meant else "")
-    assert capsys.readouterr().err.partition("\n")[2] == said
+    message = f"Error: there is no option {wrong}\n" + (f"hint: did you mean `{meant}`?\n" if meant else "")
+    assert capsys.readouterr().err.partition("\n")[2] == message
 
 
-def test_a_file_that_looks_like_an_option_is_named_as_it_can_be_typed(
+def test_a_file_that_looks_like_an_option_has_a_hint_with_a_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -77,7 +77,7 @@ def test_a_file_that_looks_like_an_option_is_named_as_it_can_be_typed(
 
 
 @pytest.mark.parametrize("command", ["compile", "explain"])
-def test_a_notebook_in_place_of_a_program_is_named_with_a_command_that_runs(
+def test_a_notebook_instead_of_a_program_has_a_hint_with_a_command(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -122,7 +122,9 @@ def test_a_missing_file_is_named_with_the_nearest_one(
         ("flows/" + "x" * 300 + ".prose", None),
     ],
 )
-def test_which_file_is_near(typed: str, meant: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nearest_file_of_a_mistyped_name(
+    typed: str, meant: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("flows/folder.prose").mkdir(parents=True)
     for name in ("review.prose", "a.prose", "o.prose", "book.ipynb", "notes.md", ".hidden.prose"):
@@ -130,7 +132,7 @@ def test_which_file_is_near(typed: str, meant: str | None, tmp_path: Path, monke
     assert missing_files.hint(typed, languages.runnable_suffixes()) == (meant and f"did you mean `{meant}`?")
 
 
-def test_a_name_without_its_suffix(
+def test_a_name_without_a_suffix_has_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -143,7 +145,7 @@ def test_a_name_without_its_suffix(
 
 @pytest.mark.parametrize("name", ["", " "])
 @pytest.mark.parametrize("command", ["run", "compile", "fmt", "plan"])
-def test_an_empty_name_of_a_program(name: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_name_of_a_program_is_an_error(name: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, name]) == 2
     assert capsys.readouterr().err == (
         "Error: the name of the program is empty\nhint: prose examples lists the bundled programs\n"
@@ -161,7 +163,7 @@ def test_boot_is_retired(capsys: pytest.CaptureFixture[str]) -> None:
     assert "retired" in capsys.readouterr().err
 
 
-def test_a_usage_error_says_what_and_how(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_usage_error_has_a_message_and_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run"]) == 2
     assert "Missing argument" in capsys.readouterr().err
 
@@ -216,7 +218,7 @@ def test_help_of_one_command(capsys: pytest.CaptureFixture[str]) -> None:
         (RuntimeError("can't start new thread"), "no further thread can be started"),
     ],
 )
-def test_a_resource_that_has_run_out_is_no_defect(
+def test_an_exhausted_resource_is_not_an_internal_error(
     error: Exception, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -228,7 +230,7 @@ def test_a_resource_that_has_run_out_is_no_defect(
     assert first == f"Error: {message}" and hint.startswith("hint: ") and "report" not in hint
 
 
-def test_a_defect_is_one_line_and_no_traceback(
+def test_an_internal_error_is_one_line_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("prose_kernel.cli.update.migrate", lambda _: 1 / 0)
@@ -250,7 +252,7 @@ def test_an_interrupt_before_the_start_is_quiet(
     assert capsys.readouterr().out == ""
 
 
-def test_a_reader_that_leaves_is_not_a_defect(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_an_internal_error(tmp_path: Path) -> None:
     (tmp_path / "p.prose").write_text('output x = "y"\n')
     read, write = os.pipe()
     os.close(read)
@@ -278,7 +280,7 @@ def test_compile_imports_little() -> None:
 
 
 @pytest.mark.parametrize("command", ["run x.prose", "run hello", "gates", "tasks list", "doctor --no-start"])
-def test_a19_in_a_directory_that_is_gone_the_command_says_so(tmp_path: Path, command: str) -> None:
+def test_a19_a_removed_current_directory_is_an_error(tmp_path: Path, command: str) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     code = "import os, sys; os.rmdir(os.getcwd()); from prose_kernel.cli.main import main; sys.exit(main())"
@@ -305,7 +307,7 @@ sys.exit(main())
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
-def test_nothing_else_is_imported_before_the_entry_point_hears_an_interrupt() -> None:
+def test_the_entry_point_handles_interrupts_before_other_imports() -> None:
     code = """
 import sys
 before = set(sys.modules)
@@ -334,7 +336,7 @@ def test_the_root_directory_has_a_name_in_an_error(command: str, capsys: pytest.
         ("test", "loop.ipynb"),
     ],
 )
-def test_a_link_to_itself_is_a_file_that_cannot_be_read(
+def test_a_circular_link_is_an_unreadable_file(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("loop", "loop.prose", "loop.ipynb", "loop.eval.toml"):
@@ -375,7 +377,7 @@ def test_a_name_that_is_too_long_is_an_error(
     "arguments",
     [("lsp", "--vscode", "~nosuch/x"), ("report", "-o", "~nosuch/x"), ("notebook", "p.prose", "-o", "~nosuch/x.ipynb")],
 )
-def test_a_home_directory_of_an_unknown_user_is_a_name_like_others(
+def test_a_tilde_with_an_unknown_user_is_an_ordinary_name(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "p.prose").write_text('exec "true"\n')

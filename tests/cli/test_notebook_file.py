@@ -53,7 +53,7 @@ def test_a_cell_may_define_again_what_an_earlier_one_did(capfd: pytest.CaptureFi
     assert capfd.readouterr().out == "y: two\n"
 
 
-def test_going_back_is_refused_before_anything_begins(capfd: pytest.CaptureFixture[str]) -> None:
+def test_going_back_is_refused_before_the_run_begins(capfd: pytest.CaptureFixture[str]) -> None:
     write(Path("b.ipynb"), PROSE, 'exec "touch ran"', 'let x = 1\nlet y = """\n%back 1\n"""', "output z = x\n%back 1")
     assert main(["run", "b.ipynb"]) == 2
     assert capfd.readouterr().err == (
@@ -94,7 +94,7 @@ def test_a_cell_with_the_tag_may_fail(capfd: pytest.CaptureFixture[str]) -> None
     assert "cell 1 failed, as its tag raises-exception expects: exec failed with exit code 3" in seen.err
 
 
-def test_an_error_found_before_the_first_cell_ran_is_one_before_the_start() -> None:
+def test_a_compile_error_in_the_first_cell_is_an_error_before_the_start() -> None:
     write(Path("b.ipynb"), PROSE, "let r = session: nobody", 'exec "touch never"')
     assert main(["run", "b.ipynb"]) == 2
     write(Path("c.ipynb"), PROSE, 'exec "true"', "let r = session: nobody")
@@ -181,7 +181,7 @@ def test_a_notebook_without_prose_is_a_usage_error() -> None:
         read_cells("b.ipynb")
 
 
-def test_a_prose_notebook_without_code_cells_is_called_so() -> None:
+def test_a_prose_notebook_without_code_cells_is_reported() -> None:
     write(Path("b.ipynb"), PROSE)
     with pytest.raises(UsageError, match=r"^b\.ipynb has no code cells: there is nothing to run$"):
         read_cells("b.ipynb")
@@ -206,7 +206,7 @@ def test_a_kernelspec_that_is_not_an_object_is_not_a_prose_kernel(capfd: pytest.
     assert "Internal error" not in capfd.readouterr().err
 
 
-def test_python_values_are_out_of_reach() -> None:
+def test_python_values_are_unavailable() -> None:
     write(Path("b.ipynb"), PYTHON, "%%prose --in name\noutput y = name")
     with pytest.raises(UsageError, match="no Python here"):
         read_cells("b.ipynb")
@@ -232,11 +232,11 @@ def test_answers_are_reported_once_for_calls_between_languages(capfd: pytest.Cap
         'parallel:\n  a = session: one\n    prompt: "Go"\n  b = do f(1)',
     )
     assert main(["run", "b.ipynb", "--provider", "scripted", "--script", "s.yaml"]) == 0
-    told = [line.split(" = ")[0] for line in capfd.readouterr().err.splitlines() if " = " in line]
-    assert told == ["s", "t", "u", "v", "a", "local", "b"]
+    names = [line.split(" = ")[0] for line in capfd.readouterr().err.splitlines() if " = " in line]
+    assert names == ["s", "t", "u", "v", "a", "local", "b"]
 
 
-def test_magics_that_look_at_what_ran_see_it(capfd: pytest.CaptureFixture[str]) -> None:
+def test_magics_that_inspect_the_run_see_earlier_cells(capfd: pytest.CaptureFixture[str]) -> None:
     write(Path("b.ipynb"), PROSE, '%step on\nlet x = exec "echo hi"', "%step off\n%graph")
     assert main(["run", "b.ipynb"]) == 0
     out = capfd.readouterr().out
@@ -247,7 +247,7 @@ def test_magics_that_look_at_what_ran_see_it(capfd: pytest.CaptureFixture[str]) 
 def test_a29_messages_name_a_cell_by_its_place_in_the_notebook(capfd: pytest.CaptureFixture[str]) -> None:
     write(Path("n.ipynb"), PROSE, "%bindings", "const n = 1", "%bindings", "%%vvm\nn = 2")
     assert main(["run", "n.ipynb"]) == 1
-    said = capfd.readouterr().err
-    assert "a const of cell 2" in said and "of cell 4" in said
+    printed = capfd.readouterr().err
+    assert "a const of cell 2" in printed and "of cell 4" in printed
     assert main(["report", "-o", "report.html"]) == 0
     assert ">Cell 2 " in Path("report.html").read_text() and ">Cell 1 " not in Path("report.html").read_text()

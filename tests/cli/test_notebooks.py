@@ -66,7 +66,7 @@ def test_every_recording_has_its_answers_and_its_notebook() -> None:
 
 
 @pytest.mark.parametrize("cassette", CASSETTES, ids=lambda path: path.stem)
-def test_what_was_written_by_hand_says_so(cassette: Path) -> None:
+def test_handwritten_recordings_name_their_author(cassette: Path) -> None:
     head, *records = map(json.loads, cassette.read_text(encoding="utf-8").splitlines())
     assert head["format"] == "prose-cassette"
     assert {record["meta"]["origin"] for record in records} == {"authored"}
@@ -136,7 +136,9 @@ EXERCISES = sorted(NOTEBOOKS.rglob("checks/*.yaml"))
 
 @pytest.mark.usefixtures("shells")
 @pytest.mark.parametrize("file", EXERCISES, ids=lambda path: path.stem)
-def test_every_exercise_of_the_course_is_proven(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_exercise_of_the_course_is_checked(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     course = without_other_notebooks(file.stem, file.parents[1], tmp_path / "course")
     assert main(["exercises", str(course / "checks" / file.name)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(yaml.safe_load(file.read_text("utf-8"))["exercises"]) > 0
@@ -188,7 +190,7 @@ def test_another_right_answer_is_accepted(
     assert main(["exercises", str(file)]) == 0, capsys.readouterr()
 
 
-def test_an_answer_of_several_lines_is_no_text_of_the_task() -> None:
+def test_the_pattern_of_an_exercise_accepts_answers_but_not_the_task() -> None:
     text = (NOTEBOOKS / "course" / "checks" / "01_ask.yaml").read_text(encoding="utf-8")
     pattern = yaml.safe_load(text)["exercises"]["ask_repair"]["checks"][1]["matches"]
     assert re.search(pattern, "Summary:\n\nThe user is logged out every five minutes.")

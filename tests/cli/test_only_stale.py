@@ -107,7 +107,7 @@ def test_failed_cells_and_cells_with_magics_run(place: Place) -> None:
     )
 
 
-def test_a_name_that_no_cell_makes_any_more(place: Place) -> None:
+def test_a_cell_that_uses_a_removed_name_fails(place: Place) -> None:
     assert begin(place, "let x = 1", cell("a", "{x}")).status == 0
     for cells in (("let y = 1", cell("a", "{x}")), (cell("a", "{x}"),), ("let x = x + 1",)):
         seen, _ = stale(place, *cells)
@@ -125,7 +125,7 @@ def test_without_an_earlier_run_everything_runs(place: Place) -> None:
     "options",
     [("p.prose", "--only-stale"), ("n.ipynb", "--only-stale", "--id", "k"), ("n.ipynb", "--only-stale", "--keep", "x")],
 )
-def test_options_that_exclude_it(place: Place, options: tuple[str, ...]) -> None:
+def test_options_that_exclude_only_stale(place: Place, options: tuple[str, ...]) -> None:
     place.write("p.prose", 'exec "true"')
     notebook(place.path / "n.ipynb", cell("a"))
     assert place.prose("run", *options).status == 2

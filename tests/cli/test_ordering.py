@@ -58,45 +58,45 @@ class Runner:
 
 @given(work, st.booleans(), st.data())
 def test_output_comes_in_source_order_for_every_schedule(root: Work, joins: bool, data: st.DataObject) -> None:
-    said: list[object] = []
-    order = SourceOrder(said.append)
+    output: list[object] = []
+    order = SourceOrder(output.append)
     for _ in Runner(order, joins).run(root, (), data):
         pass
     order.close()
-    assert said == root.words()
+    assert output == root.words()
 
 
 def test_the_first_unfinished_branch_is_live() -> None:
-    said: list[object] = []
-    order = SourceOrder(said.append)
+    output: list[object] = []
+    order = SourceOrder(output.append)
     a, b = (BranchStep(0, 0, "a"),), (BranchStep(0, 1, "b"),)
     order.started((), 0, 2)
     order.say(b, "b1")
-    assert said == []
+    assert output == []
     order.say(a, "a1")
-    assert said == ["a1"]
+    assert output == ["a1"]
     order.finished(a)
-    assert said == ["a1", "b1"]
+    assert output == ["a1", "b1"]
     order.say(b, "b2")
-    assert said == ["a1", "b1", "b2"]
+    assert output == ["a1", "b1", "b2"]
 
 
-def test_a_parallel_that_was_broken_off_holds_nothing_back() -> None:
-    said: list[object] = []
-    order = SourceOrder(said.append)
+def test_an_abandoned_parallel_holds_nothing_back() -> None:
+    output: list[object] = []
+    order = SourceOrder(output.append)
     order.started((), 0, 3)
     order.say((BranchStep(0, 2, "c"),), "c1")
     order.say((), "after")
-    assert said == ["c1", "after"]
+    assert output == ["c1", "after"]
 
 
 def test_ten_thousand_branches_come_in_order() -> None:
-    said: list[object] = []
-    order = SourceOrder(said.append)
+    output: list[object] = []
+    order = SourceOrder(output.append)
     order.started((), 0, 10_000)
     for i in reversed(range(10_000)):
         step = (BranchStep(0, i, f"i{i}"),)
         order.say(step, i)
         order.finished(step)
     order.joined((), 0)
-    assert said == list(range(10_000))
+    assert output == list(range(10_000))

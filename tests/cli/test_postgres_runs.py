@@ -255,7 +255,7 @@ def test_a_database_restarted_in_mid_run_loses_no_binding(here: Path, own_postgr
 
 
 @pytest.mark.parametrize("tables", [None, "1", "99"])
-def test_prose_doctor_says_what_it_finds(
+def test_prose_doctor_reports_the_state_of_the_database(
     here: Path, bare_postgres_url: str, capsys: pytest.CaptureFixture[str], tables: str | None
 ) -> None:
     configure(bare_postgres_url)
@@ -265,8 +265,8 @@ def test_prose_doctor_says_what_it_finds(
     main(["doctor", "--no-start"])
     lines = capsys.readouterr().out.splitlines()
     (line,) = [line for line in lines if " PostgreSQL: " in line]
-    said = {None: "the first run makes the tables", "1": "tables of version 1", "99": "has tables of version 99"}
-    assert said[tables] in line and line.startswith("broken" if tables == "99" else "ok")
+    expected = {None: "the first run makes the tables", "1": "tables of version 1", "99": "has tables of version 99"}
+    assert expected[tables] in line and line.startswith("broken" if tables == "99" else "ok")
     assert "URL from .prose/.env" in line and "prose@" not in line
 
 
@@ -277,8 +277,8 @@ def test_prose_doctor_tries_the_user_s_database(
     monkeypatch.setenv("OPENPROSE_POSTGRES_USER_URL", "postgresql://me:geheim@127.0.0.1:1/mine")
     main(["doctor", "--no-start"])
     out = capsys.readouterr().out
-    said = "PostgreSQL of the user: URL from OPENPROSE_POSTGRES_USER_URL; 127.0.0.1:1/mine: connection refused"
-    assert f"note   {said}" in out and "geheim" not in out
+    note = "PostgreSQL of the user: URL from OPENPROSE_POSTGRES_USER_URL; 127.0.0.1:1/mine: connection refused"
+    assert f"note   {note}" in out and "geheim" not in out
 
 
 def test_a_gate_is_found_among_many_runs(here: Path, postgres_url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -303,7 +303,7 @@ def test_a_gate_is_found_among_many_runs(here: Path, postgres_url: str, capsys: 
     assert capsys.readouterr().out == "gate go of run r300: approved by user\n"
 
 
-def test_without_the_extra_the_error_says_how_to_get_it(here: Path, tmp_path: Path) -> None:
+def test_without_the_extra_the_error_names_the_command_that_installs_it(here: Path, tmp_path: Path) -> None:
     """The process cannot import psycopg."""
     configure("postgresql://127.0.0.1:1/runs")
     hidden = tmp_path / "hidden"

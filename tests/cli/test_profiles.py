@@ -28,7 +28,7 @@ def test_a_script_is_compiled_and_formatted(program: Path, command: str, capsys:
     assert main([command, "p.prose"]) == 1
 
 
-def test_strict_refuses_what_is_kept(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_strict_refuses_statements_that_prosescript_keeps(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compile", "--profile", "prosescript", "--strict", "--format", "json", "p.prose"]) == 1
     (found,) = json.loads(capsys.readouterr().out)["diagnostics"]
     assert (found["code"], found["line"]) == ("E004", 4)

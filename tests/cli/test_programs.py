@@ -92,7 +92,7 @@ def test_non_interactive_means_that_nothing_runs(shelf: Shelf, prose) -> None:
     assert status == 2 and json.loads(out)["error"]["code"] == "E215"
 
 
-def test_an_import_that_cannot_be_had_stops_before_the_first_statement(shelf: Shelf, prose) -> None:
+def test_an_unavailable_import_fails_before_the_first_statement(shelf: Shelf, prose) -> None:
     Path("p.prose").write_text('exec "touch ran"\nuse "dana/gone"\nuse "kim/there"\nlet a = there()\n')
     shelf.put("kim/there", QUIET)
     status, _, err = prose("run", "p.prose", "--trust", "all")
@@ -202,7 +202,7 @@ def test_in_context_writes_nothing(shelf: Shelf, prose) -> None:
     assert [path.name for path in shelf.directory.iterdir()] == ["prose.toml"]
 
 
-async def test_a_run_resumes_with_the_texts_that_it_had(shelf: Shelf) -> None:
+async def test_a_run_resumes_with_its_original_program_texts(shelf: Shelf) -> None:
     """It needs neither server nor cache nor consent, even if the program itself came from elsewhere."""
     shelf.server.pages["/dana/outer"] = redirect("/v1/outer.prose")
     shelf.put(
@@ -236,7 +236,7 @@ async def test_a_run_resumes_with_the_texts_that_it_had(shelf: Shelf) -> None:
 # ---------------------------------------------------------------- compile, check
 
 
-def test_compile_checks_against_what_is_pinned_and_fetches_nothing(shelf: Shelf, prose) -> None:
+def test_compile_uses_pinned_programs_and_fetches_nothing(shelf: Shelf, prose) -> None:
     shelf.put("dana/hello", HELLO)
     Path("p.prose").write_text('use "dana/hello"\nlet a = hello()\noutput b = a.nothing\n')
     assert prose("compile", "p.prose")[0] == 0 and shelf.server.requests == []
@@ -312,7 +312,7 @@ def test_programs_installed_before_a_failure_are_reported(shelf: Shelf, prose) -
     assert shelf.pin(url) is not None
 
 
-def test_what_has_errors_is_not_installed(shelf: Shelf, prose) -> None:
+def test_a_program_with_errors_is_not_installed(shelf: Shelf, prose) -> None:
     shelf.put("dana/bad", "output x = nobody\noutput y = = 1\n")
     status, _, err = prose("install", "dana/bad", "--trust", "all")
     assert (
@@ -320,7 +320,7 @@ def test_what_has_errors_is_not_installed(shelf: Shelf, prose) -> None:
     )
 
 
-def test_an_install_that_cannot_be_noted_is_a_failure(shelf: Shelf, prose) -> None:
+def test_an_install_that_cannot_be_recorded_fails(shelf: Shelf, prose) -> None:
     shelf.put("dana/hello", QUIET)
     (shelf.directory / ".prose.lock.tmp").mkdir()
     status, out, err = prose("install", "dana/hello", "--trust", "all")
@@ -340,12 +340,12 @@ def test_an_install_that_cannot_be_noted_is_a_failure(shelf: Shelf, prose) -> No
         (("programs", "show", "0" * 64), "is in the cache"),
     ],
 )
-def test_verbs_that_cannot_be_done(shelf: Shelf, prose, arguments: tuple[str, ...], says: str) -> None:
+def test_program_commands_with_unknown_targets_fail(shelf: Shelf, prose, arguments: tuple[str, ...], says: str) -> None:
     status, _, err = prose(*arguments)
     assert status == 2 and says in err
 
 
-def test_doctor_counts_them(shelf: Shelf, prose) -> None:
+def test_doctor_counts_installed_programs(shelf: Shelf, prose) -> None:
     shelf.put("dana/hello", QUIET)
     prose("install", "dana/hello", "--trust", "all")
     found = doctor._programs(settings.load(shelf.directory))
@@ -365,7 +365,7 @@ async def test_a_cell_asks_in_the_notebook_and_the_next_one_does_not(shelf: Shel
     cells = Cells(shelf.directory, person)
     await fine(cells, 'use "dana/hello"\nlet a = hello(name: "Ada")')
     await fine(cells, 'use "@dana/hello" as again\nlet b = again(name: "Bob")')
-    assert len([said for said in person.transcript if said.startswith("? ")]) == 1
+    assert len([entry for entry in person.transcript if entry.startswith("? ")]) == 1
     assert shelf.server.requests == ["/dana/hello"]
     await cells.close()
 

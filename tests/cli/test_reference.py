@@ -101,7 +101,7 @@ def test_sections_are_numbered_without_gaps(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_word_of_a_language_leads_to_a_section_that_has_it(language: str) -> None:
+def test_every_word_of_a_language_links_to_a_section_that_contains_it(language: str) -> None:
     for word in {word for words in languages.LANGUAGES[language].words() for word in words}:
         found = reference_pages.about(word, language)
         assert found is not None and found.path.is_file(), f"{word} is in no section of the reference"
@@ -111,7 +111,7 @@ def test_every_word_of_a_language_leads_to_a_section_that_has_it(language: str) 
 @pytest.mark.parametrize(
     ("word", "key"), [("env", "exec-and-tasks 2.1"), ("loop", "openprose 3.8"), ("in", "openprose 3.")]
 )
-def test_a_word_leads_to_the_section_that_defines_it(word: str, key: str) -> None:
+def test_a_word_links_to_the_section_that_defines_it(word: str, key: str) -> None:
     found = reference_pages.about(word, "openprose")
     assert found is not None and f"{found.page} {found.key}".startswith(key)
 
@@ -191,7 +191,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("shown", EXAMPLES, ids=lambda e: e.id)
-def test_an_example_is_judged_as_its_fence_says(shown: Example, directory: Path) -> None:
+def test_an_example_compiles_as_its_fence_says(shown: Example, directory: Path) -> None:
     profile = shown.profile
     program = directory / (shown.file or shown.program)
     load = shown.language.programs(directory, program=program, profile=profile).load_contract
@@ -306,13 +306,13 @@ def test_a_page_may_be_named() -> None:
     assert explained("openprose", "3.7") == explained("3.7") == explained("docs/reference/openprose.md", "3.7")
 
 
-def test_a_single_page_is_its_outline() -> None:
+def test_a_page_alone_prints_its_outline() -> None:
     outline = explained("vvm").splitlines()
     assert outline[:4] == ["# VVM language reference", "", "- 1 Lexical structure", "  - 1.1 Files"]
     assert explained("index").startswith("# Reference")
 
 
-def test_what_generated_parts_are_marked_with_is_not_shown() -> None:
+def test_markers_of_generated_parts_are_not_printed() -> None:
     assert "<!--" not in explained("9.1")
 
 
@@ -327,7 +327,7 @@ def test_what_generated_parts_are_marked_with_is_not_shown() -> None:
         ("nothing 3.7", "the reference has no page nothing", "its pages: openprose"),
     ],
 )
-def test_what_is_not_there_is_one_clear_error(words: str, message: str, hint: str) -> None:
+def test_an_unknown_topic_is_one_clear_error(words: str, message: str, hint: str) -> None:
     with pytest.raises(UsageError) as refused:
         reference_pages.section(words)
     assert message in str(refused.value) and hint in (refused.value.hint or "")

@@ -48,7 +48,7 @@ def test_every_section_that_is_cited_exists(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_numbers_of_a_page_are_each_given_once_and_in_order(page: str) -> None:
+def test_the_section_numbers_of_a_page_are_unique_and_in_order(page: str) -> None:
     found = numbers(page)
     assert found == sorted(set(found), key=lambda number: [int(part) for part in number.split(".")])
 
@@ -63,7 +63,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_place_of_a_page_that_is_linked_to_exists(page: str) -> None:
+def test_the_target_of_every_link_exists(page: str) -> None:
     targets = [DOCS / "reference" / f"{file}.md" for file, _ in reference_pages.parts(page)]
     wrong = [
         f"#{place}, in {document.name}"

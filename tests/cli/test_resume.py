@@ -192,7 +192,7 @@ def test_only_the_json_result_is_on_stdout(place: Place) -> None:
     assert result["run_id"] == place.runs()[0].name
 
 
-def test_two_resume_in_parallel_and_one_reports_it(place: Place) -> None:
+def test_of_two_parallel_resumes_one_is_refused(place: Place) -> None:
     place.write("p.prose", 'exec "test -f died || { touch died; kill -9 $PPID; sleep 600; }; touch on; sleep 600"')
     place.killed("run", "p.prose")
     with forked.Command("run", "--resume", cwd=place.path) as first:
@@ -298,7 +298,7 @@ def test_a25_the_journal_refers_to_typed_answers_by_digest(place: Place) -> None
     (directory,) = (place.path / ".vvm/runs").iterdir()
     journal = (directory / "journal.jsonl").read_text()
     asked = [line for line in journal.splitlines() if '"k":"text"' not in line]
-    assert not any(said in line for line in asked for said in ("9091", "Judge the long word"))
+    assert not any(text in line for line in asked for text in ("9091", "Judge the long word"))
     assert "unusable" in journal  # the second attempt was asked to correct it
     answer = directory / "bindings" / "b000001.md"
     kept = answer.read_text()
@@ -523,7 +523,7 @@ def test_a53_a_run_without_a_journal_passes_no_identity_on(place: Place, monkeyp
 
 
 @pytest.mark.parametrize("option", ["--provider=dry-run", None])
-def test_a52_a_dry_run_leaves_the_values_of_a_run_alone(
+def test_a52_a_dry_run_changes_no_values_of_a_run(
     place: Place, monkeypatch: pytest.MonkeyPatch, option: str | None
 ) -> None:
     place.write("p.prose", 'let a = exec "echo one"\nlet b = exec "echo two; test -f there"\n')
@@ -609,10 +609,10 @@ def test_a57_a_command_at_the_top_runs_nothing_again_without_agreement(
     listed = [line.split(":")[0].split()[0] for line in refused.remarks[1:-1]]
     assert listed == ["command"] * 3 + ["session"], "commands first"
     monkeypatch.setattr("prose_kernel.cli.terminal.is_interactive", lambda *streams: True)
-    monkeypatch.setattr("click.confirm", lambda *said, **how: False)
+    monkeypatch.setattr("click.confirm", lambda *words, **how: False)
     assert place.prose(*asked).status == 2
     assert place.ran == [*"abc"] and place.runs() == [run], "nothing has begun"
-    monkeypatch.setattr("click.confirm", lambda *said, **how: True)
+    monkeypatch.setattr("click.confirm", lambda *words, **how: True)
     assert place.prose(*asked).status == 0
     assert place.ran == [*"abcabc"]
 
@@ -636,7 +636,7 @@ def test_a_changed_program_with_an_error_begins_no_branch(place: Place) -> None:
     assert len(place.runs()) == 1
 
 
-def test_a_program_that_is_gone_runs_as_it_was(place: Place) -> None:
+def test_a_missing_program_file_runs_with_its_original_text(place: Place) -> None:
     place.write("p.prose", f"{DIES.format('once')}\noutput a = 1\n")
     place.killed("run", "p.prose")
     (place.path / "p.prose").unlink()
@@ -733,7 +733,7 @@ def test_a_branch_of_a_branch_continues_though_ids_are_in_its_texts(place: Place
         (["--gate-files"], "--gate-files: run RUN began without it"),
     ],
 )
-def test_options_against_the_run_are_errors(place: Place, options: list[str], message: str) -> None:
+def test_options_that_contradict_the_run_are_errors(place: Place, options: list[str], message: str) -> None:
     place.write("p.prose", 'input x: "?"\nexec "false"\ngate ok:\n  prompt: "ok?"\n')
     place.prose("run", "p.prose", "--input", "x=1", "--yes", "ok")
     seen = place.prose("run", "--resume", *options)
@@ -749,7 +749,7 @@ def test_options_about_resuming_need_a_run(place: Place, option: list[str]) -> N
     assert seen.remarks[0] == f"Error: {option[0]} is about a run that is resumed"
 
 
-def test_which_run_is_meant(place: Place) -> None:
+def test_the_run_that_resume_selects(place: Place) -> None:
     assert place.prose("run", "--resume").remarks[0] == "Error: no run is kept here"
     assert place.prose("run").status == 2
     place.write("p.prose", 'exec "echo p >> ran; test -f there"\n')
@@ -913,7 +913,7 @@ def test_a52_all_killed_runs_are_resumed(place: Place) -> None:
     assert place.prose("runs", "resume", one, "--all").status == 2
 
 
-def test_a52_a_run_that_fails_again_does_not_keep_the_others(place: Place) -> None:
+def test_a52_a_run_that_fails_again_does_not_stop_the_others(place: Place) -> None:
     for name in ("one", "two"):
         fails = "; false" if name == "one" else ""
         place.write(f"{name}.prose", f'output b = exec "{DIES[6:-1].format(name)}{fails}"\n')
@@ -1103,7 +1103,7 @@ output loud = "{said}!"
 
 @pytest.mark.parametrize("stored", [(), ("--stored",)])
 @pytest.mark.parametrize("becomes", [None, "let broken =\n", 'input other: "Else?"\noutput loud = other\n'])
-def test_a56_an_import_is_that_of_the_journal(place: Place, stored: tuple[str, ...], becomes: str | None) -> None:
+def test_a56_an_import_is_read_from_the_journal(place: Place, stored: tuple[str, ...], becomes: str | None) -> None:
     place.write("m.prose", MODULE)
     place.write(
         "p.prose",
@@ -1128,7 +1128,7 @@ def test_a56_an_import_is_that_of_the_journal(place: Place, stored: tuple[str, .
     assert place.prose("run", "p.prose").out == "d: tea?bmilk?\n"
 
 
-def test_a56_a_module_of_vvm_is_that_of_the_journal(place: Place) -> None:
+def test_a56_a_module_of_vvm_is_read_from_the_journal(place: Place) -> None:
     place.write("m.vvm", 'word = "tea"\nexport word\n')
     place.write("p.vvm", 'from "./m.vvm" import word\nagent a(model="m")\nx = @a `Say it` (word)\nexport x\n')
     place.write("one.yaml", "sessions: {}\n")
@@ -1141,7 +1141,7 @@ def test_a56_a_module_of_vvm_is_that_of_the_journal(place: Place) -> None:
     assert "summary: milk" in seen.out
 
 
-def test_a56_a_changed_text_has_the_import_of_the_journal(place: Place) -> None:
+def test_a56_a_changed_program_imports_from_the_journal(place: Place) -> None:
     place.write("m.prose", MODULE)
     text = f"""
         use "./m.prose" as m
@@ -1159,7 +1159,7 @@ def test_a56_a_changed_text_has_the_import_of_the_journal(place: Place) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_a52_a_directory_that_is_closed_to_the_account_is_another_one(tmp_path: Path) -> None:
+def test_a52_an_inaccessible_directory_is_not_the_runs_directory(tmp_path: Path) -> None:
     """A colleague's run in PostgreSQL may have been started in their home directory."""
     closed = tmp_path / "home" / "project"
     closed.mkdir(parents=True)
@@ -1235,7 +1235,7 @@ def test_a_failed_cell_of_a_notebook_continues(place: Place) -> None:
     assert place.ran == ["a"]
 
 
-def test_a33_a_decision_for_the_next_gate_is_used_up_by_the_one_that_is_replayed(
+def test_a33_a_decision_for_the_next_gate_is_consumed_by_the_replayed_gate(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = 'gate go:\n  prompt: "Go?"\n'
@@ -1246,7 +1246,7 @@ def test_a33_a_decision_for_the_next_gate_is_used_up_by_the_one_that_is_replayed
     assert place.ran == ["a"]
 
 
-def test_a_variable_of_a_cancelled_branch_does_not_replace_that_of_the_program(place: Place) -> None:
+def test_a_variable_of_a_cancelled_branch_does_not_replace_the_programs_variable(place: Place) -> None:
     """Both variables use the same file; it keeps the last value of the program, also after a replay."""
     place.write(
         "p.prose",

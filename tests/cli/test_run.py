@@ -55,7 +55,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 # ---------------------------------------------------------------- output
 
 
-def test_products_go_to_stdout_and_remarks_to_stderr(run: Run) -> None:
+def test_results_go_to_stdout_and_remarks_to_stderr(run: Run) -> None:
     seen = run("""
         exec "echo out; echo err >&2"
         let log = exec "printf 'one\\ntwo\\nthree\\n'"
@@ -105,7 +105,7 @@ def test_branches_print_in_source_order(run: Run) -> None:
     assert seen.out == "slow\nquick\nafter\n"
 
 
-def test_named_branches_tell_their_values_and_failures(run: Run) -> None:
+def test_named_branches_report_their_values_and_failures(run: Run) -> None:
     seen = run("""
         parallel (on-fail: "continue"):
           a = exec "sleep 0.2; echo first; echo more"
@@ -199,7 +199,7 @@ def test_an_uncaught_error_without_a_message(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("array", "says"), [("[7]", "has 1 element [E209]"), ("[7, 8]", "has 2 elements [E209]")])
-def test_an_index_that_is_too_large_is_told_how_many_there_are(array: str, says: str, run: Run) -> None:
+def test_an_index_that_is_too_large_reports_the_number_of_items(array: str, says: str, run: Run) -> None:
     assert says in run(f"let xs = {array}\noutput r = xs[3]\n").err
 
 
@@ -251,7 +251,7 @@ def test_an_error_as_json(run: Run) -> None:
         ('gate go:\n  prompt: "Go?"\n', "E213"),
     ],
 )
-def test_no_one_to_answer_is_status_three(text: str, code: str, run: Run) -> None:
+def test_a_missing_answer_is_status_three(text: str, code: str, run: Run) -> None:
     seen = run(text, "--format", "json")
     error = seen.result["error"]
     assert seen.status == 3
@@ -272,14 +272,14 @@ def test_a_gate_closed_because_no_one_can_decide_and_caught_is_not_a_failure(run
 # ---------------------------------------------------------------- options
 
 
-def test_inputs_are_supplied(run: Run) -> None:
+def test_options_supply_inputs(run: Run) -> None:
     text = 'input name: "Who?"\noutput hello = "hello {name}"\n'
     assert run(text, "--input", "name=A=b").out == "hello: hello A=b\n"
     assert run(text, "--input", "nmae=x").status == 2
     assert run(text, "--input", "name=x", "--input", "name=y").status == 2
 
 
-def test_gates_are_decided_beforehand(run: Run) -> None:
+def test_options_decide_gates(run: Run) -> None:
     text = 'gate go:\n  prompt: "Go?"\nexec "echo gone"\n'
     assert run(text, "--yes", "go").out == "gone\n"
     assert run(text, "--input", "go=approve").out == "gone\n"
@@ -331,7 +331,7 @@ def test_a_run_in_a_database(backend: str, run: Run) -> None:
     assert sorted(path.name for path in directory.iterdir()) == ["journal.jsonl", "program.prose", "state.db"]
 
 
-def test_a50_a_database_that_is_not_there_is_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a50_an_unreachable_database_is_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATABASE_URL", raising=False)
     seen = run('exec "touch ran"\n', "--state", "postgres")
     assert (seen.status, seen.out) == (1, "")
@@ -340,13 +340,13 @@ def test_a50_a_database_that_is_not_there_is_an_error(run: Run, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("option", [("--state", "floppy"), ("--gates", "perhaps"), ("--provider", "oracle")])
-def test_a_setting_that_makes_no_sense_is_a_usage_error(option: tuple[str, str], run: Run) -> None:
+def test_an_invalid_setting_is_a_usage_error(option: tuple[str, str], run: Run) -> None:
     seen = run('session "x"\n', *option)
     assert seen.status == 2
     assert seen.err.startswith(("Error: ", "ImportError: "))
 
 
-def test_strict_is_strict(run: Run) -> None:
+def test_strict_refuses_undeclared_names(run: Run) -> None:
     text = 'x = "undeclared"\n'
     assert run(text).status == 0
     assert run(text, "--strict").status == 2
@@ -380,7 +380,7 @@ def test_a_bare_name_is_a_file_before_it_is_an_example(run: Run, capfd: pytest.C
     assert capfd.readouterr().out == "mine\n"
 
 
-def test_a_home_directory_is_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_is_the_home_directory(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(Path.cwd()))
     Path("x.prose").write_text('exec "true"\n')
     assert main(["run", "~/x.prose"]) == 0
@@ -458,7 +458,7 @@ def test_a_busy_program_can_be_interrupted(tmp_path: Path) -> None:
     assert running.returncode == 130
 
 
-def test_a_reader_that_leaves_ends_the_run(tmp_path: Path) -> None:
+def test_a_closed_output_pipe_ends_the_run(tmp_path: Path) -> None:
     (tmp_path / "p.prose").write_text('exec "echo one; exec sleep 600"\nexec "touch done"\noutput x = "y"\n')
     read, write = os.pipe()
     os.close(read)
@@ -470,7 +470,7 @@ def test_a_reader_that_leaves_ends_the_run(tmp_path: Path) -> None:
     assert running.returncode == 1
 
 
-def test_a_reader_that_ends_by_the_same_ctrl_c_leaves_time_to_clean_up(tmp_path: Path) -> None:
+def test_an_output_reader_ended_by_the_same_ctrl_c_leaves_time_to_clean_up(tmp_path: Path) -> None:
     (tmp_path / "p.prose").write_text(
         'exec """trap \'touch told; until [ -e closed ]; do sleep 0.01; done; echo bye; sleep 0.5; touch cleaned; exit\' INT\n'
         'echo ready; while :; do sleep 0.02; done"""\n'
@@ -515,7 +515,7 @@ RESULTS = {
 """The results of the examples in VVM with the answers of `examples.yaml`."""
 
 
-def test_every_result_is_that_of_an_example() -> None:
+def test_every_expected_result_belongs_to_an_example() -> None:
     assert set(RESULTS) <= {example.name for example in bundled()}
 
 
@@ -528,7 +528,7 @@ def test_every_example_runs(example, run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", RESULTS)
-def test_an_example_in_vvm_gives_back_what_its_answers_lead_to(
+def test_an_example_in_vvm_returns_the_expected_result(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -577,7 +577,7 @@ def test_a30_a_hidden_exit_code_decides_nothing(run: Run) -> None:
     assert "released" not in seen.out
 
 
-def test_a30_pipefail_lets_it_decide(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a30_with_pipefail_the_exit_code_decides(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with_property = run(HIDDEN.replace('"continue"\n', '"continue"\n      pipefail: true\n'))
     monkeypatch.setenv("PROSE_EXEC_PIPEFAIL", "1")
     with_setting = run(HIDDEN)

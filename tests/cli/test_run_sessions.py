@@ -72,7 +72,7 @@ def recorded(here: Path, cassette: bytes, stub: StubServer) -> Path:
 RECORD = ("--provider", "stub", "--judge", "stub:json-1-yes", "--cassette-mode", "auto")
 
 
-def test_recorded_once_replayed_by_everybody(prose: Prose, stub: StubServer, here: Path) -> None:
+def test_a_recording_replays_without_a_model(prose: Prose, stub: StubServer, here: Path) -> None:
     live = prose("run", "p.prose", *RECORD, "--cassette", "mine")
     assert (live.returncode, live.stdout) == (0, f"{ANSWER}\n")
     assert "**the text is nice** yes (model: because)" in live.stderr
@@ -124,14 +124,14 @@ def test_a_changed_prompt_is_a_miss_with_status_3_and_the_fix(
     assert stub.stats.requests == 0
 
 
-def test_json_tells_the_error_too(prose: Prose) -> None:
+def test_json_contains_the_error_too(prose: Prose) -> None:
     missed = prose("run", "p.prose", "--format", "json")
     assert missed.returncode == 3
     body = json.loads(missed.stdout.splitlines()[-1])
     assert (body["status"], body["error"]["code"]) == ("failed", "E201")
 
 
-def test_options_beat_variables_and_these_the_file(prose: Prose, here: Path, stub: StubServer) -> None:
+def test_options_override_variables_and_variables_override_the_file(prose: Prose, here: Path, stub: StubServer) -> None:
     with (here / "prose.toml").open("a") as file:
         file.write('[cassette]\nmode = "replay"\n')
     (here / "p.prose").write_text('session "Say something"\n')
@@ -151,7 +151,7 @@ def test_options_beat_variables_and_these_the_file(prose: Prose, here: Path, stu
         (("--provider", "replay", "--cassette-mode", "off"), "provider replay answers only from recordings"),
     ],
 )
-def test_options_that_make_no_sense(
+def test_invalid_options_are_usage_errors(
     here: Path, capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
     assert main(["run", "p.prose", *arguments]) == 2
@@ -206,14 +206,14 @@ def test_a49_a_terminal_shows_the_words_of_a_model_and_takes_any_text(here: Path
     assert stub.stats.requests == 1
 
 
-def test_an_authored_answer_says_so(prose: Prose, recorded: Path) -> None:
+def test_an_authored_answer_is_marked(prose: Prose, recorded: Path) -> None:
     recorded.write_text(recorded.read_text().replace('"origin":"model"', '"origin":"authored"'))
     assert "replayed, example text written by hand" in prose("run", "p.prose").stderr
 
 
-def test_a_dry_run_tells_all_and_runs_nothing(prose: Prose, here: Path, stub: StubServer) -> None:
-    told = prose("run", "p.prose", "--provider", "dry-run")
-    assert told.returncode == 0
+def test_a_dry_run_describes_everything_and_runs_nothing(prose: Prose, here: Path, stub: StubServer) -> None:
+    done = prose("run", "p.prose", "--provider", "dry-run")
+    assert done.returncode == 0
     for piece in (
         "session c1/1/s0",
         "placeholders (this is a dry run)",
@@ -223,7 +223,7 @@ def test_a_dry_run_tells_all_and_runs_nothing(prose: Prose, here: Path, stub: St
         '**the text is nice** uncertain (dry-run: undecided: yes: line 3 `session "Praise"`; no: nothing)',
         "a = ⟦dry-run c1/1/s0⟧",
     ):
-        assert piece in told.stderr
+        assert piece in done.stderr
     assert stub.stats.requests == 0
     assert not (here / "cassettes").exists()
 
@@ -231,7 +231,7 @@ def test_a_dry_run_tells_all_and_runs_nothing(prose: Prose, here: Path, stub: St
 # ---------------------------------------------------------------- doctor
 
 
-def test_doctor_tells_who_answers_and_what_is_missing(prose: Prose, here: Path) -> None:
+def test_doctor_names_providers_and_missing_settings(prose: Prose, here: Path) -> None:
     table = (here / "prose.toml").read_text()
     (here / "prose.toml").write_text(
         f'provider = "gateway"\n[agents.here]\ncommand = ["{sys.executable}"]\n[agents.gone]\ncommand = ["no-such-agent"]\n'
@@ -256,7 +256,7 @@ def test_doctor_tells_who_answers_and_what_is_missing(prose: Prose, here: Path) 
     assert "sk-not" not in found
 
 
-def test_doctor_reads_recordings_and_names_a_line_that_is_none(prose: Prose, recorded: Path) -> None:
+def test_doctor_reads_recordings_and_names_an_invalid_line(prose: Prose, recorded: Path) -> None:
     with recorded.open("a") as file:
         file.write("half a rec")
     found = prose("doctor", "--no-start", PROSE_PROVIDER="stub").stdout
@@ -276,13 +276,13 @@ def test_doctor_reads_recordings_and_names_a_line_that_is_none(prose: Prose, rec
         ({"PROSE_GATES": "x"}, "broken settings: setting gates (PROSE_GATES): one of"),
     ],
 )
-def test_doctor_on_what_is_chosen(
+def test_doctor_checks_the_chosen_providers(
     here: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], line: str
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     found = settings_findings()
-    assert any(told.startswith(line) for told in found), found
+    assert any(finding.startswith(line) for finding in found), found
 
 
 def settings_findings() -> list[str]:
@@ -337,7 +337,7 @@ def test_a_vvm_program_is_recorded_and_replayed(prose: Prose, stub: StubServer, 
     assert "prose run --cassette-mode=auto p.vvm" in missed.stderr and "that" in missed.stderr
 
 
-def test_a42_the_answer_of_a_vvm_call_is_written_by_us(prose: Prose, stub: StubServer, here: Path) -> None:
+def test_a42_the_runtime_writes_the_answer_of_a_vvm_call(prose: Prose, stub: StubServer, here: Path) -> None:
     (here / "p.vvm").write_text("agent a()\nx = @a `Write`(())\nexport x\n")
     done = prose(
         "run", "p.vvm", "--provider", "stub:ok-1", "--cassette-mode", "off", "--state", "filesystem", "--format", "json"
@@ -349,7 +349,7 @@ def test_a42_the_answer_of_a_vvm_call_is_written_by_us(prose: Prose, stub: StubS
     assert "x = @a (b000001)" in state.read_text()
 
 
-def test_a_vvm_call_that_fails_is_reported_though_it_is_a_value(prose: Prose, here: Path) -> None:
+def test_a_failed_vvm_call_is_reported_although_it_is_a_value(prose: Prose, here: Path) -> None:
     (here / "p.vvm").write_text('agent a()\n@a `q`((), retry=1)\nx = "went on"\nexport x\n')
     (here / "s.yaml").write_text('sessions: {"q": [{error: "busy"}, {error: "no"}]}\n')
     done = prose("run", "p.vvm", "--provider", "scripted", "--script", "s.yaml")
@@ -374,9 +374,9 @@ def test_doctor_asks_each_model_the_judge_and_the_agents(
     monkeypatch.setattr(doctor, "examine", lambda start: iter(()))
     monkeypatch.delenv("OTHER_KEY", raising=False)
     assert main(["doctor", "--ask"]) == 1
-    said = capsys.readouterr().out.splitlines()
-    told = {line.partition(": ")[0]: line.partition(": ")[2] for line in said if " ask " in line}
-    assert list(told) == [
+    lines = capsys.readouterr().out.splitlines()
+    findings = {line.partition(": ")[0]: line.partition(": ")[2] for line in lines if " ask " in line}
+    assert list(findings) == [
         "ok     ask stub default, sonnet",
         "broken ask stub opus",
         "ok     ask stub fast",
@@ -384,12 +384,12 @@ def test_doctor_asks_each_model_the_judge_and_the_agents(
         "ok     ask acp:stub",
     ]
     assert re.fullmatch(
-        rf'ok-1: "{ANSWER}", \d+\.\d s, \d+ \+ 4 tokens, price not known', told["ok     ask stub default, sonnet"]
+        rf'ok-1: "{ANSWER}", \d+\.\d s, \d+ \+ 4 tokens, price not known', findings["ok     ask stub default, sonnet"]
     )
-    assert told["broken ask stub opus"] == "stub: the server is overloaded or down for now"
-    assert told["ok     ask stub fast"].startswith("ok-2: ")  # the model itself, not one of its fallbacks
-    assert told["ok     ask judge"].startswith('json-0-yes: "yes, two is more than one"')
-    assert said[-1] == "1 broken"
+    assert findings["broken ask stub opus"] == "stub: the server is overloaded or down for now"
+    assert findings["ok     ask stub fast"].startswith("ok-2: ")  # the model itself, not one of its fallbacks
+    assert findings["ok     ask judge"].startswith('json-0-yes: "yes, two is more than one"')
+    assert lines[-1] == "1 broken"
     assert stub.stats.by_model == {"ok-1": 1, "ok-2": 1, "err-529": 1, "json-0-yes": 1}
     assert sorted(path.name for path in here.iterdir()) == ["p.prose", "prose.toml"]  # nothing is recorded
 
@@ -402,11 +402,11 @@ def test_doctor_does_not_wait_for_a_model_that_hangs(
     )
     monkeypatch.setattr(doctor, "examine", lambda start: iter(()))
     assert main(["doctor", "--ask", "--seconds", "0.5"]) == 1
-    said = capsys.readouterr().out.splitlines()
-    assert [line for line in said if " ask stub " in line] == ["broken ask stub default: no answer within 0.5 s"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if " ask stub " in line] == ["broken ask stub default: no answer within 0.5 s"]
 
 
-def test_doctor_asks_the_others_where_a_table_is_wrong(
+def test_doctor_asks_the_other_models_if_a_table_is_invalid(
     here: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = f'kind = "openai"\nbase_url = "{stub.openai_url}"\n'
@@ -416,10 +416,10 @@ def test_doctor_asks_the_others_where_a_table_is_wrong(
     )
     monkeypatch.setattr(doctor, "examine", lambda start: iter(()))
     assert main(["doctor", "--ask"]) == 1
-    said = [
+    lines = [
         line for line in capsys.readouterr().out.splitlines() if not line.startswith("ok     ask good default: ok-1")
     ]
-    assert said == [
+    assert lines == [
         "broken ask lost default: the model `opus` means nothing on lost",
         '       fix: write in prose.toml: [models.lost] opus = "MODEL"',
         "broken ask bad: [models.bad.fast] fallback: there is no model `god:fast` to fall back to",

@@ -197,14 +197,14 @@ def test_a_program_from_elsewhere_gets_no_tools_silently(
     Path("prose_tools.py").write_text("open('loaded', 'w')\ndef steal() -> str:\n    return 'x'\n")
     shelf.put("dana/plan", ASKS)
     shelf.put("dana/steal", ASKS.replace("weather.forecast", "steal"))
-    for name, said in (
+    for name, message in (
         ("plan", "a program from elsewhere may not use the tool server weather: it needs approval"),
         ("steal", "may not use the function steal of an installed package: it needs approval"),
     ):
         place.write("p.prose", f'use "dana/{name}"\nlet r = {name}()\noutput said = r.said\n')
         started = "p.prose" if imported else f"dana/{name}"
         status, out, err = prose("run", started, "--trust", "all", "--provider", "stub", "--cassette-mode", "off")
-        assert status != 0 and said in err, (out, err)
+        assert status != 0 and message in err, (out, err)
     assert stub.stats.requests == 0 and not Path("loaded").exists()
 
 
@@ -282,7 +282,7 @@ def test_a35_what_a_program_has_created_is_used_when_a_person_agrees(place: Plac
 # ---------------------------------------------------------------- prose doctor
 
 
-def test_doctor_tells_what_a_server_lacks(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_the_missing_parts_of_a_server(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TICKETS", "t")
     place.settings(
         more="env = { TOKEN = '$NOT_SET' }\n[mcp.away]\ncommand = ['no-such-server']\n"

@@ -41,7 +41,7 @@ def result(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
     return found
 
 
-def test_exports_are_printed_as_outputs_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exports_are_printed_like_outputs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "v.vvm"]) == 0
     assert capsys.readouterr().out == 'a: 42\nu: ()\nlist: [1, {"x": null}]\n'
     assert main(["run", "v.vvm", "--format", "json"]) == 0
@@ -106,8 +106,8 @@ def test_without_exports_the_last_value_is_printed(capsys: pytest.CaptureFixture
 
 def test_errors_before_the_start_run_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "bad.vvm"]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("Error at line 1, column 4: ") and "\nError at line 2, column 5: " in told
+    printed = capsys.readouterr().err
+    assert printed.startswith("Error at line 1, column 4: ") and "\nError at line 2, column 5: " in printed
     assert main(["run", "bad.vvm", "--format", "json"]) == 2
     error = result(capsys)["error"]
     assert isinstance(error, dict) and [d["code"] for d in error["diagnostics"]] == ["V001", "V001"]
@@ -123,7 +123,7 @@ def test_a_raise_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert (error["type"], error["code"], error["message"], error["line"]) == ("thrown", "R220", "on purpose", 4)
 
 
-def test_no_one_can_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_answer_cannot_be_caught(capsys: pytest.CaptureFixture[str]) -> None:
     Path("v.vvm").write_text("agent a()\ntry:\n  x = @a `Hello`()\nexcept as e:\n  pass\n")
     assert main(["run", "v.vvm", "--provider", "replay"]) == 3
     assert "nothing is recorded" in capsys.readouterr().err
@@ -134,11 +134,11 @@ def test_an_interrupt_ends_a_loop(number: signal.Signals) -> None:
     Path("v.vvm").write_text("agent a()\nx = @a `Go`()\ntry:\n  while true:\n    pass\nfinally:\n  y = @a `Never`()\n")
     options = ("v.vvm", "--provider", "scripted", "--script", "s.yaml")
     with forked.Command("run", *options, cwd=Path.cwd()) as run:
-        told = next(line for line in run.stderr if line.startswith("x = "))
+        value_line = next(line for line in run.stderr if line.startswith("x = "))
         run.send_signal(number)
         rest = run.stderr.read()
         run.wait(60)
-    assert (told, run.returncode) == ("x = an answer\n", 128 + number)
+    assert (value_line, run.returncode) == ("x = an answer\n", 128 + number)
     assert "interrupted" in rest and "Never" not in rest and "y = " not in rest
 
 

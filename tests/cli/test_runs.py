@@ -58,7 +58,7 @@ def ids(prose: Prose) -> list[str]:
     return [str(run["run"]) for run in prose.data("runs")]
 
 
-def test_the_list(prose: Prose, ids: list[str]) -> None:
+def test_runs_are_listed(prose: Prose, ids: list[str]) -> None:
     old = Path(".prose/runs/20200101-000000-abcdef")
     old.mkdir()
     (old / "state.md").write_text("# run:20200101-000000-abcdef old.prose\n\n1→ ✓\n---end 2020-01-01T00:00:01Z\n")
@@ -123,13 +123,13 @@ def test_a_branch_of_a_vvm_run_is_the_last_one_in_a_state_directory_too(
 
 
 @pytest.mark.parametrize("command", ["runs", "gates"])
-def test_a_directory_of_runs_that_cannot_be_read(prose: Prose, command: str) -> None:
+def test_an_unreadable_directory_of_runs_is_an_error(prose: Prose, command: str) -> None:
     Path(".prose").mkdir()
     Path(".prose/runs").symlink_to("runs")
     assert prose(command, status=2).startswith("Error: .prose/runs cannot be read: ")
 
 
-def test_one_run(prose: Prose, ids: list[str]) -> None:
+def test_one_run_is_shown(prose: Prose, ids: list[str]) -> None:
     assert (
         prose("runs", "show", ids[0])
         == """\
@@ -158,7 +158,7 @@ to resume it: prose run --resume RUN
     assert main(["runs", "show", ids[1], "--format", "json"]) == 0
 
 
-def test_the_difference_of_two(prose: Prose, ids: list[str]) -> None:
+def test_two_runs_are_compared(prose: Prose, ids: list[str]) -> None:
     assert prose("runs", "diff", ids[0], ids[0]) == "no differences\n"
     Path("p.prose").write_text(PROGRAM + "output d = 1\n")
     prose("run", "p.prose")
@@ -200,7 +200,7 @@ binding d
     )
 
 
-def test_removing(prose: Prose, ids: list[str]) -> None:
+def test_runs_are_removed(prose: Prose, ids: list[str]) -> None:
     runs = Path(".prose/runs")
     assert prose("runs", "rm", status=2).endswith("Error: name the runs, or give --older or --all-finished\n")
     assert prose("runs", "rm", ids[0], status=2) == (
@@ -267,7 +267,7 @@ def _many(count: int, records: int = 0) -> None:
         journal.close()
 
 
-def test_a49_a_list_reads_the_ends_of_journals_only(
+def test_a49_a_list_reads_only_the_ends_of_journals(
     prose: Prose, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     Path("there").touch()
@@ -299,7 +299,7 @@ def test_a49_a_list_reads_the_ends_of_journals_only(
 
 @pytest.mark.parametrize("forged", [b'00000000 {"k":"finished"}\n', b'{"k":"finished"}\n', b"no record\n"])
 @pytest.mark.parametrize("records", [0, 2000])
-def test_a49_a_line_that_someone_appended_ends_no_run(prose: Prose, forged: bytes, records: int) -> None:
+def test_a49_a_forged_last_line_ends_no_run(prose: Prose, forged: bytes, records: int) -> None:
     prose("run", "p.prose", status=1)
     _many(1, records=records)
     with (Path(".prose/runs/20260101-000000-000000") / NAME).open("ab") as file:

@@ -78,7 +78,7 @@ def test_a41_every_subcommand_is_tried() -> None:
 
 
 @pytest.mark.parametrize("call", [call for calls in CALLS.values() for call in calls])
-def test_a41_no_stream_need_be_there(call: str, place: Path) -> None:
+def test_a41_every_subcommand_runs_with_closed_or_full_streams(call: str, place: Path) -> None:
     words = shlex.split(call)
     if words[:1] == ["what-if"]:  # it refuses runs of other directories, and creates a second run
         shutil.rmtree(place / ".prose")
@@ -98,17 +98,17 @@ def test_a41_no_stream_need_be_there(call: str, place: Path) -> None:
 
 @pytest.mark.parametrize(("how", "reason"), [("closed", "it is closed"), ("gone", "broken pipe")])
 @pytest.mark.parametrize("call", ["run p.prose", "run p.prose --format json", "runs", "explain E219", "--version"])
-def test_a41_output_that_is_lost_is_an_error(call: str, how: str, reason: str, place: Path) -> None:
+def test_a41_lost_output_is_an_error(call: str, how: str, reason: str, place: Path) -> None:
     lost = forked.prose(*shlex.split(call), cwd=place, broken={1: how})
     assert lost.returncode == 1
     assert lost.stderr.splitlines()[-1] == f"Error: standard output could not be written: {reason}"
     assert "Internal error" not in lost.stderr
-    unsaid = forked.prose(*shlex.split(call), cwd=place, broken={2: "full"})
-    assert (unsaid.returncode, bool(unsaid.stdout)) == (0, True)
+    silent = forked.prose(*shlex.split(call), cwd=place, broken={2: "full"})
+    assert (silent.returncode, bool(silent.stdout)) == (0, True)
 
 
 @pytest.mark.parametrize("suffix", ["prose", "ipynb"])
-def test_a41_a_run_ends_when_the_reader_of_its_output_has_gone(suffix: str, place: Path) -> None:
+def test_a41_a_run_ends_when_its_output_pipe_is_broken(suffix: str, place: Path) -> None:
     program = 'exec "yes"\noutput never = "reached"\n'
     (place / "y.prose").write_text(program)
     book = json.loads((place / "n.ipynb").read_text())

@@ -65,9 +65,7 @@ class Tty(io.StringIO):
         ("bell", io.StringIO, ""),
     ],
 )
-def test_a_person_who_has_waited_is_called_at_a_terminal(
-    notify: Notify, stream: type[io.StringIO], called: str
-) -> None:
+def test_a_waiting_person_is_notified_at_a_terminal(notify: Notify, stream: type[io.StringIO], called: str) -> None:
     now, err = [0.0], stream()
     reading, writing = os.pipe()
     os.write(writing, b"one\ntwo\n")
@@ -104,7 +102,7 @@ def test_end_of_input_means_non_interactive(start: Start) -> None:
     assert end(child) == 3
 
 
-def test_a_gate_is_asked_until_the_answer_is_one(start: Start) -> None:
+def test_a_gate_asks_until_the_answer_is_valid(start: Start) -> None:
     child = start('gate go:\n  prompt: "Publish?"\nexec "echo gone"\n')
     child.expect_exact("Publish?")
     child.expect_exact("approve or reject? ")
@@ -127,7 +125,7 @@ def test_a_question_cannot_repaint_the_terminal(start: Start) -> None:
 
 
 @pytest.mark.parametrize("last", ["output y = x", 'throw "no: {x}"'], ids=["output", "error"])
-def test_what_a_session_says_cannot_repaint_the_terminal(start: Start, tmp_path: Path, last: str) -> None:
+def test_an_answer_of_a_session_cannot_repaint_the_terminal(start: Start, tmp_path: Path, last: str) -> None:
     (tmp_path / "said.yaml").write_text('"*": "\\e[32mgreen\\e[0m \\e[2J\\e]52;c;ZXZpbA==\\a said"\n')
     program = f'session "a"\nlet x = session "b"\n{last}\n'
     child = start(program, "--provider", "scripted", "--script", "said.yaml", "--cassette-mode", "off")
@@ -230,7 +228,7 @@ def test_a_terminal_that_becomes_narrower_is_left_clean(start: Start) -> None:
     assert not [line for line in screen.lines if "▸" in line]
 
 
-def test_nothing_is_live_while_a_person_is_asked(start: Start) -> None:
+def test_live_lines_are_erased_while_a_person_is_asked(start: Start) -> None:
     child = start(f'parallel:\n  slow = exec "{GO}"\n  gate ready:\n    prompt: "Ready?"\n')
     screen = Screened(child)
     screen.until("Ready?", "approve or reject?")
@@ -278,7 +276,7 @@ exec "echo; echo after"
     assert end(child) == 0
 
 
-def test_an_own_line_never_continues_a_commands_line() -> None:
+def test_a_line_of_prose_never_continues_a_commands_line() -> None:
     out, err = io.StringIO(), io.StringIO()
     screen = Screen(out, err)
     screen.write("stderr", "no newline")
@@ -297,7 +295,7 @@ def test_a17_command_output_may_colour_a_terminal_and_nothing_else(start: Start)
     assert end(child) == 0
 
 
-def test_a17_a_pipe_gets_the_bytes_as_they_are(tmp_path: Path) -> None:
+def test_a17_a_pipe_gets_the_bytes_unchanged(tmp_path: Path) -> None:
     (tmp_path / "p.prose").write_text(EVIL_EXEC)
     ran = forked.prose("run", "p.prose", cwd=tmp_path)
     assert ran.stdout == "\x1b]0;title\x07\x1b[2J\x1b[?1049h\x1bP1;2q\x1b[31mred\x1b[0mend\n"
@@ -328,7 +326,7 @@ def test_a17_a_colour_left_by_a_command_hides_no_question(start: Start) -> None:
     ],
     ids=" ".join,
 )
-def test_a17_messages_that_repeat_what_was_typed_or_read_act_on_no_terminal(
+def test_a17_messages_that_repeat_input_cannot_control_the_terminal(
     start: Start, tmp_path: Path, arguments: list[str]
 ) -> None:
     (tmp_path / "evil.prose").write_text('let x = "\x1b]0;t\x07\x1b[2J" + \x1b]0;t\x07\x1b[2J\n')

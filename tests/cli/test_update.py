@@ -31,14 +31,14 @@ def test_an_old_workspace_is_migrated(workspace: Path, capsys: pytest.CaptureFix
     ]
 
 
-def test_a_second_time_there_is_nothing_to_do(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_update_changes_nothing(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["update"])
     capsys.readouterr()
     assert main(["update"]) == 0
     assert capsys.readouterr().out == ".prose: up to date, nothing to do\n"
 
 
-def test_runs_of_both_layouts_are_brought_together(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_of_both_layouts_are_merged(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for run in ("execution/a", "execution/b", "runs/b"):
         (workspace / run).mkdir(parents=True)
     (workspace / "runs/b/new").touch()
@@ -48,13 +48,13 @@ def test_runs_of_both_layouts_are_brought_together(workspace: Path, capsys: pyte
     assert "were not moved" in capsys.readouterr().out
 
 
-def test_without_a_workspace_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_workspace_nothing_is_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["update"]) == 0
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_in_the_way_is_named(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_obstacle_is_named(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (workspace / "agents").write_text("a file")
     assert main(["update"]) == 2
     assert "agents" in capsys.readouterr().err

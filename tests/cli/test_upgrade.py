@@ -42,7 +42,7 @@ def test_a_program_becomes_a_function_and_a_program_again(world: ContractWorld) 
     assert Path("p.prose.md").read_text() == text
 
 
-def test_both_forms_give_the_same(world: ContractWorld) -> None:
+def test_both_forms_give_the_same_result(world: ContractWorld) -> None:
     world.put("p.prose", PROGRAM)
     world.prose("upgrade", "p.prose")
     answers = {"Write about tea": "d", "again": "e", "Notes on": "n"}
@@ -73,7 +73,7 @@ def test_a_dry_run_shows_the_difference(world: ContractWorld) -> None:
         "output x = 1\nreturn x\n",
     ],
 )
-def test_what_a_function_cannot_say_is_refused(world: ContractWorld, text: str) -> None:
+def test_a_program_that_no_function_can_express_is_refused(world: ContractWorld, text: str) -> None:
     world.put("p.prose", text)
     assert world.prose("upgrade", "p.prose") == 2
     assert "line " in world.err
@@ -90,7 +90,7 @@ def test_what_a_function_cannot_say_is_refused(world: ContractWorld, text: str) 
         "### Returns\n\n- `x`\n\n### Execution\n\n```prose\nlet x = 1\n\nreturn x\n```\n\n## more\n",
     ],
 )
-def test_the_way_back_loses_nothing(world: ContractWorld, sections: str) -> None:
+def test_converting_back_loses_nothing(world: ContractWorld, sections: str) -> None:
     world.put("p.prose.md", f"---\nname: p\nkind: function\n---\n\n# P\n\n{sections}")
     assert world.prose("upgrade", "p.prose.md") == 2
     assert not Path("p.prose").exists()

@@ -61,9 +61,9 @@ def worked_through(page: str, directory: Path, added: dict[str, str], *, remarks
             (directory / name).write_text(text + added.get(name, ""), encoding="utf-8")
             continue
         for shown in re.split(r"^(?=\$ )", text, flags=re.MULTILINE)[1:]:
-            told = printed(shown.splitlines()[0].removeprefix("$ "), directory, remarks=remarks)
-            told = re.sub(r"\bscript-\w+", MODEL, told)
-            assert fits(told, shown), f"the page shows\n{shown}\nand this was printed\n{told}"
+            output = printed(shown.splitlines()[0].removeprefix("$ "), directory, remarks=remarks)
+            output = re.sub(r"\bscript-\w+", MODEL, output)
+            assert fits(output, shown), f"the page shows\n{shown}\nand this was printed\n{output}"
             count += 1
     return count
 

@@ -32,7 +32,7 @@ def run(place: Place) -> tuple[str, tuple[str, ...]]:
     return place.runs()[0].name, options
 
 
-def test_another_answer_asks_what_depends_on_it(place: Place, run: tuple[str, tuple[str, ...]]) -> None:
+def test_another_answer_repeats_the_requests_that_depend_on_it(place: Place, run: tuple[str, tuple[str, ...]]) -> None:
     name, options = run
     place.write("answer.md", "other text")
     place.write("p.prose", "throw 'the text of the run is used'")
@@ -47,14 +47,14 @@ def test_another_answer_asks_what_depends_on_it(place: Place, run: tuple[str, tu
     assert place.prose("runs", "show", name).status == 0, "the run stays as it is"
 
 
-def test_what_would_run_again_is_listed(place: Place, run: tuple[str, tuple[str, ...]]) -> None:
+def test_requests_that_would_run_again_are_listed(place: Place, run: tuple[str, tuple[str, ...]]) -> None:
     name, options = run
     seen = place.prose("what-if", name, "c1/1/s0=other", *options)
     assert seen.status == 2
     assert seen.remarks[0].startswith("Error: The run with the change does not use 2 answers of run RUN.")
 
 
-def test_a_decision_is_turned(place: Place, run: tuple[str, tuple[str, ...]]) -> None:
+def test_a_decision_is_reversed(place: Place, run: tuple[str, tuple[str, ...]]) -> None:
     name, options = run
     seen = place.prose("what-if", name, "c1/5/j0=no", *options)
     assert (seen.status, kept(seen), seen.out.splitlines()[0]) == (0, (5, {}), "e: alone")
@@ -112,7 +112,7 @@ def test_a_given_answer_that_nothing_asks_for_is_named(place: Place, run: tuple[
         (("c1/1/s0=@missing.md",), "missing.md"),
     ],
 )
-def test_what_cannot_be_replaced_runs_nothing(
+def test_an_invalid_replacement_runs_nothing(
     place: Place, run: tuple[str, tuple[str, ...]], changes: tuple[str, ...], says: str
 ) -> None:
     name, options = run
