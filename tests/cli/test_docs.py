@@ -17,7 +17,7 @@ ROOT = DOCS.parent
 TESTS = ROOT / "tests"
 HAZARDS = 102
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.ipynb"))
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 
 
 @pytest.mark.parametrize("name", PAGES)

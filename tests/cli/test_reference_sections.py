@@ -1,10 +1,9 @@
-"""Every section of the reference that the source or a page cites exists, and so does the target of every link."""
+"""Every section of the reference that the source or a page cites exists."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from cli.generated import DOCS, PACKAGE
@@ -20,10 +19,6 @@ _CITATION = re.compile(
 )
 _HEADING = re.compile(rf"^#{{2,6}} ({_NUMBER})\.? (.+)$", re.MULTILINE)
 _FENCE = re.compile(r"^(`{3,})[^\n]*\n.*?^\1$", re.MULTILINE | re.DOTALL)
-
-
-def without_fences(page: Path) -> str:
-    return _FENCE.sub("", page.read_text(encoding="utf-8"))
 
 
 def numbers(page: str) -> list[str]:
@@ -51,25 +46,3 @@ def test_every_section_that_is_cited_exists(page: str) -> None:
 def test_the_section_numbers_of_a_page_are_unique_and_in_order(page: str) -> None:
     found = numbers(page)
     assert found == sorted(set(found), key=lambda number: [int(part) for part in number.split(".")])
-
-
-def anchor(title: str) -> str:
-    """Return the anchor that GitHub makes for a heading."""
-    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
-
-
-def anchors(page: Path) -> set[str]:
-    return {anchor(title) for title in re.findall(r"^#{1,6} (.+)$", without_fences(page), re.MULTILINE)}
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_target_of_every_link_exists(page: str) -> None:
-    targets = [DOCS / "reference" / f"{file}.md" for file, _ in reference_pages.parts(page)]
-    wrong = [
-        f"#{place}, in {document.name}"
-        for document in DOCUMENTS
-        for path, place in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", document.read_text(encoding="utf-8"))
-        for target in targets
-        if (document.parent / path if path else document).resolve() == target and place not in anchors(target)
-    ]
-    assert wrong == []

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from machine.fakes import FakeClock
 from models.people import ScriptedPerson, SilentPerson
 from scaling import assert_linear
 
@@ -29,20 +29,6 @@ def request(task: str = "Write a haiku", at: str = "c1/s0", **more: object) -> S
 
 async def run(sessions: Sessions, asked: SessionRequest) -> SessionResult:
     return await sessions.run(asked, lambda progress: None)
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.slept: list[float] = []
-
-    def now(self) -> datetime:
-        return datetime(2026, 3, 1, tzinfo=UTC)
-
-    def monotonic(self) -> float:
-        return sum(self.slept)
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
 
 
 def scripted(entries: dict[str, object], clock: FakeClock | None = None) -> Sessions:
