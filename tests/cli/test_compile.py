@@ -244,7 +244,7 @@ def test_check_separates_rules_from_judgement(capsys: pytest.CaptureFixture[str]
 # ---------------------------------------------------------------- VVM
 
 
-def test_a_vvm_program_is_reported_as_its_reference_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_vvm_program_is_reported_in_the_format_of_the_reference(capsys: pytest.CaptureFixture[str]) -> None:
     Path("team.vvm").write_text("agent lead()\nexport @lead\nunread = 1\n")
     Path("main.vvm").write_text('from "./team.vvm" import @lead\nx = @lead `hi`()\nexport x\n')
     assert main(["compile", "main.vvm"]) == 0

@@ -53,7 +53,7 @@ def test_the_demo_runs_a_notebook_through_the_kernel_and_renders_it(tmp_path: Pa
     assert "from a command" in (tmp_path / "build/b.html").read_text()
 
 
-def test_a_demo_that_fails_says_so(tmp_path: Path) -> None:
+def test_a_failing_demo_is_reported(tmp_path: Path) -> None:
     needs_module("nbconvert")
     seen = show(tmp_path, 'exec "exit 3"', 'exec "echo never"')
     assert seen.returncode == 1

@@ -87,7 +87,7 @@ def test_doctor_finds_an_interpreter_that_is_gone(jupyter: Path, capsys: pytest.
     assert "/gone/python is gone" in capsys.readouterr().out
 
 
-def test_doctor_says_why_a_kernel_does_not_start(jupyter: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_reports_why_a_kernel_does_not_start(jupyter: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["install", "--user"])
     path = jupyter / "prose" / "kernel.json"
     path.write_text(path.read_text().replace(sys.executable, "/bin/false"))
@@ -138,7 +138,7 @@ def test_doctor_finds_a_state_directory_that_is_a_link_to_nothing(
 # ---------------------------------------------------------------- confinement of agents' programs
 
 
-def test_doctor_says_whether_agents_may_run_programs(jupyter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_whether_agents_may_run_programs(jupyter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def line() -> str:
         return next(f.text for f in doctor.examine(start=False) if f.subject == "Exec")
 

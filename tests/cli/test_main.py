@@ -88,7 +88,7 @@ def test_a_notebook_instead_of_a_program_has_a_hint_with_a_command(
     assert " 'a b.ipynb'" in shown
 
 
-def test_explain_of_a_missing_notebook_says_that_it_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_reports_a_missing_notebook(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "missing.ipynb"]) == 2
     assert capsys.readouterr().err == "Error: there is no file missing.ipynb\n"
 

@@ -162,7 +162,7 @@ def test_an_unknown_magic_is_an_error_of_its_cell(capfd: pytest.CaptureFixture[s
     assert json.loads(seen.out)["error"]["type"] == "UsageError"
 
 
-def test_lines_are_those_of_the_cell() -> None:
+def test_lines_of_a_cell_count_from_its_magic() -> None:
     write(Path("b.ipynb"), PYTHON, "%%prose\nlet a = 1\nlet b = 2")
     (cell,) = read_cells("b.ipynb")[0]
     assert cell.text.splitlines()[1] == "let a = 1"

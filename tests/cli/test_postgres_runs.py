@@ -85,7 +85,7 @@ main(sys.argv[1:])
 """
 
 
-def test_a_run_killed_before_it_asked_anything_continues(here: Path, postgres_url: str) -> None:
+def test_a_run_killed_before_its_first_request_continues(here: Path, postgres_url: str) -> None:
     """Its row is in the database already; a new run would leave that row `running` forever."""
     configure(postgres_url)
     command = [sys.executable, "-c", KILLED, "run", "p.prose", "--input", "topic=birds", "--state=postgres"]

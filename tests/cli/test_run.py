@@ -265,7 +265,7 @@ def test_the_hint_for_a_missing_model_says_what_to_type(run: Run) -> None:
         assert words in hint
 
 
-def test_a_gate_closed_because_no_one_can_decide_and_caught_is_not_a_failure(run: Run) -> None:
+def test_a_caught_error_of_an_undecided_gate_is_not_a_failure(run: Run) -> None:
     assert run('try:\n  gate go:\n    prompt: "Go?"\ncatch:\n  exec "echo no"\n').status == 0
 
 

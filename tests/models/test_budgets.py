@@ -249,7 +249,7 @@ async def test_vvm_raises_a_spent_budget_and_catches_it_within_its_scope() -> No
 
 
 @pytest.mark.usefixtures("_costly")
-async def test_a_resumed_run_counts_what_was_consumed_before(tmp_path: Path) -> None:
+async def test_a_resumed_run_counts_its_earlier_usage(tmp_path: Path) -> None:
     text = 'session "One"\nsession "Two"\nsession "Three"\nsession "Four"\n'
     assert in_a_child(tmp_path, runs(tmp_path, text), before=answer("c1/3/s0")) is None
     here = workspace(tmp_path, budget="25 tokens, 10 sessions")

@@ -39,7 +39,7 @@ OPEN: dict[str, Rule] = {"bash": "allow", "network": "allow"}
 
 
 class Shop:
-    """A task service, and workbenches of sessions on it."""
+    """A task service, and the tools of sessions that use it."""
 
     def __init__(self, cwd: Path, tasks: TaskService) -> None:
         self.cwd = cwd

@@ -259,7 +259,7 @@ async def test_network_prompt_asks_once_and_no_means_none(desk: Desk) -> None:
 
 
 @pytest.mark.skipif(not mechanisms().landlock, reason="Landlock is not offered here")
-async def test_lists_of_the_program_bind_what_is_run(desk: Desk) -> None:
+async def test_read_lists_of_the_program_limit_the_files_of_exec(desk: Desk) -> None:
     (desk.cwd / "open").mkdir()
     (desk.cwd / "open" / "a").write_text("open")
     (desk.cwd / "secret").write_text("secret")

@@ -248,7 +248,7 @@ async def test_a_memory_that_is_not_text_is_one_clear_error_and_stays(
     assert (before.st_mtime_ns, before.st_ino) == (after.st_mtime_ns, after.st_ino)
 
 
-async def test_a_memory_without_the_right_to_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_memory_that_may_not_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / HOME).mkdir(parents=True)
     (tmp_path / HOME / "memory.md").write_text("x")
 

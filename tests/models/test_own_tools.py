@@ -141,7 +141,7 @@ def _lives(number: int) -> bool:
 # ---------------------------------------------------------------- MCP servers
 
 
-async def test_a_real_server_tells_its_tools_and_answers(weather: Bench) -> None:
+async def test_a_real_server_lists_its_tools_and_answers_calls(weather: Bench) -> None:
     bench = await weather.of("weather.forecast", "weather.token")
     specs = {spec.name: spec for spec in bench.specs if spec.name.startswith("weather__")}
     assert list(specs) == ["weather__forecast", "weather__token"]
@@ -153,7 +153,7 @@ async def test_a_real_server_tells_its_tools_and_answers(weather: Bench) -> None
     assert (use.tool, use.summary, use.outcome) == ("weather__forecast", '{"city": "Oslo", "days": 2}', "ok")
 
 
-async def test_what_the_rules_do_not_allow_is_refused(weather: Bench) -> None:
+async def test_calls_that_the_rules_do_not_allow_are_refused(weather: Bench) -> None:
     bench = await weather.of("weather", rule=("weather.f*",))
     assert await answer_of(bench, "weather__forecast", {"city": "Oslo"}) == "Oslo: sunny for 1 days"
     refused = "refused: the tool weather.token is not allowed: the rule is `tools: weather.f*`"

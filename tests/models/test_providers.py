@@ -284,7 +284,7 @@ async def test_a_cancelled_session_gives_up_its_turn() -> None:
     ] * 3
 
 
-async def test_what_a_person_is_shown_cannot_drive_the_terminal() -> None:
+async def test_text_for_a_person_cannot_control_the_terminal() -> None:
     person = ScriptedPerson("ok")
     await run(HumanSessions(person), request("\x1b[2Jwipe\u202e"))
     assert "\x1b" not in person.transcript[0]

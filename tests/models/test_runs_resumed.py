@@ -91,7 +91,7 @@ def _tokens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_tokens")
 @pytest.mark.parametrize(("name", "text"), [("p.prose", PROSE), ("p.vvm", VVM)])
-async def test_usage_of_a_resumed_run_counts_what_it_consumed_before(tmp_path: Path, name: str, text: str) -> None:
+async def test_usage_of_a_resumed_run_includes_its_earlier_usage(tmp_path: Path, name: str, text: str) -> None:
     def third(record: Record) -> bool:
         return isinstance(record, Answered) and b"Said" in bytes(record.value) and record.key.startswith("c1/3")
 
@@ -211,7 +211,7 @@ def remembered(place: Path) -> list[str]:
     return lines[4:]
 
 
-async def test_memory_of_the_run_goes_back_with_it(tmp_path: Path) -> None:
+async def test_memory_of_the_run_is_rolled_back_with_the_run(tmp_path: Path) -> None:
     directory = await ran(tmp_path, "true")
     place = directory / "agents" / "captain"
     assert remembered(place) == ["- Plan: Said.", "- Go on: Said."]

@@ -322,7 +322,7 @@ async def test_nothing_half_written_stays_when_the_disk_fails(cwd: Path, monkeyp
 # ---------------------------------------------------------------- links
 
 
-async def test_a_link_gives_what_it_leads_to_no_more_rights(cwd: Path) -> None:
+async def test_a_link_gives_its_target_no_more_rights(cwd: Path) -> None:
     outside = cwd.parent / "outside"
     outside.mkdir()
     (outside / "secret").write_text("secret")

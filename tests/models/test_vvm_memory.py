@@ -333,7 +333,7 @@ async def test_links_are_refused(here: Path, name: str) -> None:
     assert outside.read_text() == "mine"
 
 
-async def test_a_linked_meta_file_is_left_alone(here: Path) -> None:
+async def test_the_target_of_a_linked_meta_file_is_not_written(here: Path) -> None:
     outside = here / "outside"
     outside.write_text("mine")
     (here / HERE / "meta.json").symlink_to(outside)

@@ -26,7 +26,7 @@ def test_a_task_without_context_is_the_whole_message() -> None:
     assert assemble(call("  as written\n ", program="x.vvm", position=3, finished=("a",))).text == "  as written\n "
 
 
-def test_the_input_follows_the_task_as_it_is() -> None:
+def test_the_input_follows_the_task_unchanged() -> None:
     assert assemble(call(given=Given("line 1\nline 2\n"))).text == "Do it.\n\nInput:\n---\nline 1\nline 2\n\n---"
     assert assemble(call(given=Given(""))).text == "Do it.\n\nInput:\n---\n\n---"
     assert "Input:" not in assemble(call()).text
@@ -58,7 +58,7 @@ def test_a_full_message_has_the_order_of_the_reference() -> None:
     )
 
 
-def test_a42_what_does_not_change_comes_first_and_no_file_is_to_be_written() -> None:
+def test_a42_constant_parts_come_first_and_no_file_is_requested() -> None:
     request = call(system="Be brief.", prelude="## Memory Context", given=Given("{}", ("a.md",)), target=TARGET)
     spoken = SplitMessage.of(in_message(request, reads=True))
     assert spoken.system == f"Be brief.\n\n{RULE}"
@@ -105,7 +105,7 @@ async def test_a_person_sees_memory_input_and_task_and_answers() -> None:
     assert shown.endswith("Do it.") and "Binding Contract" not in shown
 
 
-async def test_a_person_who_skips_cancels_and_one_who_fails_fails() -> None:
+async def test_skip_cancels_a_call_and_fail_fails_it() -> None:
     with pytest.raises(SessionCancelled, match="skipped by the person who answered"):
         await ask(ScriptedPerson(":skip"), call())
     with pytest.raises(ProviderError, match="no time"):
@@ -118,7 +118,7 @@ async def test_a_person_who_skips_cancels_and_one_who_fails_fails() -> None:
 @pytest.mark.parametrize(
     "place", [".vvm/runs/x/state.md", ".vvm/memory/k/digest.md", "sub/.vvm/runs/x/bindings/b000001.md"]
 )
-def test_no_rule_lets_a_session_write_what_the_runtime_keeps(place: str) -> None:
+def test_no_rule_lets_a_session_write_files_of_the_runtime(place: str) -> None:
     policy = Policy.of({"write": "allow", "read": "allow"}, {}, "/space")
     assert policy.decide("write", f"/space/{place}").answer == "deny"
     assert policy.decide("read", f"/space/{place}").answer == "allow"

@@ -171,9 +171,7 @@ async def test_a_cut_reply_is_marked_and_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("todo", "how"), [("die 4", "ended with exit code 4"), ("kill", "was ended by SIGKILL")])
-async def test_an_agent_that_dies_takes_its_sessions_with_it_and_is_started_again(
-    tmp_path: Path, todo: str, how: str
-) -> None:
+async def test_a_dead_agent_fails_its_sessions_and_is_started_again(tmp_path: Path, todo: str, how: str) -> None:
     async with agent(tmp_path) as bench:
         other = await bench.started("hang")
         with pytest.raises(ProviderConnection) as failed:

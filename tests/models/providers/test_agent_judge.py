@@ -158,7 +158,7 @@ async def test_a_nonsense_reply_is_requested_once_more(bench: Bench) -> None:
 
 @loop
 @pytest.mark.parametrize(("todo", "tries"), [("fail -32603 busy", 2), ("fail -32602 no", 1)])
-async def test_an_agent_that_fails_leaves_it_undecided(bench: Bench, todo: str, tries: int) -> None:
+async def test_a_failing_agent_leaves_the_question_undecided(bench: Bench, todo: str, tries: int) -> None:
     with pytest.raises(Undecided, match="the judge could not answer: the agent stub failed"):
         await AgentJudge("stub", bench.sessions).decide(asking("touch-more tries", todo))
     assert (bench.cwd / "tries").read_text() == "x" * tries

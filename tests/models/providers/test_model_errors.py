@@ -171,7 +171,7 @@ async def test_the_text_of_the_server_is_cleaned(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "quoted", ["sk-abcd***wxyz", "gsk_a1b2***yz", "glpat-a1b2c3...", "xoxb-1234567...", "AIzaSyA1b2***", "hvs.CAESI***"]
 )
-async def test_a38_keys_that_a_server_quotes_in_part_are_those_of_the_one_list(tmp_path: Path, quoted: str) -> None:
+async def test_a38_keys_that_a_server_quotes_in_part_are_redacted(tmp_path: Path, quoted: str) -> None:
     async with Saying(400, f"The key {quoted} is not one of ours.") as url:
         connection = Connection("gateway", ModelServer("openai", url, key=""), Surroundings(str(tmp_path)))
         link = await connection.open("m")

@@ -64,7 +64,7 @@ async def test_the_agents_prompt_goes_through_the_system_channel(stub: StubServe
     assert stub.last.asked.user == "Review it."
 
 
-async def test_a_message_arrives_as_it_is(stub: StubServer, wire: str, tmp_path: Path) -> None:
+async def test_a_message_arrives_unchanged(stub: StubServer, wire: str, tmp_path: Path) -> None:
     task = 'braces {a} {{b}} "quotes" </x> ${HOME} \n\ttabs — ünï ☃ 𝄞 \u202e \x00 end'
     async with Live(stub, wire, "ok-0", tmp_path) as live:
         await live.run(asked(task + " \ud800", context=()))
@@ -218,7 +218,7 @@ async def test_an_empty_reply_is_not_an_answer(stub: StubServer, wire: str, tmp_
         assert failed.value.retryable
 
 
-async def test_what_the_rules_forbid_is_refused_inside_the_tool(stub: StubServer, wire: str, tmp_path: Path) -> None:
+async def test_a_tool_refuses_calls_that_the_rules_forbid(stub: StubServer, wire: str, tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("s3cr3t")
     calls = [{"name": "read", "arguments": {"path": "secret.txt"}}]
     model = stub.script("pries", {"calls": calls}, "{results}")

@@ -155,7 +155,7 @@ def connection(name: str, tmp_path: Path, **environment: str) -> Connection:
     return Connection(name, find(name, SessionOptions()), Surroundings(str(tmp_path), environment=environment))
 
 
-async def test_a_vendor_whose_client_is_not_installed_says_the_pip_line(tmp_path: Path) -> None:
+async def test_a_vendor_without_its_client_names_the_pip_command(tmp_path: Path) -> None:
     for name in ("mistral", "cohere", "groq"):
         variable = find(name, SessionOptions()).key or ""
         door = connection(name, tmp_path, **{variable: "k"})
