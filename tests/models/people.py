@@ -35,6 +35,13 @@ class ScriptedPerson:
         self.transcript.append(text)
 
 
+class LeavingPerson(ScriptedPerson):
+    """A person who seems available, but has left when the first question is asked."""
+
+    async def ask(self, prompt: str) -> str:
+        raise NoPerson
+
+
 class SilentPerson(ScriptedPerson):
     """An interactive person who never answers; `asked` is set when the first question is shown."""
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from machine.fakes import FakeClock
-from models.people import ScriptedPerson, SilentPerson
+from models.people import LeavingPerson, ScriptedPerson, SilentPerson
 from scaling import assert_linear
 
-from prose_kernel.errors import NoPerson, NoProvider, ProviderError, UsageError
+from prose_kernel.errors import NoProvider, ProviderError, UsageError
 from prose_kernel.models.providers.default_provider import Unconfigured
 from prose_kernel.models.providers.human import HELP, LONGEST, MORE, HumanSessions
 from prose_kernel.models.providers.provider_name import Choice, choice_of, judge_choice
@@ -240,14 +240,9 @@ async def test_quit_without_a_run_to_interrupt_is_a_final_failure() -> None:
     assert not failed.value.retryable
 
 
-class Leaves(ScriptedPerson):
-    async def ask(self, prompt: str) -> str:
-        raise NoPerson
-
-
 async def test_a_person_who_leaves_counts_as_non_interactive() -> None:
     with pytest.raises(NoProvider, match="no person can answer"):
-        await run(HumanSessions(Leaves()), request())
+        await run(HumanSessions(LeavingPerson()), request())
 
 
 async def test_end_of_input_and_a_missing_person_are_not_a_provider() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from models.people import ScriptedPerson
+from models.people import LeavingPerson, ScriptedPerson
 
 from prose_kernel.errors import NoPerson
 from prose_kernel.runtime.asker import PersonUser, SerialAsker, serial
@@ -28,14 +28,9 @@ async def test_an_input_without_a_person_is_an_error() -> None:
         await PersonUser(ScriptedPerson()).ask(Question("topic", "?"))
 
 
-class Fickle(ScriptedPerson):
-    async def ask(self, prompt: str) -> str:
-        raise NoPerson
-
-
 async def test_a_person_who_leaves_counts_as_non_interactive() -> None:
     with pytest.raises(NoPerson, match=r"^the run is non-interactive$"):
-        await PersonUser(Fickle()).ask(Question("topic", "?"))
+        await PersonUser(LeavingPerson()).ask(Question("topic", "?"))
 
 
 async def test_inputs_of_parallel_branches_are_asked_in_order() -> None:
