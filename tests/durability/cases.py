@@ -9,8 +9,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Case:
-    """One program: a file, or the cells of a notebook, each with its language. `former` is the text of a run whose
-    answers it keeps."""
+    """One program: a file, or the cells of a notebook, each with its language. `former` is the program of an earlier
+    run whose answers are kept."""
 
     name: str
     cells: tuple[tuple[str, str], ...]

@@ -1,8 +1,8 @@
-"""A process that runs one program, is killed at one record of its journal, or brings the run back.
+"""A process that runs one program and is killed at one record of its journal, or resumes the run.
 
-Forked from a server that has everything loaded, so that a kill with its resume costs tens of milliseconds. The world
-outside is the same in every run: scripted answers go by what the journal holds, never by a counter in memory; a command
-with `# after: WORD` ends only when the command that says WORD has been answered.
+It is forked from a server that has loaded everything, so a kill and a resume cost tens of milliseconds. The fake outside
+world is the same in every run: scripted answers depend on the journal, never on a counter in memory; a command with
+`# after: WORD` ends only after the command that prints WORD has been answered.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ AFTER = re.compile(r"# after: (\w+)")
 
 @dataclass
 class Job:
-    """Run the work of a forked process: `kill` says at which write of the journal, and `torn` that half of it is written; with
-    `committing` and `committed` it is a transaction of the database. With `power` the journal is durable, and the process
-    follows what is on the disk. With `former` it runs the text whose answers the case keeps."""
+    """The work of a forked process. `kill` is the number of the journal write at which it is killed; `torn` writes half of it.
+    With `committing` and `committed`, `kill` counts database transactions. With `power` the journal is durable, and the
+    process tracks the content of the disk. With `former` it runs the earlier program whose answers the case keeps."""
 
     case: str
     place: str
@@ -74,7 +74,7 @@ class Job:
 
 
 class Told:
-    """Return the answered requests of the journal, which decide what the fake world does."""
+    """The answered requests of the journal, which decide how the fake world behaves."""
 
     def __init__(self) -> None:
         self.text: dict[str, str] = {}
@@ -99,7 +99,7 @@ class Told:
 
 
 class Person:
-    """Answers by the prompt; of several answers the next one that the journal does not hold."""
+    """Answers by prompt. If a prompt has several answers, gives the next one that is not in the journal."""
 
     def __init__(self, answers: dict[str, list[str]], told: Told) -> None:
         self.available = bool(answers)
@@ -119,7 +119,7 @@ class Person:
 
 
 def arrange(told: Told, job: Job) -> None:
-    """Let the journal kill this process, and the world go by the journal."""
+    """Kill this process at a journal write, and make the fake world follow the journal."""
     append, write, run = JournalFile.append, JournalFile._write, ShellCommands.run
     written = [0]
 
@@ -194,19 +194,19 @@ def settings_of(case: Case, job: Job) -> Settings:
     more: dict[str, Any] = {**scripted_by, **case.settings}
     if job.power:
         more["journal"] = "durable"
-    more["gates_resume"] = "replay"  # a run that is brought back without a person is the unbroken one
+    more["gates_resume"] = "replay"  # a run resumed without a person equals the unbroken one
     return Settings().changed(state=job.backend, cassette_mode="off", autodetect=False, **more)  # type: ignore[arg-type]
 
 
 def journal_of(place: Path) -> Path | None:
-    """The journal of the run that is killed."""
+    """Return the journal of the run that is killed."""
     found = sorted([*place.glob(".prose/runs/*/journal.jsonl"), *place.glob(".vvm/runs/*/journal.jsonl")])
     before = former_of(place)
     return next((path for path in found if path.parent.name != before), None)
 
 
 def former_of(place: Path) -> str:
-    """The id of the run whose answers are kept; "" if there is none."""
+    """Return the id of the run whose answers are kept; "" if there is none."""
     file = place / ".former"
     return file.read_text() if file.exists() else ""
 
@@ -381,13 +381,13 @@ def serve() -> None:
         importlib.import_module(name)
     _warm()
     gc.collect()
-    gc.freeze()  # a forked process that looks through all of it would have to copy it
+    gc.freeze()  # a collection in a forked process would copy all of it
     for line in sys.stdin:
         print(json.dumps(run(Job(**json.loads(line)))), flush=True)
 
 
 def _warm() -> None:
-    """Load what only a run loads."""
+    """Load the modules that only a run loads."""
     import tempfile
 
     for language in languages.LANGUAGES.values():
@@ -452,7 +452,7 @@ def _child(job: Job, answer: Path) -> None:
 
 
 def lay(case: Case, place: Path) -> None:
-    """The directory in which a case runs."""
+    """Prepare the directory in which a case runs."""
     for name in ("ran", "home"):
         (place / name).mkdir(parents=True)
     if case.script is not None:
@@ -465,19 +465,19 @@ def lay(case: Case, place: Path) -> None:
 
 
 def counted(place: Path) -> dict[str, int]:
-    """How often each command has run."""
+    """Return how often each command has run."""
     return {file.name: len(file.read_text().splitlines()) for file in sorted((place / "ran").iterdir())}
 
 
 def order_of(place: Path) -> list[str]:
-    """In which order the program got its answers, and which it did not have to wait for."""
+    """Return the order in which the program got its answers, with the answers that needed no wait."""
     path = journal_of(place)
     answers = [] if path is None else [one for _, one in read(path).records() if isinstance(one, Answered)]
     return [f"{one.key}{' at once' if one.at_once else ''}" for one in answers]
 
 
 def tags_of(path: Path) -> Iterator[tuple[str, str]]:
-    """Of each command of a journal: its counter, and what became of it."""
+    """Yield the counter and the status of each command in a journal."""
     asked: dict[str, str] = {}
     for _, record in read(path).records():
         if isinstance(record, Asked) and record.kind == "command":

@@ -1,7 +1,7 @@
 """A run with its journal in memory, over scripted ports, and the same run again from any prefix of that journal.
 
-The outside gives its answers in one order, by the keys of the requests: a run that is resumed in the middle sees the
-rest of that order, so that it can be compared with the unbroken one, event for event.
+The fake ports answer in one order, by the keys of the requests. A run resumed in the middle sees the rest of that order,
+so it can be compared with the unbroken run, event for event.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Delay = Callable[[str], float | None]
 
 
 class KeyedJournal(RunJournal):
-    """Tells the outside which request it answers."""
+    """A journal that passes the key of the current request to the fake ports."""
 
     async def answer(self, s: Any, request: Any, *more: Any, **options: Any) -> Any:
         ASKED.set(describe(request).key)
@@ -41,7 +41,7 @@ class KeyedJournal(RunJournal):
 
 @dataclass
 class MemoryLog:
-    """Collects the records of a run. `written` is called after each."""
+    """Collects the records of a run. `written` is called after each record."""
 
     records: list[Record] = field(default_factory=list)
     written: Callable[[], None] = lambda: None
@@ -69,7 +69,7 @@ class MemoryLog:
 
 @dataclass
 class Outcome:
-    """All that can be seen of a run. Output of commands and sessions is shown while they run, and not kept."""
+    """Everything observable of a run, except the live output of commands and sessions."""
 
     records: list[Record]
     events: list[Any]
@@ -81,7 +81,7 @@ class Outcome:
 
 
 def scripted(world: World, delay: Delay) -> list[str]:
-    """Let the ports of a world answer as `delay` says; the keys of what they are asked."""
+    """Delay the answers of a world's ports by `delay`. Return the list that collects the keys of their requests."""
     asked: list[str] = []
 
     async def pass_time(text: str, seconds: float) -> None:
@@ -107,8 +107,8 @@ async def live(
     interrupt_after: int | None = None,
     and_again: int | None = None,
 ) -> Outcome:
-    """Run texts, as cells, after the records `known`. Interrupts the text after so many records, if it still runs;
-    `and_again`: a second time so many passes of the loop later."""
+    """Run texts as cells after the records `known`. Interrupt a text that still runs after `interrupt_after` records,
+    and a second time `and_again` passes of the event loop later."""
     asked = scripted(world, delay)
     host: Host = world.machine.host if not hasattr(world, "vvm") else world.vvm.host
     log, under_way = MemoryLog(), list[str]()
@@ -156,7 +156,7 @@ async def _text(world: World, run: RunJournal, text: str) -> str:
 
 
 def order_of(records: Sequence[Record]) -> dict[str, float]:
-    """When each answer came, by its key; what was cancelled never came."""
+    """Return the position of each answer by its key. Cancelled requests have no answer: infinity."""
     order: dict[str, float] = {}
     for at, record in enumerate(records):
         if isinstance(record, Answered):
@@ -165,7 +165,7 @@ def order_of(records: Sequence[Record]) -> dict[str, float]:
 
 
 def in_order_of(outcome: Outcome, world: World, at_once: frozenset[str]) -> Delay:
-    """The rest of an outcome's answers, in their order: as long after the last record as it was then."""
+    """Return delays that give the remaining answers of an outcome in their original order."""
     order = order_of(outcome.records)
 
     def delay(key: str) -> float | None:
@@ -182,7 +182,7 @@ def at_once_in(outcome: Outcome) -> frozenset[str]:
 
 
 def seen(value: object) -> Any:
-    """A value or an event as text; objects by what they hold."""
+    """Return a value or an event as text, objects by their content."""
     if isinstance(value, Event):
         fields = {name: seen(getattr(value, name)) for name in value.__struct_fields__}
         return type(value).__name__, *fields.items()

@@ -1,4 +1,4 @@
-"""Kill a program before and after every record of its journal, resume it, compare with the unbroken run.
+"""Kill a program before and after every record of its journal, resume it, and compare it with the unbroken run.
 
 `python -m durability.matrix [--backends filesystem sqlite postgres] [--cases NAME ...]` prints a table (`make
 durability`); the suite takes a sample. In PostgreSQL a program is also killed before and after every transaction, and
@@ -36,7 +36,7 @@ BACKENDS = ["filesystem", "sqlite", "postgres"]
 
 
 class Server:
-    """The process that forks those that are killed."""
+    """The process that forks the processes to be killed."""
 
     def __init__(self) -> None:
         self.cpu = 0.0
@@ -83,7 +83,7 @@ COMPARED = ("outputs", "bindings", "cwd", "problems", "files", "rows", "raised")
 
 
 class Matrix:
-    """Runs programs on one backend; `url` gives an empty database where it needs one."""
+    """Runs programs on one backend; `url` returns an empty database if the backend needs one."""
 
     def __init__(self, server: Server, place: Path, backend: str = "filesystem", url: Any = lambda: "") -> None:
         self.server = server
@@ -93,7 +93,7 @@ class Matrix:
         self._count = 0
 
     def job(self, case: str, **more: Any) -> Job:
-        """A job in a new directory, whose name has always as many letters."""
+        """Return a job in a new directory. All directory names have the same length."""
         self._count += 1
         place = self.root / f"p{self._count:06}"
         lay(CASES[case], place)
@@ -107,7 +107,7 @@ class Matrix:
         return job
 
     def unbroken(self, case: str) -> tuple[dict[str, Any], int, Counter[tuple[str, str]]]:
-        """How the run ends, the writes of its journal, and what became of its commands."""
+        """Return the result of the unbroken run, the number of its journal writes, and the status of its commands."""
         job = self.job(case)
         ended = self.server.run(job)
         path = journal_of(Path(job.place))
@@ -118,9 +118,9 @@ class Matrix:
         return ended, lines, Counter()
 
     def lost_at(self, case: str, kill: int, when: str, then: dict[str, Any]) -> str | None:
-        """Kill a run at one transaction, and resume it without its directory, as on another machine; what is wrong.
-        Only requests that the database does not know the answer of may run again. Such a session adds its segment to a
-        memory outside of the run once more."""
+        """Kill a run at one transaction, resume it without its directory, as on another machine, and return the problem.
+        Only requests whose answer is not in the database may run again. Such a session adds its segment to a memory
+        outside the run a second time."""
         job = self.job(case, kill=kill, when=when)
         place = Path(job.place)
         try:
@@ -145,7 +145,7 @@ class Matrix:
             shutil.rmtree(place, ignore_errors=True)
 
     def _bring(self, job: Job) -> Path | None:
-        """The journal as the database has it, in a new directory; None if the database has no run."""
+        """Restore the journal from the database in a new directory. Return None if the database has no run."""
         from prose_kernel.storage.database.kept_runs import PostgresRuns
         from prose_kernel.storage.database.postgres import PostgresDatabase
 
@@ -160,7 +160,7 @@ class Matrix:
         return journal_of(Path(job.place))
 
     def row_without_directory(self, case: str, points: int | None = None) -> Row:
-        """Kill at all transactions, or at so many drawn ones."""
+        """Kill at all transactions, or at a random sample of `points`."""
         began, before = time.monotonic(), self.server.cpu
         then, lines, _ = self.unbroken(case)
         row = Row(f"{case} (elsewhere)", self.backend, lines)
@@ -177,7 +177,7 @@ class Matrix:
         return row
 
     def killed_at(self, case: str, kill: int, when: str, then: dict[str, Any], *, again: int = 0) -> str | None:
-        """Kill a run at one write, resume it (killing that `again` times); what is wrong."""
+        """Kill a run at one write, resume it (killing the resumed run `again` times), and return the problem."""
         job = self.job(case, kill=kill, when=when)
         place = Path(job.place)
         died = self.server.run(job)
@@ -191,7 +191,7 @@ class Matrix:
                 self.server.run(Job(case, job.place, self.backend, job.url, drawn.randrange(4), when, resume=True))
             path = journal_of(place)
             if path is not None and not path.read_bytes().endswith(b"\n") and b"\n" not in path.read_bytes():
-                shutil.rmtree(path.parent)  # killed before anything was asked: there is nothing to resume
+                shutil.rmtree(path.parent)  # killed before the first request: there is nothing to resume
                 path = None
             under_way = Counter(tag for tag, how in tags_of(path) if how == "under way") if path else Counter()
             ended = self.server.run(Job(case, job.place, self.backend, job.url, resume=True))
@@ -224,7 +224,7 @@ class Matrix:
         return None
 
     def row(self, case: str, points: int | None = None) -> Row:
-        """Kill at all points, or at so many drawn ones."""
+        """Kill at all points, or at a random sample of `points`."""
         began, before = time.monotonic(), self.server.cpu
         then, lines, _ = self.unbroken(case)
         row = Row(case, self.backend, lines)
@@ -252,13 +252,13 @@ def errors_of(job: Job) -> str:
 
 
 def sessions_in(path: Path) -> int:
-    """How many sessions of a journal have an answer."""
+    """Return how many sessions of a journal have an answer."""
     return sum(1 for _ in answers_of(read(path).records(), "session"))
 
 
 def with_segments(outcome: dict[str, Any], made: int, known: int) -> dict[str, Any]:
-    """An outcome with the segments of a memory outside of the run as they are after a loss: `made` had been added
-    before, and each session but the first `known` ones adds its own. The database has no rows of the lost ones."""
+    """Return an outcome with the segments that a memory outside the run has after a loss: `made` segments from before, and
+    one for each session after the first `known` sessions. The database has no rows of the lost sessions."""
     names = sorted(name for name in outcome["files"] if SEGMENT.search(name))
     if made <= known or not names:
         return outcome
@@ -277,15 +277,15 @@ def with_segments(outcome: dict[str, Any], made: int, known: int) -> dict[str, A
 
 
 def unordered(outcome: dict[str, Any]) -> dict[str, Any]:
-    """The same, with the lines of its logs in no order."""
+    """Return the outcome with the lines of its logs sorted."""
     logs = ("state.md", "audit.jsonl", "log.md")
     files = {n: sorted(t.split("\n")) if n.endswith(logs) else t for n, t in outcome["files"].items()}
     return {**outcome, "files": files}
 
 
 def decided_once(then: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Without the remarks that a gate or an approval was taken over. A run killed between a decision and its record
-    decides again; after an approval, without any records of gates."""
+    """Return both outcomes without the remarks that a gate or an approval was taken over. A run killed between a decision
+    and its record decides again; after an approval, all records of gates are left out."""
 
     def opened(outcome: dict[str, Any]) -> int:
         return len(re.findall(r"\bcreated\b", json.dumps([outcome["files"], outcome["rows"]])))
@@ -306,7 +306,7 @@ def decided_once(then: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, A
 
 
 def difference(then: Any, now: Any) -> str:
-    """The first place where two outcomes differ."""
+    """Return the first difference between two outcomes."""
     if isinstance(then, dict) and isinstance(now, dict):
         for key in [*then, *now]:
             if then.get(key) != now.get(key):

@@ -1,18 +1,18 @@
-"""The disks that a power cut may leave of a run with `journal = "durable"`; the run resumed from each of them.
+"""Simulate the disks that a power cut may leave of a run with `journal = "durable"`, and resume from each of them.
 
 `python -m durability.power [--cases NAME ...]` builds all disks (`make durability`); the suite takes a sample.
 
 A disk holds only what was synced: the bytes of a file after `fsync` of the file, a name after `fsync` of its directory.
-Everything else may be there or not, so that four disks are built for each sync of a run, as if the power had been cut
-right before it:
+Everything else may be missing. Four disks are therefore built for each sync of a run, as if the power had been cut
+just before it:
 
-- `least`: nothing that was not synced
-- `half`: also half of the bytes that were added to the journal since
-- `zeros`: the journal is as long as it was, but its new bytes are zeros
-- `mixed`: also half of all other files as they were, drawn by their names
+- `least`: only synced data
+- `half`: also half of the bytes added to the journal since the last sync
+- `zeros`: the journal has its full length, but its new bytes are zeros
+- `mixed`: also the current content of half of all other files, chosen by their names
 
-Commands of the world outside have happened: their traces stay. Files that commands have made, memories outside of the run
-and the audit logs of gates may be lost, because they are not synchronised.
+Commands of the outside world have happened: their traces stay. Files made by commands, memories outside the run and the
+audit logs of gates may be lost, because they are not synchronised.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CASES = (
 
 @dataclass
 class Cut:
-    """The moment before a sync: what was synced, and everything, by path relative to the directory of the run."""
+    """The files just before a sync: synced content and all current content, by path relative to the run's place."""
 
     synced: dict[str, bytes]
     now: dict[str, bytes]
@@ -51,7 +51,7 @@ class Cut:
 
 @dataclass
 class Disk:
-    """Follows the syncs of this process below `place`."""
+    """Tracks the syncs of this process below `place`."""
 
     place: str
     files: dict[str, bytes] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Disk:
         return os.path.relpath(path, self.place)
 
     def synced(self) -> dict[str, bytes]:
-        """What is there for sure: a name without synced bytes is an empty file."""
+        """Return the content that a power cut cannot remove. A synced name without synced bytes is an empty file."""
         found: dict[str, bytes] = {}
 
         def look(directory: str) -> None:
@@ -114,7 +114,7 @@ def everything(place: str) -> dict[str, bytes]:
 
 
 def disk_of(cut: Cut, way: str) -> dict[str, bytes]:
-    """One disk that may be left."""
+    """Return one disk that a power cut may leave."""
     disk = {**cut.synced, **{name: text for name, text in cut.now.items() if name.startswith("ran/")}}
     for name, now in cut.now.items():
         before = disk.get(name, b"")
@@ -128,7 +128,7 @@ def disk_of(cut: Cut, way: str) -> dict[str, bytes]:
 
 
 def _of_the_journal(files: dict[str, str]) -> dict[str, str]:
-    """The files whose content follows from the journal."""
+    """Return the files whose content can be derived from the journal."""
     return {name: text for name, text in files.items() if not name.startswith(("gates/", "memory/"))}
 
 
@@ -155,12 +155,12 @@ class PowerCuts:
         self.cuts: list[Cut] = pickle.loads(Path(f"{job.place}.{CUTS}").read_bytes())
 
     def disks(self, most: int | None = None) -> list[tuple[int, str]]:
-        """All disks, or so many drawn ones."""
+        """Return all disks, or a random sample of at most `limit`."""
         found = [(number, way) for number in range(len(self.cuts)) for way in WAYS]
         return found if most is None else random.Random(self.case).sample(found, min(most, len(found)))
 
     def problem(self, number: int, way: str) -> str | None:
-        """Resume from one disk, with requests made again and with requests that fail; what is wrong."""
+        """Resume from one disk, once repeating lost requests and once failing them. Return the problem."""
         from durability.killed import Job, journal_of, tags_of
         from durability.matrix import errors_of
 
@@ -169,7 +169,7 @@ class PowerCuts:
             lay_out(disk_of(self.cuts[number], way), place)
             path = journal_of(place)
             if path is not None and b"\n" not in path.read_bytes():
-                shutil.rmtree(path.parent)  # the power was cut before anything was asked
+                shutil.rmtree(path.parent)  # the power was cut before the first request
                 path = None
             if path is None and any((place / "ran").iterdir()):
                 return "a command has begun, and there is no journal"

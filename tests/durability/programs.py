@@ -1,4 +1,4 @@
-"""Generated programs of OpenProse with branches, loops, errors and retries (hypothesis)."""
+"""Hypothesis strategies for OpenProse programs with branches, loops, errors and retries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 @dataclass
 class Generated:
-    """A program, and what its commands and sessions do, by their text."""
+    """A program, and the texts of its commands and sessions that fail."""
 
     text: str
     fails: set[str] = field(default_factory=set)
@@ -57,7 +57,7 @@ class _Writer:
             kinds += [] if self.in_block else ["do"]
         getattr(self, f"_{self.draw(st.sampled_from(kinds))}")(depth)
 
-    # ------------------------------------------------------------ simple ones
+    # ------------------------------------------------------------ simple statements
 
     def _exec(self, depth: int) -> None:
         self.put(depth, f'exec "{self.text("c")}"')
@@ -82,7 +82,7 @@ class _Writer:
         self.put(depth + 1, "n = n + 1")
         self.put(depth, 'all = all + "{n}"')
 
-    # ------------------------------------------------------------ with bodies
+    # ------------------------------------------------------------ statements with bodies
 
     def _parallel(self, depth: int) -> None:
         strategy = self.draw(st.sampled_from(["", '"first"', '"any"', '"any", count: 2']))
@@ -157,7 +157,7 @@ class _Writer:
 
 @st.composite
 def programs(draw: st.DrawFn, *, computing: bool = False) -> Generated:
-    """A program of one text."""
+    """Draw a program."""
     writer = _Writer(draw, computing)
     writer.put(0, "let n = 0")
     writer.put(0, "let all = []")

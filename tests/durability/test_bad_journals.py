@@ -1,4 +1,4 @@
-"""Journals that were cut, edited, exchanged or taken away, disks that are full, and values that JSON cannot hold."""
+"""Truncated, edited, replaced and missing journals, full disks, and values that JSON cannot represent."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a19_a_changed_byte_costs_its_record(data: st.DataObject, tmp_path_facto
         return
     found = read(path)
     told = [record for _, record in found.records()]
-    if not between:  # without its line end, a line takes the next one with it
+    if not between:  # without its newline, a line damages the next one too
         assert told == [record for number, record in enumerate(RECORDS) if number != line]
         assert bool(found.lost) == (line < len(RECORDS) - 1)
     if found.lost:
@@ -163,7 +163,7 @@ def test_a_text_at_the_place_of_its_head(tmp_path: Path) -> None:
         read(path)
 
 
-# ---------------------------------------------------------------- whose it is, and what
+# ---------------------------------------------------------------- owner and kind of the file
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
@@ -286,7 +286,7 @@ async def test_an_answer_is_for_the_program_what_its_journal_holds(value: object
     if not isinstance(value, bytes):
         assert told.value == value
     texts = ['let t = session "say"\nlet x = t.a\n']
-    answer = [value]  # the scripted judge takes None for no answer, and answers from a list one by one
+    answer = [value]  # the scripted judge treats None as no answer, and answers from a list one by one
     then = await live(World(judge_says={"extract a": [answer]}), texts, lambda key: 1.0)
     again = await live(World(), texts, lambda key: 1.0, then.records)
     assert then.values["x"] == again.values["x"]

@@ -1,7 +1,7 @@
-"""Amendment A51: an answer is in the journal when the work for it ends, also while another branch computes.
+"""Amendment A51: an answer is journaled when its work ends, even while another branch computes.
 
-For a command that holds even in one long step. Answers of sessions and judges arrive in the event loop, which a
-computing branch serves between its statements and passes.
+A command's answer is journaled even during one long step. Answers of sessions and judges arrive in the event loop, which
+a computing branch serves between its statements and passes.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ async def test_a_command_that_ended_while_one_step_computed_never_runs_again(tmp
 
 
 async def test_next_to_other_requests_a_result_is_recorded_before_its_turn(tmp_path: Path) -> None:
-    """Killed before the program gets its first answer: of the commands that had ended none runs again."""
+    """The run is killed before the program gets its first answer. Commands that had ended do not run again."""
     assert in_a_child(tmp_path, work(TOGETHER), before=lambda record: isinstance(record, Answered)) is None
     known = [record.key for record in records(tmp_path) if isinstance(record, Completed)]
     assert known
@@ -140,7 +140,7 @@ parallel:
 async def test_requests_that_failed_together_are_all_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int
 ) -> None:
-    """The program received one failure. The other one doesn't end the resumed run, also if that was killed before."""
+    """The program received one failure. The other one doesn't end the resumed run, even one that was killed before."""
     ended: set[str] = set()
     append, regain = JournalFile.append, Scheduler.regain
 
@@ -175,7 +175,7 @@ async def test_requests_that_failed_together_are_all_made_again(
 
 
 async def test_a_failed_request_is_under_way_only_once_it_is_made_again(tmp_path: Path) -> None:
-    """A resumed run that was killed before that has not made it: it is not given up, and no attempt is counted."""
+    """A resumed run killed before the repetition has not made the request: it does not fail, and no attempt is counted."""
     text = 'exec "echo $PROSE_ATTEMPT >> ran; test -f mended"'
     with pytest.raises(RunError, match="exit code 1"):
         await work(text)()
@@ -228,7 +228,7 @@ FILES = {"reads": 'reads: ["f.txt"]', "writes": 'reads: ["f.txt"]\n    writes: [
 
 
 async def edited(text: str) -> EarlierAnswers:
-    """Run a text that keeps the answers of the run that is here."""
+    """Run a text that keeps the answers of the run in the working directory."""
     language, path = languages.LANGUAGES["openprose"], journal_in(Path.cwd())
     assert path is not None
     keep = earlier_run(path, language, Path.cwd())
@@ -247,7 +247,7 @@ async def edited(text: str) -> EarlierAnswers:
 
 
 def files_noted(records: list[Record]) -> list[bool]:
-    """Of each record that a command has ended: whether it has the digests of its files."""
+    """Return, for each record of a command's end, whether it has the digests of its files."""
     return [one.aside != NOTHING for one in records if isinstance(one, Completed)]
 
 
@@ -294,7 +294,7 @@ async def test_a_command_that_ends_in_one_long_step_has_its_files_noted(tmp_path
 async def test_a_single_command_is_recorded_before_its_files_are_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps_files: bool
 ) -> None:
-    """Killed while that is done it does not run again, and an edited program says why it is asked again."""
+    """A run killed while it reads the files doesn't repeat the command. An edited program does, and gives the reason."""
     Path("f.txt").write_text("1")
     text = f'exec "cat f.txt; echo x >> ran"\n  reads: ["f.txt"]\n  writes: {[] if keeps_files else ["ran"]}\n'
     text = text.replace("'", '"')
@@ -414,7 +414,7 @@ def stub() -> Iterator[StubServer]:
 
 @pytest.fixture
 def attentive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A computing branch serves the event loop at its first chance until no outside work is running, then yields to others."""
+    """Make a computing branch serve the event loop until no outside work is running, and then yield to others."""
     begin, breathe, found = LiveRequests.__init__, Scheduler.breathe, list[LiveRequests]()
 
     def begins(self: LiveRequests, *more: Any) -> None:
@@ -433,7 +433,7 @@ def attentive(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asking(name: str, **settings: Any) -> Callable[[], Awaitable[dict[str, Any]]]:
-    """A new run of a program, or the one that is here, resumed; returns all that is left of it."""
+    """Return a function that runs a program, or resumes the run in the working directory, and returns its outputs and files."""
     language, text, _ = PROGRAMS[name]
     suffix = "prose" if language == "openprose" else "vvm"
 
@@ -456,7 +456,7 @@ def asking(name: str, **settings: Any) -> Callable[[], Awaitable[dict[str, Any]]
 
 
 def same_run(text: str) -> str:
-    """A text of a run without its id and times."""
+    """Return a text of a run without its id and times."""
     return re.sub(r"\d{8}-\d{6}-\w{6}|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.\d]*(?:Z|\+00:00)?", "#", text)
 
 
@@ -468,7 +468,7 @@ def files(place: Path) -> dict[str, str]:
 
 
 def gets_on(record: Record) -> bool:
-    """Whether the program gets an answer, or its computing branch lets others go first."""
+    """Return whether the program gets an answer, or its computing branch yields to others."""
     return isinstance(record, Answered) or (isinstance(record, Asked) and record.kind == "wait")
 
 
@@ -477,8 +477,8 @@ def gets_on(record: Record) -> bool:
 async def test_an_answer_next_to_a_computing_branch_survives_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """The files of the run are the same, byte for byte, after a replay. Without the kill it differs only by the
-    place in the log at which the answer came."""
+    """After a replay the files of the run are the same, byte for byte. An unbroken run has the answer at another
+    place in the log."""
     script = {"sessions": {"go": {"reply": "gone", "delay": "20ms"}}}
     work, left = asking(name, provider="scripted", script="script.json"), []
     for place in (tmp_path / "whole", tmp_path / "killed"):
@@ -499,7 +499,7 @@ async def test_an_answer_next_to_a_computing_branch_survives_a_kill(
 
 
 def answers(number: int) -> Callable[[Record], bool]:
-    """Whether the program gets its answer of that number."""
+    """Return a predicate that is true when the program gets its answer with this number."""
     counted = itertools.count(1)
     return lambda record: isinstance(record, Answered) and next(counted) == number
 
@@ -508,7 +508,7 @@ def answers(number: int) -> Callable[[Record], bool]:
 async def test_an_agents_memory_has_the_answer_that_arrived_before_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is asked for again, because what the memory got with it is taken back."""
+    """The session is asked again, because its addition to the memory is undone."""
     script = {"sessions": {"one": "ONE", "go": {"reply": "gone", "delay": "20ms"}, "three": "THREE"}}
     work, memories = asking("memory", provider="scripted", script="script.json"), []
     for place in (tmp_path / "whole", tmp_path / "killed"):
@@ -532,7 +532,7 @@ async def test_an_answer_that_nothing_receives_counts_for_the_budget(
     work = asking("cancelled", provider="scripted", script="script.json", budget="1 sessions")
     assert in_a_child(tmp_path, work, before=gets_on) is None
     assert [one.key for one in records(tmp_path) if isinstance(one, Completed)] == [PROGRAMS["cancelled"][2]]
-    monkeypatch.setattr(scheduler, "PATIENCE", 1e9)  # the computing branch lets no other go first
+    monkeypatch.setattr(scheduler, "PATIENCE", 1e9)  # the computing branch does not yield
     for _ in range(2):  # and again from what the resumed run has recorded
         with pytest.raises(BudgetSpent):
             await work()
@@ -576,7 +576,7 @@ async def test_a_session_with_steps_that_is_cancelled_after_a_kill_counts_for_th
     work = asking("cancelled", provider="stub", providers={"stub": server}, budget="1 sessions")
     assert in_a_child(tmp_path, work, before=lambda record: isinstance(record, StepEnded)) is None
     assert stub.stats.requests == 1
-    monkeypatch.setattr(scheduler, "PATIENCE", 1e9)  # it lets no other go first, and throws
+    monkeypatch.setattr(scheduler, "PATIENCE", 1e9)  # it does not yield, and throws
     for _ in range(2):
         with pytest.raises(BudgetSpent):
             await work()

@@ -1,9 +1,9 @@
-"""Random edits of random programs: a run that keeps the answers of the program before its edit asks exactly what the
-edit has changed, and gives what a run from the beginning gives.
+"""Random edits of random programs: a run that keeps the answers from before the edit makes exactly the requests that the
+edit has changed, and has the same result as a run from the beginning.
 
-The requests that have to be asked are found by running both programs from the beginning: those of the edited program
-that the first one did not make with the same contents. A gate also has to be asked if anything before it was, and a
-command that declares no files if a command or gate before it was.
+The necessary requests are found by running both programs from the beginning: requests of the edited program that the
+first one did not make with the same contents. A gate must also be asked again after any repeated request, and a command
+that declares no files after a repeated command or gate.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def sha256(text: str) -> str:
 
 @dataclass
 class Statement:
-    """`name` is bound to what it gives; `uses` are names before it. `file` is read by a session or a command."""
+    """A statement that binds its result to `name`. `uses` are earlier names; `file` is read by a session or a command."""
 
     kind: str
     name: str
@@ -125,7 +125,7 @@ class Statement:
 
 
 def bound(program: Sequence[Statement]) -> list[str]:
-    """The names that other statements can use: a gate has none."""
+    """Return the names that later statements can use: a gate has none."""
     return [one.name for one in program if one.kind != "gate"]
 
 
@@ -207,8 +207,8 @@ class Programs:
 
 
 class Outside:
-    """All ports: answers depend on nothing but contents. `asked` are the contents of what was asked, in order; each
-    begins with its kind."""
+    """All ports. Answers depend only on the contents of requests. `asked` has these contents in order, each after the
+    kind of its request."""
 
     def __init__(self, files: dict[str, str]) -> None:
         self._files = files
@@ -280,7 +280,7 @@ async def ran(text: str, files: dict[str, str], make: Callable[[], Any], before:
 
 
 def to_ask(whole: Ran, before: Ran) -> list[tuple[str, ...]]:
-    """The requests of the whole run that have to be asked if it keeps the answers of the one before."""
+    """Return the requests of the whole run that are necessary if it keeps the answers of the run before."""
     known, found, effects = Counter(before.asked), list[tuple[str, ...]](), False
     for content in whole.asked:
         blocked = {"gate": bool(found), "undeclared": effects}.get(content[0], False)

@@ -1,4 +1,4 @@
-"""Going back with files: at every point of a run the tree is restored, and changes by others are kept."""
+"""Going back with files: the tree of any point of a run is restored, and changes by others are kept."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def quoted(name: str) -> str:
 
 
 def script(chosen: random.Random) -> str:
-    """Shell commands that change files, some of which fail."""
+    """Return shell commands that change files; some of them fail."""
 
     def path() -> str:
         return "/".join(quoted(chosen.choice(NAMES)) for _ in range(chosen.randint(1, 3)))
@@ -82,7 +82,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(directory: Path, *commands: str, status: int = 0) -> str:
-    """Run a program with these commands; the id of the run."""
+    """Run a program with these commands, and return the id of the run."""
     Path(directory, "p.prose").write_text("".join(f"exec {json.dumps(command)}\n" for command in commands))
     before = {one.name for one in directory.glob(".prose/runs/*")}
     assert main(["run", "p.prose"]) == status
@@ -96,7 +96,7 @@ def fork(run_id: str, at: str, *options: str, status: int = 0) -> None:
 
 @pytest.mark.parametrize("seed", range(RUNS))
 def test_at_every_point_of_a_run_the_tree_is_what_it_was(seed: int, place: Path) -> None:
-    """Files that git does not know, binary ones, links, modes, names that are not UTF-8."""
+    """The tree has files that git does not track, binary files, links, modes and names that are not UTF-8."""
     chosen = random.Random(seed)
     outside = place.parent
     (outside / "then").mkdir()

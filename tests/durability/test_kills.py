@@ -1,5 +1,5 @@
-"""`kill -9` costs nothing: a sample of the matrix (`make durability` runs all of it), resumers in each other's way, and
-commands that a killed process has left."""
+"""`kill -9` loses nothing: a sample of the matrix (`make durability` runs all of it), concurrent resumes, and commands
+left by a killed process."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_run_that_has_gone_on_meanwhile_is_not_overwritten(server: Server, tmp
 
 
 def test_nothing_starts_before_the_commands_of_the_killed_process_are_gone(server: Server, tmp_path: Path) -> None:
-    """Also one that ignores TERM, and where the watchdog was killed too."""
+    """This includes a command that ignores TERM, and a kill of the watchdog too."""
     for watchdog_too in (False, True):
         job = Matrix(server, tmp_path / str(watchdog_too)).job("stubborn")
         place = Path(job.place)

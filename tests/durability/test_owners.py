@@ -1,4 +1,4 @@
-"""A52: a run in PostgreSQL has its journal there, and one owner; it continues on another machine."""
+"""A52: a run in PostgreSQL keeps its journal there and has one owner; another machine can continue it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ output all = "{a} {b} {c} {d}"
 
 
 class Project:
-    """A project with a database, and the programs that run there. `ran` has the commands that ran, in their order."""
+    """A project with a database, and its running programs. The file `ran` lists the executed commands in order."""
 
     def __init__(self, place: Path, url: str) -> None:
         self.place, self.url = place, url
@@ -34,7 +34,7 @@ class Project:
         self.started: list[forked.Command] = []
 
     def directory(self, name: str, user: str = "prose") -> Path:
-        """A directory with the program and a user of the database, on a machine of its own as far as files go."""
+        """Make a directory with the program and a database user. It shares no files with others, like another machine."""
         made = self.place / name
         (made / ".prose").mkdir(parents=True)
         url = self.url.replace("prose@", f"{user}@")
@@ -56,7 +56,7 @@ class Project:
         return ran.returncode, ran.stdout, ran.stderr
 
     def started_until_c(self, directory: Path) -> tuple[forked.Command, str]:
-        """A run whose third command is running, with its id. Its lease is the one of its last transaction."""
+        """Start a run, wait until its third command runs, and return it with its id. Its lease is from its last transaction."""
         started = self.start(directory, "run", "p.prose", "--state=postgres")
         until(Path(f"{self.ran}.ready").exists)
         ((run_id,),) = self.rows("SELECT id FROM openprose.run")
@@ -68,7 +68,7 @@ class Project:
             return found.fetchall() if found.description else []
 
     def colleague(self) -> str:
-        """Another user of the database, who may run programs there."""
+        """Create another database user who may run programs, and return its name."""
         if not self.rows("SELECT 1 FROM pg_roles WHERE rolname = 'colleague'"):
             self.rows("CREATE ROLE colleague LOGIN")
         self.rows("GRANT USAGE ON SCHEMA openprose TO colleague")
@@ -76,11 +76,11 @@ class Project:
         return "colleague"
 
     def expire(self) -> None:
-        """As if the lease had not been extended for its time."""
+        """Let the lease expire."""
         self.rows("UPDATE openprose.run SET x_expires = clock_timestamp() - interval '1 s'")
 
     def renew(self) -> None:
-        """As if the lease had been extended just now, for long: a busy machine may take its time."""
+        """Extend the lease by an hour, because a busy machine may be slow."""
         self.rows("UPDATE openprose.run SET x_expires = clock_timestamp() + interval '1 h'")
 
     def go(self) -> None:
@@ -103,8 +103,8 @@ def project(tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a52_a_killed_run_continues_on_another_machine(project: Project) -> None:
-    """Its directory is gone, and a colleague continues it. Commands that were answered do not run again, and the directory
-    of `cd` is the new one."""
+    """Its directory is gone, and a colleague continues it. Answered commands do not run again, and `cd` starts from the new
+    directory."""
     first = project.directory("first")
     started, run_id = project.started_until_c(first)
     started.kill()
@@ -132,7 +132,7 @@ def test_a52_a_killed_run_continues_on_another_machine(project: Project) -> None
 def test_a52_a_durable_request_is_in_the_database_before_its_work_begins(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So another machine does not start it twice."""
+    """Therefore another machine does not start it a second time."""
     monkeypatch.setenv("PROSE_JOURNAL", "durable")
     started, run_id = project.started_until_c(project.directory("first"))
     started.kill()

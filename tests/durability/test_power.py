@@ -28,7 +28,7 @@ def test_no_answer_is_lost_and_nothing_starts_twice(case: str, server: Server, t
 
 
 def test_a_disk_holds_what_was_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model of the disk itself: bytes without a name, a name without bytes, a file that was replaced."""
+    """The model of the disk handles bytes without a name, a name without bytes, and a replaced file."""
     for name in ("fsync", "fdatasync", "replace"):
         monkeypatch.setattr(os, name, getattr(os, name))  # put back after the test
     place = tmp_path / "place"

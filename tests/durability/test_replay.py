@@ -1,4 +1,4 @@
-"""A run that is restored from any prefix of its journal continues like the unbroken one, event for event."""
+"""A run restored from any prefix of its journal continues like the unbroken run, event for event."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def world_of(program: Generated, concurrency: int | None = None) -> World:
 
 
 def delays(seed: int, instant: bool = True) -> dict[str, float | None]:
-    """The duration of each request, drawn from its key: some answer immediately, if `instant`."""
+    """Return the duration of each request, drawn from its key. With `instant`, some answer immediately."""
 
     class Drawn(dict[str, float | None]):
         def __missing__(self, key: str) -> float | None:
@@ -68,9 +68,9 @@ def same(then: Outcome, now: Outcome, what: str) -> None:
 
 
 def lasting(records: Sequence[Record]) -> list[Record]:
-    """Those of an unbroken run, too: without times, and without the notes that a request was made again. Cancelled
-    requests that end together are in the order of their keys: which one ends first depends on the commands that have
-    got a slot."""
+    """Return the records that are the same in an unbroken run: without times, and without the notes of repeated requests.
+    Cancelled requests that end together are sorted by key, because their order depends on the commands that have a slot.
+    """
     kept = [
         structs.replace(record, t=0) if "t" in record.__struct_fields__ else record
         for record in records
@@ -85,7 +85,7 @@ def _key(record: Record) -> str:
 
 
 def prefixes(records: Sequence[Record], rng: random.Random, most: int) -> list[int]:
-    """Numbers of records to keep: all of them, or some, with the ends."""
+    """Return the lengths of prefixes to test: all, or a sample that includes both ends."""
     every = list(range(1, len(records) + 1))
     return every if len(every) <= most else sorted({1, 2, len(every), *rng.sample(every, most)})
 
@@ -95,7 +95,7 @@ CONCURRENCY = st.sampled_from([None, None, 1, 2])
 
 
 def check_replay(then: Outcome, again: Outcome) -> None:
-    """All of a run's journal brings all of it back, and asks nothing."""
+    """Check that the complete journal restores the complete run without any request."""
     same(then, again, "behind all records")
     assert not again.asked_outside
 
@@ -119,7 +119,7 @@ def test_a_run_resumes_from_every_prefix_of_its_journal(program: Generated, seed
 def test_a_run_that_was_resumed_can_be_resumed(
     program: Generated, seed: int, then: int | None, afterwards: int | None
 ) -> None:
-    """Also with immediate answers, in another order than before, and with a lower limit of parallel requests."""
+    """This holds with immediate answers, another order of answers, and a lower limit of parallel requests."""
 
     async def run() -> None:
         first = await unbroken(program, seed, then)
@@ -170,7 +170,7 @@ def test_a26_a_run_that_was_interrupted_twice_is_brought_back(
 
 
 class Ticking:
-    """A clock that runs on at every look, by chance."""
+    """A clock that advances by a random step at every reading."""
 
     def __init__(self, seed: int) -> None:
         self._drawn, self._time = random.Random(seed), 0.0
@@ -189,7 +189,7 @@ class Ticking:
 def test_branches_that_compute_for_long_stand_where_they_stood(
     program: Generated, seed: int, interrupt: int | None
 ) -> None:
-    """They yield to others, and are interrupted, by a clock that cannot be set back."""
+    """They yield to others, and are interrupted, at times of a clock that a replay cannot reproduce."""
 
     async def run() -> None:
         with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Amendment A54: inside a session each request to a model and each call of a tool survives a kill."""
+"""Amendment A54: each model request and each tool call of a session survives a kill."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def server(stub: StubServer, model: str, **more: Any) -> ModelServer:
 
 
 def work(stub: StubServer, text: str = PROGRAM, **more: Any) -> Callable[[], Awaitable[dict[str, Any]]]:
-    """A new run of the program, or the one that is here, resumed; returns its outputs and its consumption."""
+    """Return a function that runs the program, or resumes the run in the working directory. It returns outputs and usage."""
     servers = more.pop("providers", {"stub": server(stub, stub.script("works", *TURNS, "Read: {results}."))})
     how = more.pop("how", how_to_resume)
 
@@ -134,7 +134,7 @@ ONCE = ["first c1/1/s0/t8 1", "second", "third c1/1/s0/t12 1"]
 
 @pytest.mark.parametrize("number", [7, 12])
 async def test_a_killed_session_continues_after_its_last_answer(stub: StubServer, tmp_path: Path, number: int) -> None:
-    """No request and no call whose answer is recorded is made again; the tokens of all requests are counted."""
+    """Requests and calls with a recorded answer are not repeated; the tokens of all requests are counted."""
     assert in_a_child(tmp_path, work(stub), before=begins(number)) is None
     assert stub.stats.requests == number // 2
     if number > 6:
@@ -157,7 +157,7 @@ async def test_a_killed_session_continues_after_its_last_answer(stub: StubServer
 async def test_a_step_without_an_answer_is_made_again(
     stub: StubServer, tmp_path: Path, number: int, lines: list[str]
 ) -> None:
-    """A command gets the same place, and the next number of its attempt; a request that was sent is counted."""
+    """A command gets the same place and the next attempt number; a request that was sent is counted."""
     assert in_a_child(tmp_path, work(stub), before=ends(number)) is None
     ended = await work(stub)()
     assert ran(tmp_path) == lines
@@ -171,7 +171,7 @@ STEP = 1 if "DURABILITY_EXAMPLES" in os.environ else 3
 
 
 async def test_killed_at_each_of_its_steps_while_it_resumes(stub: StubServer, tmp_path: Path) -> None:
-    """Each call has run once, and each request is counted."""
+    """Each call runs once, and each request is counted."""
     for number in range(2, 14, STEP):
         assert in_a_child(tmp_path, work(stub), before=begins(number)) is None
     ended = await work(stub)()
@@ -206,7 +206,7 @@ async def test_a_session_that_its_server_failed_continues_after_the_last_tool_re
 
 
 async def test_another_model_continues_the_conversation(stub: StubServer, tmp_path: Path) -> None:
-    """Resumed with another provider, and with a fallback that had answered when the run was killed."""
+    """The run is resumed with another provider, and with a fallback that had answered before the kill."""
     assert in_a_child(tmp_path, work(stub), before=begins(9)) is None
     model = stub.script("others", *TURNS, "Read by another: {results}.")
     ended = await work(stub, provider="other", providers={"other": server(stub, model)})()
@@ -296,7 +296,7 @@ async def test_lists_and_reports_of_a_killed_run_count_what_was_sent(stub: StubS
 async def test_no_recorded_step_is_lost_by_a_power_cut(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `durable`: of the disk nothing is left that was not synced, right before the record of a call's answer is."""
+    """With `durable`, the disk has only synced data, just before the record of a call's answer is synced."""
     cuts = tmp_path.with_name("cuts")
 
     async def followed() -> None:
@@ -347,7 +347,7 @@ async def test_a_request_that_was_never_sent_or_refused_is_not_counted_however_o
 async def test_a_session_that_began_again_continues_its_new_conversation_after_a_kill(
     stub: StubServer, tmp_path: Path
 ) -> None:
-    """The answers of the conversation that had failed stay out of it."""
+    """It does not contain the answers of the failed conversation."""
     ended = await work(stub, tool_rounds=2)()
     assert "failed" in ended["outputs"] and stub.stats.requests == 2
     (tmp_path / "notes.txt").write_text("remember the bread")

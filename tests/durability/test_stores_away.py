@@ -1,4 +1,4 @@
-"""A40: a store that is full, away or damaged while a run works. Recorded requests are never repeated."""
+"""A40: a store becomes full, unreachable or damaged during a run. Recorded requests are never repeated."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ output last = d
 def server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_postgres_server: PostgresServer
 ) -> Iterator[PostgresServer]:
-    """A server that is given up after a short while, and a project that uses it."""
+    """A server with a short wait for its answers, and a project that uses it."""
     monkeypatch.chdir(tmp_path)
     for name in ("OPENPROSE_POSTGRES_URL", "OPENPROSE_POSTGRES_USER_URL", "DATABASE_URL"):
         monkeypatch.delenv(name, raising=False)
@@ -74,8 +74,8 @@ Meanwhile = Callable[[Callable[[], None]], None]
 
 @pytest.fixture
 def meanwhile() -> Iterator[Meanwhile]:
-    """Do something in a thread as soon as the command of the program that waits for `go` is running. The thread lives
-    as long as the test: a server that it starts dies with it."""
+    """Call a function in a thread as soon as the program's command that waits for `go` is running. The thread lives until
+    the test ends, because a server that it starts ends with it."""
     over = threading.Event()
     threads = list[threading.Thread]()
 
@@ -214,7 +214,7 @@ def test_a40_a_full_disk_ends_a_run_that_continues_when_there_is_room(
 def test_a40_a_run_killed_after_its_store_has_failed_continues_before_that(
     tmp_path: Path, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Its end is missing in the journal."""
+    """The journal has no record of the run's end."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PROSE_STATE_WAIT", "0 s")
     Path("p.prose").write_text(SLOW)
@@ -308,7 +308,7 @@ async def test_a40_a_cell_that_the_store_has_ended_is_one_that_has_failed(tmp_pa
     assert (tmp_path / "ran").read_text().split() == ["a", "one", "d"]
 
 
-# ---------------------------------------------------------------- a store that comes back is waited for
+# ---------------------------------------------------------------- waiting for a store that comes back
 
 STOP = 'exec "touch ready; until test -e go; do sleep 0.02; done"'
 SCRIPTED = ["--provider=scripted", "--script=script.yaml"]
@@ -329,7 +329,7 @@ if "DURABILITY_EXAMPLES" in os.environ:  # these wait in the same flush as other
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set when a run says that it waits for its store."""
+    """An event that is set when a run reports that it waits for its store."""
     heard, tell = threading.Event(), Narrator._handlers[StoreWaits]
 
     def waiting(self: Narrator, event: StoreWaits) -> None:
