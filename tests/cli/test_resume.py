@@ -1175,7 +1175,7 @@ def test_a52_an_inaccessible_directory_is_not_the_runs_directory(tmp_path: Path)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
-def test_a_journal_of_another_user(place: Place) -> None:
+def test_a_journal_of_another_user_is_refused(place: Place) -> None:
     place.write("p.prose", 'exec "false"\n')
     place.prose("run", "p.prose")
     (run,) = place.runs()

@@ -73,7 +73,7 @@ class Job:
 # ---------------------------------------------------------------- the world outside
 
 
-class Told:
+class JournalAnswers:
     """The answered requests of the journal, which decide how the fake world behaves."""
 
     def __init__(self) -> None:
@@ -101,24 +101,24 @@ class Told:
 class Person:
     """Answers by prompt. If a prompt has several answers, gives the next one that is not in the journal."""
 
-    def __init__(self, answers: dict[str, list[str]], told: Told) -> None:
+    def __init__(self, answers: dict[str, list[str]], known_answers: JournalAnswers) -> None:
         self.available = bool(answers)
         self.answers = answers
-        self.told = told
+        self.known_answers = known_answers
         self.shown: list[str] = []
 
     async def ask(self, prompt: str, *, password: bool = False) -> str:
         await asyncio.sleep(0)
         for key, answers in self.answers.items():
             if key in prompt:
-                return answers[min(self.told.count(key), len(answers) - 1)]
+                return answers[min(self.known_answers.count(key), len(answers) - 1)]
         raise AssertionError(f"nobody answers {prompt!r}")
 
     def show(self, text: str) -> None:
         self.shown.append(text)
 
 
-def arrange(told: Told, job: Job) -> None:
+def arrange(known_answers: JournalAnswers, job: Job) -> None:
     """Kill this process at a journal write, and make the fake world follow the journal."""
     append, write, run = JournalFile.append, JournalFile._write, ShellCommands.run
     written = [0]
@@ -139,7 +139,7 @@ def arrange(told: Told, job: Job) -> None:
 
     def appending(self: JournalFile, record: Record) -> None:
         append(self, record)
-        told.see(record)
+        known_answers.see(record)
 
     def writing(self: JournalFile, records: list[Record]) -> None:
         number, written[0] = written[0], written[0] + 1
@@ -166,7 +166,7 @@ def arrange(told: Told, job: Job) -> None:
             current.on_result = None  # its process has ended, but the command counts as running until then
         result = await run(self, request, *more, **options)
         if after is not None:
-            await told.until(after[1])
+            await known_answers.until(after[1])
         return result
 
     def next_entry(self: Any, text: str, path: str = "") -> Any:
@@ -175,7 +175,7 @@ def arrange(told: Told, job: Job) -> None:
             return None
         entries = self._entries[key]
         matches = dict(self._matchers)[key]
-        done = sum(count for said, count in told.answered.items() if matches(said))
+        done = sum(count for said, count in known_answers.answered.items() if matches(said))
         return entries[min(done, len(entries) - 1)]
 
     JournalFile.append = appending  # type: ignore[method-assign]
@@ -213,14 +213,14 @@ def former_of(place: Path) -> str:
 
 async def play(job: Job) -> dict[str, Any]:
     case, place = CASES[job.case], Path(job.place)
-    told = Told()
+    known_answers = JournalAnswers()
     path = journal_of(place) if job.resume else None
     how = None
     if path is not None:
         for _, record in read(path).records():
-            told.see(record)
+            known_answers.see(record)
         how = resumption(path, job.under_way)  # type: ignore[arg-type]
-    arrange(told, job)
+    arrange(known_answers, job)
     former = former_of(place)
     earlier = next(place.glob(f".*/runs/{former}/journal.jsonl"), None) if former and how is None else None
     language = languages.LANGUAGES[case.cells[0][0]]
@@ -234,7 +234,7 @@ async def play(job: Job) -> dict[str, Any]:
         keep=earlier_run(earlier, language, place) if earlier is not None else None,
     )
     under_way: list[str] = []
-    person = Person(case.answers, told)
+    person = Person(case.answers, known_answers)
     workspace = Workspace(
         settings_of(case, job),
         start,
@@ -399,7 +399,7 @@ def _warm() -> None:
             workspace = Workspace(
                 Settings().changed(provider="scripted", script="script.json", cassette_mode="off", state="in-context"),
                 Start(Path(place)),
-                asker=Person({}, Told()),
+                asker=Person({}, JournalAnswers()),
             )
             with contextlib.suppress(RunError, CompileError):
                 await workspace.execute('let a = 1\nif **a**:\n  session "x"')
@@ -451,7 +451,7 @@ def _child(job: Job, answer: Path) -> None:
 # ---------------------------------------------------------------- the client
 
 
-def lay(case: Case, place: Path) -> None:
+def prepare(case: Case, place: Path) -> None:
     """Prepare the directory in which a case runs."""
     for name in ("ran", "home"):
         (place / name).mkdir(parents=True)

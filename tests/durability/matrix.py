@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from durability.cases import CASES, MATRIX
-from durability.killed import Job, counted, former_of, journal_of, lay, tags_of
+from durability.killed import Job, counted, former_of, journal_of, prepare, tags_of
 
 from prose_kernel.runtime.journal_records import answers_of
 from prose_kernel.storage.journal_reading import read
@@ -96,7 +96,7 @@ class Matrix:
         """Return a job in a new directory. All directory names have the same length."""
         self._count += 1
         place = self.root / f"p{self._count:06}"
-        lay(CASES[case], place)
+        prepare(CASES[case], place)
         job = Job(case, str(place), self.backend, self.url(), **more)
         if CASES[case].former:
             before = Job(case, job.place, self.backend, job.url, former=True)
@@ -130,13 +130,13 @@ class Matrix:
             path = journal_of(place)
             local = Counter(tags_of(path)) if path is not None else Counter[tuple[str, str]]()
             shutil.rmtree(place / ".prose/runs")
-            brought = self._bring(job)
-            if brought is None:
+            restored = self._restored_journal(job)
+            if restored is None:
                 return "over"  # killed before its first transaction
-            known = Counter(tags_of(brought))
+            known = Counter(tags_of(restored))
             unknown = Counter(tag for tag, how in known.elements() if how == "under way")
             unknown.update(tag for tag, _ in (local - known).elements())  # a cancelled one may have begun
-            then = with_segments(then, len(list(place.glob(SEGMENTS))), sessions_in(brought))
+            then = with_segments(then, len(list(place.glob(SEGMENTS))), sessions_in(restored))
             ended = self.server.run(Job(case, job.place, self.backend, job.url, resume=True))
             if ended["status"] != 0:
                 return f"the resumed run ended with {ended}: {errors_of(job)[-900:]}"
@@ -144,7 +144,7 @@ class Matrix:
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
-    def _bring(self, job: Job) -> Path | None:
+    def _restored_journal(self, job: Job) -> Path | None:
         """Restore the journal from the database in a new directory. Return None if the database has no run."""
         from prose_kernel.storage.database.kept_runs import PostgresRuns
         from prose_kernel.storage.database.postgres import PostgresDatabase
@@ -204,11 +204,11 @@ class Matrix:
     def _compared(self, case: str, then: dict[str, Any], now: dict[str, Any]) -> str | None:
         if case.startswith("gate"):
             then, now = decided_once(then, now)
-        if then["order"] != now["order"]:  # the world outside was quicker or slower: other lines, or others first
+        if then["order"] != now["order"]:  # answers came at other times: log lines may be in another order
             then, now = unordered(then), unordered(now)
-        for what in COMPARED:
-            if then.get(what) != now.get(what) and not (what == "problems" and now.get(what) is None):
-                return f"{what} differ: {difference(then.get(what), now.get(what))}"
+        for part in COMPARED:
+            if then.get(part) != now.get(part) and not (part == "problems" and now.get(part) is None):
+                return f"{part} differ: {difference(then.get(part), now.get(part))}"
         return None
 
     def _counted(self, place: Path, under_way: Counter[str], again: int) -> str | None:
@@ -285,14 +285,14 @@ def unordered(outcome: dict[str, Any]) -> dict[str, Any]:
 
 def decided_once(then: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return both outcomes without the remarks that a gate or an approval was taken over. A run killed between a decision
-    and its record decides again; after an approval, all records of gates are left out."""
+    and its record decides again; then all gate records are left out."""
 
     def opened(outcome: dict[str, Any]) -> int:
         return len(re.findall(r"\bcreated\b", json.dumps([outcome["files"], outcome["rows"]])))
 
     again = opened(now) > opened(then)
 
-    def told(outcome: dict[str, Any]) -> dict[str, Any]:
+    def reduced(outcome: dict[str, Any]) -> dict[str, Any]:
         files = {n: text for n, text in outcome["files"].items() if not (again and n.startswith("gates/"))}
         rows = {table: rows for table, rows in outcome["rows"].items() if not (again and table.startswith("gate"))}
         lines = {n: [one for one in text.split("\n") if '"resumed"' not in one] for n, text in files.items()}
@@ -302,7 +302,7 @@ def decided_once(then: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, A
             "rows": {table: [row for row in kept if "resumed" not in row] for table, kept in rows.items()},
         }
 
-    return told(then), told(now)
+    return reduced(then), reduced(now)
 
 
 def difference(then: Any, now: Any) -> str:
@@ -355,9 +355,9 @@ def main() -> int:
                     except AssertionError as problem:
                         row = Row(case, backend, problems=[str(problem)])
                     rows.append(row)
-                    told = f"  {len(row.problems)} PROBLEMS" if row.problems else ""
+                    note = f"  {len(row.problems)} PROBLEMS" if row.problems else ""
                     figures = f"{row.records:>7} {row.kills:>6} {row.seconds:>8.1f} {row.cpu:>6.1f}"
-                    print(f"{row.case:<20} {backend:<11} {figures}{told}", flush=True)
+                    print(f"{row.case:<20} {backend:<11} {figures}{note}", flush=True)
                     problems += row.problems
         server.close()
         total = sum(row.kills for row in rows), sum(row.records for row in rows), sum(row.seconds for row in rows)

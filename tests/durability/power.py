@@ -154,10 +154,10 @@ class PowerCuts:
         assert self.then["status"] == 0, (case, self.then)
         self.cuts: list[Cut] = pickle.loads(Path(f"{job.place}.{CUTS}").read_bytes())
 
-    def disks(self, most: int | None = None) -> list[tuple[int, str]]:
+    def disks(self, limit: int | None = None) -> list[tuple[int, str]]:
         """Return all disks, or a random sample of at most `limit`."""
         found = [(number, way) for number in range(len(self.cuts)) for way in WAYS]
-        return found if most is None else random.Random(self.case).sample(found, min(most, len(found)))
+        return found if limit is None else random.Random(self.case).sample(found, min(limit, len(found)))
 
     def problem(self, number: int, way: str) -> str | None:
         """Resume from one disk, once repeating lost requests and once failing them. Return the problem."""
@@ -195,8 +195,8 @@ class PowerCuts:
             (f"{tag} ran {n} times of {asked[tag]}" for tag, n in counted(place).items() if n > asked[tag]), None
         )
 
-    def problems(self, most: int | None = None) -> Iterator[str]:
-        for number, way in self.disks(most):
+    def problems(self, limit: int | None = None) -> Iterator[str]:
+        for number, way in self.disks(limit):
             wrong = self.problem(number, way)
             if wrong is not None:
                 yield f"{self.case}, sync {number}, {way}: {wrong}"
@@ -215,8 +215,8 @@ def main() -> int:
         for case in chosen.cases:
             cuts = PowerCuts(runs, case)
             found = list(cuts.problems(chosen.disks))
-            told = f"  {len(found)} PROBLEMS" if found else ""
-            print(f"{case:<20} {len(cuts.cuts):>6} {len(cuts.disks(chosen.disks)):>6}{told}", flush=True)
+            note = f"  {len(found)} PROBLEMS" if found else ""
+            print(f"{case:<20} {len(cuts.cuts):>6} {len(cuts.disks(chosen.disks)):>6}{note}", flush=True)
             problems += found
     server.close()
     for problem in problems:

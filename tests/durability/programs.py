@@ -33,9 +33,9 @@ class _Writer:
         self.names += 1
         return f"v{self.names}"
 
-    def text(self, what: str) -> str:
+    def text(self, prefix: str) -> str:
         self.asked += 1
-        words = [f"{what}{self.asked}"]
+        words = [f"{prefix}{self.asked}"]
         if self.draw(st.integers(0, 6)) == 0:
             self.fails.add(words[0])
         words += [f"{{{one}}}" for one in self.loops]
@@ -44,8 +44,8 @@ class _Writer:
     def put(self, depth: int, line: str) -> None:
         self.lines.append("  " * depth + line)
 
-    def body(self, depth: int, most: int = 3) -> None:
-        for _ in range(self.draw(st.integers(1, most))):
+    def body(self, depth: int, limit: int = 3) -> None:
+        for _ in range(self.draw(st.integers(1, limit))):
             self.statement(depth)
 
     def statement(self, depth: int) -> None:

@@ -55,7 +55,7 @@ def written(place: Path, records: list[Record] = RECORDS) -> Path:
 # ---------------------------------------------------------------- cut and edited
 
 
-def test_cut_at_any_byte_it_holds_its_whole_records(tmp_path: Path) -> None:
+def test_a_truncated_journal_keeps_its_complete_records(tmp_path: Path) -> None:
     path = written(tmp_path)
     whole = path.read_bytes()
     for size in range(len(whole) + 1):
@@ -72,7 +72,9 @@ def test_cut_at_any_byte_it_holds_its_whole_records(tmp_path: Path) -> None:
 
 @settings(max_examples=int(os.environ.get("DURABILITY_EXAMPLES", "100")), deadline=None)
 @given(data=st.data())
-def test_a19_a_changed_byte_costs_its_record(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a19_a_changed_byte_loses_only_its_record(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     path = written(tmp_path_factory.mktemp("journal"))
     whole = bytearray(path.read_bytes())
     at = data.draw(st.integers(0, len(whole) - 2))
@@ -84,9 +86,9 @@ def test_a19_a_changed_byte_costs_its_record(data: st.DataObject, tmp_path_facto
             read(path)
         return
     found = read(path)
-    told = [record for _, record in found.records()]
+    records = [record for _, record in found.records()]
     if not between:  # without its newline, a line damages the next one too
-        assert told == [record for number, record in enumerate(RECORDS) if number != line]
+        assert records == [record for number, record in enumerate(RECORDS) if number != line]
         assert bool(found.lost) == (line < len(RECORDS) - 1)
     if found.lost:
         with pytest.raises(UsageError, match=r"line \d of the journal of run .* is damaged"):
@@ -96,7 +98,7 @@ def test_a19_a_changed_byte_costs_its_record(data: st.DataObject, tmp_path_facto
 @pytest.mark.parametrize(
     "added", [b"garbage\n", b"garbage", b"\0" * 70000 + b"\n", b'00000000 {"k":"answered"}\n', b"\n"]
 )
-async def test_a36_a_line_that_someone_appends_costs_itself(added: bytes, tmp_path: Path) -> None:
+async def test_a36_a_foreign_line_loses_no_record(added: bytes, tmp_path: Path) -> None:
     path = written(tmp_path, RECORDS[:4])
     head = read(path)
     with path.open("ab") as journal:
@@ -117,7 +119,7 @@ async def test_a36_a_line_that_someone_appends_costs_itself(added: bytes, tmp_pa
     assert found.strange
 
 
-def test_a36_a_sparse_tail_costs_itself(tmp_path: Path) -> None:
+def test_a36_a_sparse_tail_loses_no_record(tmp_path: Path) -> None:
     path = written(tmp_path)
     size = path.stat().st_size
     os.truncate(path, 60 << 30)
@@ -127,7 +129,7 @@ def test_a36_a_sparse_tail_costs_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["swapped", "missing", "of another run"])
-def test_lines_that_are_not_where_they_were(how: str, tmp_path: Path) -> None:
+def test_moved_lines_are_refused(how: str, tmp_path: Path) -> None:
     path = written(tmp_path / "one")
     other = written(tmp_path / "other", [Head("x", "other.prose", "openprose", "/"), *RECORDS[1:]])
     lines = path.read_bytes().splitlines(keepends=True)
@@ -143,7 +145,7 @@ def test_lines_that_are_not_where_they_were(how: str, tmp_path: Path) -> None:
         resumption(path)
 
 
-def test_a_journal_of_another_version(tmp_path: Path) -> None:
+def test_a_journal_with_another_version_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, [Head("r", "main.prose", "openprose", "/", version=9), *RECORDS[1:]])
     with pytest.raises(UsageError) as caught:
         resumption(path)
@@ -151,13 +153,13 @@ def test_a_journal_of_another_version(tmp_path: Path) -> None:
     assert caught.value.hint is not None and "resume the run with the one that began it" in caught.value.hint
 
 
-def test_a_record_that_is_none(tmp_path: Path) -> None:
+def test_a_line_that_is_not_a_record_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, [RECORDS[0], Ended("one"), *RECORDS[1:]])  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"line 2 of the journal of run .* is not a record"):
         read(path)
 
 
-def test_a_text_at_the_place_of_its_head(tmp_path: Path) -> None:
+def test_a_journal_without_a_head_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, RECORDS[1:])
     with pytest.raises(UsageError, match="does not begin with a head"):
         read(path)
@@ -167,34 +169,34 @@ def test_a_text_at_the_place_of_its_head(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
-def test_a_journal_of_another_user(tmp_path: Path) -> None:
+def test_a_journal_of_another_user_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path)
     os.chown(path, 12345, 12345)
     with pytest.raises(UsageError, match="belongs to another user"):
         resumption(path)
 
 
-def test_no_one_else_can_read_it(tmp_path: Path) -> None:
+def test_only_its_owner_can_read_a_journal(tmp_path: Path) -> None:
     assert written(tmp_path).stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("what", ["a link", "a pipe", "a directory", "nothing"])
-def test_what_only_looks_like_a_journal(what: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["a link", "a pipe", "a directory", "nothing"])
+def test_a_journal_that_is_not_a_plain_file_is_refused(kind: str, tmp_path: Path) -> None:
     path = written(tmp_path)
     there = path.with_name("elsewhere")
     path.rename(there)
-    match what:
+    match kind:
         case "a link":
             path.symlink_to(there)
         case "a pipe":
             os.mkfifo(path)
         case "a directory":
             path.mkdir()
-    with pytest.raises(UsageError, match="has no journal" if what == "nothing" else "cannot be read"):
+    with pytest.raises(UsageError, match="has no journal" if kind == "nothing" else "cannot be read"):
         resumption(path)
 
 
-async def test_another_program_in_its_place_stops_the_run_and_shows_both(tmp_path: Path) -> None:
+async def test_a_changed_program_stops_the_resume_and_shows_both_commands(tmp_path: Path) -> None:
     first = workspace(tmp_path)
     await first.execute(PROGRAM, "main.prose")
     await first.close()
@@ -280,11 +282,11 @@ PLAIN = [None, True, -(10**40), 10**400, 0.1, "", "\udc80 \x00 \u2028", [], {"\u
 
 
 @pytest.mark.parametrize("value", PLAIN, ids=repr)
-async def test_an_answer_is_for_the_program_what_its_journal_holds(value: object) -> None:
-    told = codec.decode(codec.encode(Finding(value, "rule")), Finding)
-    assert codec.decode(codec.encode(told), Finding) == told
+async def test_a_program_gets_the_same_answer_from_its_journal(value: object) -> None:
+    decoded = codec.decode(codec.encode(Finding(value, "rule")), Finding)
+    assert codec.decode(codec.encode(decoded), Finding) == decoded
     if not isinstance(value, bytes):
-        assert told.value == value
+        assert decoded.value == value
     texts = ['let t = session "say"\nlet x = t.a\n']
     answer = [value]  # the scripted judge treats None as no answer, and answers from a list one by one
     then = await live(World(judge_says={"extract a": [answer]}), texts, lambda key: 1.0)
@@ -293,7 +295,7 @@ async def test_an_answer_is_for_the_program_what_its_journal_holds(value: object
 
 
 @pytest.mark.parametrize("text", ["\udc80", "\ud800x", "\x00", "\u2028", "é" * 100_000])
-def test_texts_come_back_as_they_were(text: str, tmp_path: Path) -> None:
+def test_texts_round_trip(text: str, tmp_path: Path) -> None:
     result = CommandResult("exited", 0, text, text, cwd_after=f"/{text}")
     assert codec.decode(codec.encode(result), CommandResult) == result
     session = SessionResult(text, summary=text, provider="p")
@@ -305,7 +307,7 @@ def test_texts_come_back_as_they_were(text: str, tmp_path: Path) -> None:
     describe(CommandRequest(text, f"/{text}", 1.0, at="c1/1/x0")).digest("")
 
 
-async def test_a_value_that_is_nested_too_deeply_is_an_error_of_its_session() -> None:
+async def test_a_value_that_is_nested_too_deeply_fails_its_session() -> None:
     world = World(judge_says={"extract a": NEST})
     then = await live(world, ['let t = session "say"\nlet x = t.a\n'], lambda key: 1.0)
     errors = [bytes(record.error) for record in then.records if isinstance(record, Answered)]
@@ -314,7 +316,7 @@ async def test_a_value_that_is_nested_too_deeply_is_an_error_of_its_session() ->
     assert (again.result, again.asked_outside) == (then.result, [])
 
 
-def test_errors_of_providers_come_back_as_their_kinds() -> None:
+def test_provider_errors_keep_their_type() -> None:
     error = codec.decode_error(codec.encode_error(ProviderError("no\udc80", retryable=False)))
     assert isinstance(error, ProviderError) and str(error) == "no\udc80" and not error.retryable
 
@@ -338,7 +340,7 @@ def test_a_keyboard_interrupt_is_not_an_answer() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 3])
-def test_a32_a_record_that_nests_too_deeply_is_named(place: int, tmp_path: Path) -> None:
+def test_a32_a_record_that_nests_too_deeply_is_refused(place: int, tmp_path: Path) -> None:
     deep = Raw(b"[" * 5000 + b"]" * 5000)
     records = list(RECORDS)
     if place:

@@ -280,7 +280,7 @@ async def test_a_resumed_run_passes_on_the_files_of_a_command_that_was_only_comp
     assert "c1/1/b0/x0" in kept.kept and Path("ran").read_text() == "x\n"
 
 
-async def test_a_command_that_ends_in_one_long_step_has_its_files_noted(tmp_path: Path) -> None:
+async def test_the_files_of_a_command_that_ends_in_one_long_step_are_recorded(tmp_path: Path) -> None:
     Path("f.txt").write_text("1")
     step = ONE_STEP.replace("a = exec", "let a = exec").replace("  do:\n", '  do:\n    exec "touch go"\n')
     command = "until test -f go; do sleep 0.01; done; cat f.txt; echo x >> ran"
@@ -291,7 +291,7 @@ async def test_a_command_that_ends_in_one_long_step_has_its_files_noted(tmp_path
 
 
 @pytest.mark.parametrize("keeps_files", [False, True])
-async def test_a_single_command_is_recorded_before_its_files_are_looked_at(
+async def test_a_single_command_is_recorded_before_its_files_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps_files: bool
 ) -> None:
     """A run killed while it reads the files doesn't repeat the command. An edited program does, and gives the reason."""
@@ -321,7 +321,7 @@ async def test_a_single_command_is_recorded_before_its_files_are_looked_at(
     assert why == ([] if keeps_files else [unknown])
 
 
-async def test_a_command_ends_although_no_thread_can_look_at_its_files_early(
+async def test_a_command_ends_even_if_no_thread_can_read_its_files_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("f.txt").write_text("1")
@@ -413,7 +413,7 @@ def stub() -> Iterator[StubServer]:
 
 
 @pytest.fixture
-def attentive(monkeypatch: pytest.MonkeyPatch) -> None:
+def served_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a computing branch serve the event loop until no outside work is running, and then yield to others."""
     begin, breathe, found = LiveRequests.__init__, Scheduler.breathe, list[LiveRequests]()
 
@@ -432,7 +432,7 @@ def attentive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "PATIENCE", 0.0)
 
 
-def asking(name: str, **settings: Any) -> Callable[[], Awaitable[dict[str, Any]]]:
+def program_run(name: str, **settings: Any) -> Callable[[], Awaitable[dict[str, Any]]]:
     """Return a function that runs a program, or resumes the run in the working directory, and returns its outputs and files."""
     language, text, _ = PROGRAMS[name]
     suffix = "prose" if language == "openprose" else "vvm"
@@ -467,12 +467,12 @@ def files(place: Path) -> dict[str, str]:
     return {str(one.relative_to(path.parent)): same_run(one.read_text()) for one in found}
 
 
-def gets_on(record: Record) -> bool:
+def program_continues(record: Record) -> bool:
     """Return whether the program gets an answer, or its computing branch yields to others."""
     return isinstance(record, Answered) or (isinstance(record, Asked) and record.kind == "wait")
 
 
-@pytest.mark.usefixtures("attentive")
+@pytest.mark.usefixtures("served_loop")
 @pytest.mark.parametrize("name", ["session", "vvm"])
 async def test_an_answer_next_to_a_computing_branch_survives_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -480,13 +480,13 @@ async def test_an_answer_next_to_a_computing_branch_survives_a_kill(
     """After a replay the files of the run are the same, byte for byte. An unbroken run has the answer at another
     place in the log."""
     script = {"sessions": {"go": {"reply": "gone", "delay": "20ms"}}}
-    work, left = asking(name, provider="scripted", script="script.json"), []
+    work, left = program_run(name, provider="scripted", script="script.json"), []
     for place in (tmp_path / "whole", tmp_path / "killed"):
         place.mkdir()
         monkeypatch.chdir(place)
         Path("script.json").write_text(json.dumps(script))
         if place.name == "killed":
-            assert in_a_child(place, work, before=gets_on) is None
+            assert in_a_child(place, work, before=program_continues) is None
             assert [one.key for one in records(place) if isinstance(one, Completed)] == [PROGRAMS[name][2]]
         left.append(await work())
         left.append(await work())
@@ -504,13 +504,13 @@ def answers(number: int) -> Callable[[Record], bool]:
     return lambda record: isinstance(record, Answered) and next(counted) == number
 
 
-@pytest.mark.usefixtures("attentive")
+@pytest.mark.usefixtures("served_loop")
 async def test_an_agents_memory_has_the_answer_that_arrived_before_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The session is asked again, because its addition to the memory is undone."""
     script = {"sessions": {"one": "ONE", "go": {"reply": "gone", "delay": "20ms"}, "three": "THREE"}}
-    work, memories = asking("memory", provider="scripted", script="script.json"), []
+    work, memories = program_run("memory", provider="scripted", script="script.json"), []
     for place in (tmp_path / "whole", tmp_path / "killed"):
         place.mkdir()
         monkeypatch.chdir(place)
@@ -523,14 +523,14 @@ async def test_an_agents_memory_has_the_answer_that_arrived_before_a_kill(
     assert "- go: gone" in memories[0]["agents/a/memory.md"]
 
 
-@pytest.mark.usefixtures("attentive")
+@pytest.mark.usefixtures("served_loop")
 async def test_an_answer_that_nothing_receives_counts_for_the_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its branch was waiting for its turn when the run was killed, and the resumed run cancels it."""
     Path("script.json").write_text(json.dumps({"sessions": {"go": {"reply": "gone", "delay": "20ms"}, "two": "TWO"}}))
-    work = asking("cancelled", provider="scripted", script="script.json", budget="1 sessions")
-    assert in_a_child(tmp_path, work, before=gets_on) is None
+    work = program_run("cancelled", provider="scripted", script="script.json", budget="1 sessions")
+    assert in_a_child(tmp_path, work, before=program_continues) is None
     assert [one.key for one in records(tmp_path) if isinstance(one, Completed)] == [PROGRAMS["cancelled"][2]]
     monkeypatch.setattr(scheduler, "PATIENCE", 1e9)  # the computing branch does not yield
     for _ in range(2):  # and again from what the resumed run has recorded
@@ -567,13 +567,13 @@ async def test_a_session_that_fails_because_the_run_was_killed_counts_for_the_bu
             await go()
 
 
-@pytest.mark.usefixtures("attentive")
+@pytest.mark.usefixtures("served_loop")
 async def test_a_session_with_steps_that_is_cancelled_after_a_kill_counts_for_the_budget(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stub.reset()
     server = ModelServer("openai", stub.openai_url, key="", model="ok-0")
-    work = asking("cancelled", provider="stub", providers={"stub": server}, budget="1 sessions")
+    work = program_run("cancelled", provider="stub", providers={"stub": server}, budget="1 sessions")
     assert in_a_child(tmp_path, work, before=lambda record: isinstance(record, StepEnded)) is None
     assert stub.stats.requests == 1
     monkeypatch.setattr(scheduler, "PATIENCE", 1e9)  # it does not yield, and throws
@@ -583,13 +583,13 @@ async def test_a_session_with_steps_that_is_cancelled_after_a_kill_counts_for_th
     assert stub.stats.requests == 1
 
 
-@pytest.mark.usefixtures("attentive")
+@pytest.mark.usefixtures("served_loop")
 async def test_an_edited_program_keeps_an_answer_that_waited_for_its_turn_when_the_run_was_killed(
     tmp_path: Path,
 ) -> None:
     Path("script.json").write_text(json.dumps({"sessions": {"go": {"reply": "gone", "delay": "20ms"}}}))
-    work = asking("session", provider="scripted", script="script.json")
-    assert in_a_child(tmp_path, work, before=gets_on) is None
+    work = program_run("session", provider="scripted", script="script.json")
+    assert in_a_child(tmp_path, work, before=program_continues) is None
     path, language = journal_in(tmp_path), languages.LANGUAGES["openprose"]
     assert path is not None
     keep = earlier_run(path, language, tmp_path)
@@ -607,15 +607,15 @@ async def test_an_edited_program_keeps_an_answer_that_waited_for_its_turn_when_t
         await here.close()
 
 
-@pytest.mark.usefixtures("attentive")
+@pytest.mark.usefixtures("served_loop")
 @pytest.mark.parametrize(("name", "model", "said"), [("session", "ok-0", ANSWER), ("judge", "json-0-yes", "fine")])
 async def test_a_model_is_not_asked_again_for_an_answer_that_waits_for_its_turn(
     stub: StubServer, tmp_path: Path, name: str, model: str, said: str
 ) -> None:
     stub.reset()
     server = ModelServer("openai", stub.openai_url, key="", model="it", aliases={"it": model})
-    work = asking(name, provider="stub", providers={"stub": server})
-    assert in_a_child(tmp_path, work, before=gets_on) is None
+    work = program_run(name, provider="stub", providers={"stub": server})
+    assert in_a_child(tmp_path, work, before=program_continues) is None
     assert stub.stats.requests == 1
     outputs = json.loads((await work())["outputs"])
     assert outputs == {"said": said, "n": 200}

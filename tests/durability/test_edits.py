@@ -293,7 +293,7 @@ def to_ask(whole: Ran, before: Ran) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("language", ["openprose", "vvm"])
-async def test_an_edited_program_asks_what_has_changed_and_nothing_else(language: str) -> None:
+async def test_an_edited_program_repeats_only_changed_requests(language: str) -> None:
     make = World if language == "openprose" else Vvm
     asked, had_to_be = Counter[str](), Counter[str]()
     for seed in range(PROGRAMS // 2):

@@ -95,7 +95,7 @@ def fork(run_id: str, at: str, *options: str, status: int = 0) -> None:
 
 
 @pytest.mark.parametrize("seed", range(RUNS))
-def test_at_every_point_of_a_run_the_tree_is_what_it_was(seed: int, place: Path) -> None:
+def test_the_tree_is_restored_at_every_point_of_a_run(seed: int, place: Path) -> None:
     """The tree has files that git does not track, binary files, links, modes and names that are not UTF-8."""
     chosen = random.Random(seed)
     outside = place.parent
@@ -113,7 +113,7 @@ def test_at_every_point_of_a_run_the_tree_is_what_it_was(seed: int, place: Path)
         assert tree(place) == trees[at]
 
 
-def test_a_branch_goes_back_over_the_point_where_it_began(place: Path) -> None:
+def test_a_branch_can_go_back_beyond_its_own_start(place: Path) -> None:
     (place / "a").write_text("0")
     run_id = run(place, *(f"printf {number} > a" for number in range(1, 5)))
     fork(run_id, "c1/3")
@@ -126,9 +126,7 @@ def test_a_branch_goes_back_over_the_point_where_it_began(place: Path) -> None:
         assert (place / "a").read_text() == content
 
 
-def test_what_others_have_changed_is_not_overwritten_without_a_word(
-    place: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_changes_by_others_are_not_overwritten_silently(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for name in ("mine", "ours", "removed"):
         (place / name).write_text("before")
     run_id = run(place, "mkdir new; for f in ours removed new/made; do echo run > $f; done")
@@ -153,7 +151,7 @@ def test_what_others_have_changed_is_not_overwritten_without_a_word(
     assert "  new (it is not empty)\n" in capfd.readouterr().out
 
 
-def test_changes_between_two_commands_are_not_the_runs(place: Path) -> None:
+def test_changes_between_two_commands_do_not_belong_to_the_run(place: Path) -> None:
     """A person has changed two files before the run was resumed; the run has changed one of them."""
     (place / "a").write_text("0")
     (place / "b").write_text("0")
@@ -167,7 +165,7 @@ def test_changes_between_two_commands_are_not_the_runs(place: Path) -> None:
     assert ((place / "a").read_text(), (place / "b").read_text()) == ("0", "person")
 
 
-def test_what_a_killed_command_has_done_is_undone(place: Path) -> None:
+def test_changes_by_a_killed_command_are_undone(place: Path) -> None:
     (place / "a").write_text("0")
     (place / "p.prose").write_text('exec "printf 1 > a"\nexec "printf 2 > a; touch b; kill -9 $ME; sleep 60"\n')
     code = "import os; os.environ['ME'] = str(os.getpid())\nfrom prose_kernel.cli.main import main\nmain(['run', 'p.prose'])"
@@ -180,7 +178,7 @@ def test_what_a_killed_command_has_done_is_undone(place: Path) -> None:
     assert not (place / "b").exists()
 
 
-def test_what_lies_outside_is_named_and_stays(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_files_outside_the_directory_are_reported_and_kept(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     outside = place.parent / "outside"
     outside.mkdir()
     run_id = run(place, "cd ../outside", "echo x > made; touch ../work/a")
@@ -207,7 +205,7 @@ def test_caches_git_and_large_files_stay(
     }
 
 
-def test_too_many_files_end_the_keeping_and_not_the_run(
+def test_too_many_files_end_the_file_history_but_not_the_run(
     place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(file_history, "MOST_FILES", 20)
@@ -228,7 +226,7 @@ def test_a_run_without_kept_files_is_refused(place: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["../victim", "/victim", "a/../../victim", "link/victim"])
-def test_a_history_that_a_command_has_written_leads_nowhere_else(path: str, place: Path) -> None:
+def test_a_forged_file_history_does_not_lead_outside(path: str, place: Path) -> None:
     outside = place.parent / "victim"
     outside.write_text("keep me")
     (place / "link").symlink_to("..")
@@ -241,7 +239,7 @@ def test_a_history_that_a_command_has_written_leads_nowhere_else(path: str, plac
     assert not Path(f"{outside}2").exists()
 
 
-def test_a_content_that_was_changed_is_not_written(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_changed_content_of_the_history_is_not_restored(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (place / "a").write_text("0")
     run_id = run(place, "printf 1 > a")
     for kept in (place / ".prose/runs" / run_id / "files").iterdir():

@@ -58,13 +58,13 @@ AGAIN = 20 if "DURABILITY_EXAMPLES" in os.environ else 5
 
 
 @pytest.mark.parametrize("case", ["pipelines", "nested-forks"])
-def test_killed_again_and_again_while_it_resumes(case: str, server: Server, tmp_path: Path) -> None:
+def test_a_run_may_be_killed_repeatedly_while_it_resumes(case: str, server: Server, tmp_path: Path) -> None:
     runs = Matrix(server, tmp_path)
     then, _, _ = runs.unbroken(case)
     assert runs.killed_at(case, 3, "before", then, again=AGAIN) is None
 
 
-def test_of_two_parallel_resumers_one_wins_and_the_other_reports_it(server: Server, tmp_path: Path) -> None:
+def test_one_of_two_parallel_resumes_wins_and_the_other_reports_it(server: Server, tmp_path: Path) -> None:
     runs = Matrix(server, tmp_path)
     job = runs.job("held")
     place = Path(job.place)
@@ -94,7 +94,7 @@ def test_of_two_parallel_resumers_one_wins_and_the_other_reports_it(server: Serv
     assert counted(place)["held"] == 1
 
 
-def test_a_run_that_has_gone_on_meanwhile_is_not_overwritten(server: Server, tmp_path: Path) -> None:
+def test_a_run_continued_by_another_process_is_not_overwritten(server: Server, tmp_path: Path) -> None:
     runs = Matrix(server, tmp_path)
     job = runs.job("sequence")
     server.run(Job("sequence", job.place, kill=2, when="after"))

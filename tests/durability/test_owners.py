@@ -145,7 +145,7 @@ def test_a52_a_durable_request_is_in_the_database_before_its_work_begins(
     assert project.commands() == ["a", "b", "c"]
 
 
-def test_a52_all_that_another_machine_has_lost_is_resumed(project: Project) -> None:
+def test_a52_all_lost_runs_of_another_machine_are_resumed(project: Project) -> None:
     started, run_id = project.started_until_c(project.directory("first"))
     started.kill()
     started.wait()

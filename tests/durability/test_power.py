@@ -64,7 +64,7 @@ def test_a_disk_holds_what_was_synced(tmp_path: Path, monkeypatch: pytest.Monkey
     assert disk.cuts[-1].now == everything(str(place))
 
 
-def test_the_ways_in_which_the_rest_is_lost() -> None:
+def test_the_ways_in_which_unsynced_data_is_lost() -> None:
     path = ".prose/runs/R/journal.jsonl"
     cut = Cut({path: b"one\n"}, {path: b"one\ntwo\n", "ran/x": b"x\n", "main.prose": b""})
     found = {way: disk_of(cut, way)[path] for way in ("least", "half", "zeros", "mixed")}

@@ -60,11 +60,11 @@ async def resumed(program: Generated, before: Outcome, known: Sequence[Record], 
     return await live(world, [program.text], in_order_of(before, world, at_once_in(before)), known)
 
 
-def same(then: Outcome, now: Outcome, what: str) -> None:
-    assert lasting(now.records) == lasting(then.records), what
-    assert now.result == then.result, what
-    assert now.events == then.events, what
-    assert now.values == then.values, what
+def same(then: Outcome, now: Outcome, label: str) -> None:
+    assert lasting(now.records) == lasting(then.records), label
+    assert now.result == then.result, label
+    assert now.events == then.events, label
+    assert now.values == then.values, label
 
 
 def lasting(records: Sequence[Record]) -> list[Record]:
@@ -84,10 +84,10 @@ def _key(record: Record) -> str:
     return record.key if isinstance(record, Answered) else ""
 
 
-def prefixes(records: Sequence[Record], rng: random.Random, most: int) -> list[int]:
+def prefixes(records: Sequence[Record], rng: random.Random, limit: int) -> list[int]:
     """Return the lengths of prefixes to test: all, or a sample that includes both ends."""
     every = list(range(1, len(records) + 1))
-    return every if len(every) <= most else sorted({1, 2, len(every), *rng.sample(every, most)})
+    return every if len(every) <= limit else sorted({1, 2, len(every), *rng.sample(every, limit)})
 
 
 EXAMPLES = int(os.environ.get("DURABILITY_EXAMPLES", "8"))
@@ -96,7 +96,7 @@ CONCURRENCY = st.sampled_from([None, None, 1, 2])
 
 def check_replay(then: Outcome, again: Outcome) -> None:
     """Check that the complete journal restores the complete run without any request."""
-    same(then, again, "behind all records")
+    same(then, again, "after all records")
     assert not again.asked_outside
 
 
@@ -107,9 +107,9 @@ def test_a_run_resumes_from_every_prefix_of_its_journal(program: Generated, seed
         then = await unbroken(program, seed, concurrency, instant=False)
         for kept in prefixes(then.records, random.Random(seed), 8):
             now = await resumed(program, then, then.records[:kept], concurrency)
-            same(then, now, f"behind {kept} of {len(then.records)} records")
+            same(then, now, f"after {kept} of {len(then.records)} records")
             answered = {r.key for r in then.records[:kept] if isinstance(r, Answered)}
-            assert not answered & set(now.asked_outside), "what was answered is asked again"
+            assert not answered & set(now.asked_outside), "an answered request is made again"
 
     asyncio.run(run())
 
@@ -134,7 +134,7 @@ def test_a_run_that_was_resumed_can_be_resumed(
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(programs(), st.integers(0, 2**16), st.integers(1, 40))
-def test_an_interrupted_run_is_brought_back(program: Generated, seed: int, after: int) -> None:
+def test_an_interrupted_run_is_restored(program: Generated, seed: int, after: int) -> None:
     async def run() -> None:
         then = await unbroken(program, seed, None, after)
         for kept in {len(then.records), *prefixes(then.records, random.Random(seed), 2)}:
@@ -149,7 +149,7 @@ def test_an_interrupted_run_is_brought_back(program: Generated, seed: int, after
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(programs(), st.integers(0, 2**16), st.integers(1, 40), st.integers(0, 6))
-def test_a26_a_run_that_was_interrupted_twice_is_brought_back(
+def test_a26_a_run_that_was_interrupted_twice_is_restored(
     program: Generated, seed: int, after: int, passes: int
 ) -> None:
     async def run() -> None:
@@ -186,9 +186,7 @@ class Ticking:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(programs(computing=True), st.integers(0, 2**16), st.one_of(st.none(), st.integers(1, 30)))
-def test_branches_that_compute_for_long_stand_where_they_stood(
-    program: Generated, seed: int, interrupt: int | None
-) -> None:
+def test_long_computing_branches_replay_to_the_same_point(program: Generated, seed: int, interrupt: int | None) -> None:
     """They yield to others, and are interrupted, at times of a clock that a replay cannot reproduce."""
 
     async def run() -> None:
@@ -202,7 +200,7 @@ def test_branches_that_compute_for_long_stand_where_they_stood(
     asyncio.run(run())
 
 
-async def test_an_interrupted_replay_leaves_the_journal_alone() -> None:
+async def test_an_interrupted_replay_does_not_change_the_journal() -> None:
     text = 'let a = exec "one"\nparallel:\n  exec "two"\n  exec "three"\noutput done = 1\n'
     program = Generated(text)
     then = await unbroken(program, 1, None, instant=False)

@@ -170,7 +170,7 @@ STEP = 1 if "DURABILITY_EXAMPLES" in os.environ else 3
 """How much further each process gets: three steps lead to a call or to a request. `make durability` kills at each."""
 
 
-async def test_killed_at_each_of_its_steps_while_it_resumes(stub: StubServer, tmp_path: Path) -> None:
+async def test_a_session_survives_a_kill_at_each_step_while_it_resumes(stub: StubServer, tmp_path: Path) -> None:
     """Each call runs once, and each request is counted."""
     for number in range(2, 14, STEP):
         assert in_a_child(tmp_path, work(stub), before=begins(number)) is None
@@ -246,7 +246,7 @@ output n = said.n
 """
 
 
-async def test_typed_answers_and_their_corrections_hold(stub: StubServer, tmp_path: Path) -> None:
+async def test_typed_answers_and_their_corrections_survive_a_kill(stub: StubServer, tmp_path: Path) -> None:
     """The first answer doesn't fit; the second attempt is killed after its tool, and continues."""
     turns = ['{"n": "many"}', TURNS[0], '{"n": 3}']
     servers = {"stub": server(stub, stub.script("typed", *turns), judge_output="native")}
@@ -261,12 +261,12 @@ async def test_typed_answers_and_their_corrections_hold(stub: StubServer, tmp_pa
     assert (sent, stub.stats.requests, ended["usage"].requests) == (2, 3, 3)
 
 
-async def test_in_memory_nothing_is_written(stub: StubServer, tmp_path: Path) -> None:
+async def test_state_in_memory_writes_nothing(stub: StubServer, tmp_path: Path) -> None:
     await work(stub, state="in-context", how=lambda place: None)()
     assert journal_in(tmp_path) is None
 
 
-async def test_what_is_written_is_bounded_and_the_last_answer_is_written_once(stub: StubServer, tmp_path: Path) -> None:
+async def test_writes_are_bounded_and_the_last_answer_is_written_once(stub: StubServer, tmp_path: Path) -> None:
     await work(stub)()
     path = journal_in(tmp_path)
     assert path is not None
@@ -277,7 +277,7 @@ async def test_what_is_written_is_bounded_and_the_last_answer_is_written_once(st
     assert all(len(bytes(one.value)) < 2000 for one in steps) and len(answered) == 1
 
 
-async def test_lists_and_reports_of_a_killed_run_count_what_was_sent(stub: StubServer, tmp_path: Path) -> None:
+async def test_lists_and_reports_of_a_killed_run_count_sent_requests(stub: StubServer, tmp_path: Path) -> None:
     assert in_a_child(tmp_path, work(stub), before=ends(8)) is None
     path = journal_in(tmp_path)
     assert path is not None

@@ -159,7 +159,7 @@ def test_a40_a_database_lost_while_a_command_runs_repeats_nothing(
     assert _rows(server, "SELECT status FROM openprose.run") == [("completed",)]
 
 
-def test_a50_a_server_that_keeps_the_connection_and_answers_too_late_is_asked_through_another_one(
+def test_a50_a_server_that_answers_too_late_is_asked_over_another_connection(
     server: PostgresServer, capfd: pytest.CaptureFixture[str], meanwhile: Meanwhile
 ) -> None:
     back = list[Callable[[], None]]()
@@ -289,7 +289,7 @@ def test_a40_a_command_that_ends_when_the_store_has_failed_does_not_run_again(
     assert Path("ran").read_text().split() == ["b"]
 
 
-async def test_a40_a_cell_that_the_store_has_ended_is_one_that_has_failed(tmp_path: Path, small_disk: Path) -> None:
+async def test_a40_a_cell_ended_by_its_store_has_failed(tmp_path: Path, small_disk: Path) -> None:
     run = workspace(small_disk)
     await run.execute(f'let a = exec "echo a >> {tmp_path}/ran; echo one"')
     with pytest.raises(StoreFailed):
