@@ -1,4 +1,4 @@
-"""The stores of runs, each made the way a workspace makes it, for tests that hold for all of them."""
+"""The stores of runs, each made as a workspace makes it, for tests that apply to all of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FixedClock:
 
 
 class PassingClock(FixedClock):
-    """Time passes only while something waits; `pause` is called then."""
+    """A clock that advances only during waits, and calls `pause` then."""
 
     def __init__(self, pause: Callable[[float], object]) -> None:
         self._time = 0.0
@@ -90,7 +90,7 @@ class Backend:
         return PostgresDatabase(self.url, home.run_id)
 
     def rows(self, statement: str, run: str = RUN) -> list[tuple[Any, ...]]:
-        """The rows that another reader of the database sees, over a separate connection."""
+        """Return the rows that another reader of the database sees, over a separate connection."""
         if self.kind == "sqlite":
             with contextlib.closing(sqlite3.connect(self.home(run).directory / "state.db")) as lite:
                 return lite.execute(statement).fetchall()
@@ -100,14 +100,14 @@ class Backend:
             return server.execute(statement).fetchall()
 
     def change(self, statement: str) -> None:
-        """An action of another user on the server."""
+        """Execute a statement on the server as another user."""
         import psycopg
 
         with psycopg.connect(self.url) as server:
             server.execute(statement)
 
     def rows_of_only_run(self) -> list[tuple[Any, ...]]:
-        """Id and status of the one run of this place."""
+        """Return the id and the status of the only run of this place."""
         (directory,) = (self.cwd / ".prose" / "runs").iterdir()
         return self.rows("SELECT id, status FROM run", directory.name)
 
@@ -135,7 +135,7 @@ def told(listener: Listener, *events: Any) -> None:
 
 
 def tiny_disk(tmp_path: Path, size: int = 256) -> Iterator[Path]:
-    """A file system of so many KB."""
+    """Mount a file system of `size` KB."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = subprocess.run(

@@ -1,4 +1,4 @@
-"""Whole runs whose state is in a database: programs, cells, sessions, the command line (openprose.md 4.3, 5.10, 7.7)."""
+"""Complete runs with their state in a database: programs, cells, sessions, command line (openprose.md 4.3, 5.10, 7.7)."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def test_a_failed_run_says_so(backend: Backend) -> None:
 
 @only
 async def test_sessions_get_rows_and_the_run_writes_their_answers(backend: Backend, tmp_path: Path) -> None:
-    """5.10: no connection to the database is given to a session; its reply is its answer."""
+    """5.10: a session gets no connection to the database; its reply is its answer."""
     (tmp_path / "answers.yaml").write_text('"Write": "a plan"\n"Check": "fine"\n')
     run = workspace(backend, provider="scripted", script="answers.yaml")
     requests = []
@@ -180,7 +180,7 @@ output r = "{{a}}{{d}}"
 
 
 async def test_a_run_that_was_killed_continues_and_leaves_what_an_unbroken_one_leaves(backend: Backend) -> None:
-    """The trace is written again, bindings are put again: nothing is there twice, nothing is missing."""
+    """The trace and the bindings are written again, without duplicates or gaps."""
 
     async def killed() -> None:
         run = workspace(Backend(backend.kind, backend.cwd, backend.url))
@@ -312,7 +312,7 @@ async def test_cells_keep_their_state_where_the_settings_say(cells: Cells, backe
         assert backend.rows("SELECT value FROM bindings WHERE name = 'b'", run_id) == [("2",)]
 
 
-# ---------------------------------------------------------------- what is in the way at the start
+# ---------------------------------------------------------------- errors at the start
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)

@@ -1,4 +1,4 @@
-"""Nothing that a run starts decides its gates (docs/reference/openprose.md 5.10, amendments A6, A8, A10; docs/explanation/threat-model.md)."""
+"""A process started by a run cannot decide the run's gates (docs/reference/openprose.md 5.10, amendments A6, A8, A10; docs/explanation/threat-model.md)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ exec "env -i {python} -I -S client.py > out/imported"
 
 @contextmanager
 def running(*arguments: str, expects: str) -> Iterator[forked.Command]:
-    """`prose run p.prose` in the working directory, once it has said what is expected on stderr."""
+    """Start `prose run p.prose` in the working directory, and yield it once stderr has the expected text."""
     with forked.Command("run", "p.prose", *arguments) as run:
         said = ""
         while expects not in said:
@@ -170,7 +170,7 @@ def test_a8_a_socket_put_in_the_place_of_the_run_is_recognized(tmp_path: Path) -
 def test_a10_the_gate_of_a_run_that_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
     Path("p.prose").write_text('gate go:\n  prompt: "Publish?"\n')
     with running("--gates=wait", expects="gate go of run"):
-        pass  # it is killed
+        pass  # leaving the block kills it
     assert main(["gates"]) == 0
     assert "the run has ended; this gate no longer waits" in capsys.readouterr().out
     assert main(["gate", "approve", "go"]) == 1
@@ -209,7 +209,7 @@ sys.stdin.read()
 
 @pytest.mark.skipif(not system.LINUX, reason="only Linux has sub-reapers")
 async def test_a34_a_helper_that_forks_twice_decides_nothing(tmp_path: Path) -> None:
-    """The way of functions, servers of tools and CLI agents: each is a helper of the engine."""
+    """Functions, tool servers and CLI agents are all helpers of the engine."""
     directory = tmp_path / ".prose" / "runs" / RUN / "gates"
     records, engine, out = FileRecords(directory, RUN, SystemClock()), Engine(), Path("answer")
     person = Person(available=False)
@@ -243,9 +243,9 @@ async def test_a34_helpers_carry_the_mark() -> None:
 
 @pytest.mark.skipif(not system.LINUX, reason="only Linux has sub-reapers")
 def test_a34_what_a_command_detached_decides_no_gate_of_a_later_run(tmp_path: Path) -> None:
-    """It has outlived its run, with no trace of its origin left."""
+    """The process has outlived its run, and nothing in it shows its origin."""
     Path("client.py").write_text(CLIENT)
-    program = Path("prose")  # as it is installed: a process that runs nothing else
+    program = Path("prose")  # as installed: a process that runs only this
     program.write_text("import sys; from prose_kernel.cli.main import main; sys.exit(main())")
     wait = "until [ -S .prose/runs/*/gates/decisions.sock ]; do sleep 0.05; done"
     again = f"env -i {sys.executable} -I -S client.py > answer.new; mv answer.new answer"
@@ -265,7 +265,7 @@ def test_a34_what_a_command_detached_decides_no_gate_of_a_later_run(tmp_path: Pa
 
 
 def test_a34_a_line_of_ancestors_that_breaks_off_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An ancestor that ends while the line is followed hides what is above it."""
+    """An ancestor that ends during the check hides its own ancestors."""
     with subprocess.Popen(["sleep", "60"], env={}, start_new_session=True) as process:
         try:
             with pytest.raises(peers.Insider):

@@ -1,4 +1,4 @@
-"""Gates that a database keeps: decided by the run, over its socket, and by SQL from outside (openprose.md 5.9 to 5.11)."""
+"""Gates in a database: decided by the run, over its socket, and by external SQL (openprose.md 5.9 to 5.11)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from prose_kernel.storage.gates.second_process import (
 
 @dataclass
 class World:
-    """A database with the gates of one run, and a person who uses nothing but SQL."""
+    """A database with the gates of one run, and a person who uses only SQL."""
 
     kind: str
     database: Database
@@ -61,7 +61,7 @@ class World:
         return Gatekeeper(self.records(), person, self.clock, GatePolicy(mode, **options), prior, inspect=anybody)
 
     def sql(self, statement: str, *parameters: Any) -> list[dict[str, Any]]:
-        """The way of a service: one transaction, over its own connection."""
+        """Execute a statement as a service does: in one transaction, over its own connection."""
         return self.transaction((statement, parameters))
 
     def transaction(self, *statements: tuple[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
@@ -87,7 +87,7 @@ class World:
         return rows
 
     def decide(self, status: str, by: str | None = "user", gate: str = "release_ok", at: str = "NOW") -> None:
-        """The statement of the reference, without a row in the log."""
+        """Execute the reference's statement, without a row in the log."""
         self.sql(
             f"UPDATE gates SET status = ?, resolved_at = {at}, resolved_by = ? WHERE id = ? AND status = 'pending'",
             *(status, by, gate),
@@ -104,14 +104,14 @@ class World:
         return [(row["event_type"], row["principal"], one) for row, one in zip(rows, read, strict=True)]
 
     async def opened(self, gates: Gatekeeper, asked: GateRequest | None = None) -> asyncio.Task[GateDecision]:
-        """A gate that waits for the outside."""
+        """Open a gate that waits for a decision from outside."""
         asked = asked or request()
         task = asyncio.create_task(gates.decide(asked))
         await eventually(lambda: (gates.watching and self.clock.sleepers > 1) or task.done())
         return task
 
     async def noticed(self, task: asyncio.Task[GateDecision]) -> GateDecision:
-        """SQLite is polled each second; PostgreSQL notifies, so that no second needs to pass."""
+        """Wait for the decision. SQLite is polled each second; PostgreSQL notifies, so no time needs to pass."""
         if self.kind == "sqlite":
             await eventually(lambda: self.clock.sleepers > 1 or task.done())
             await self.clock.advance(1.0)
@@ -319,7 +319,7 @@ async def test_a_row_that_someone_deletes_is_not_an_approval(world: World) -> No
 
 
 async def test_a9_the_loser_at_the_deadline_gets_what_was_decided(world: World) -> None:
-    """Somebody decides by SQL in time; the run looks only when its deadline has passed."""
+    """A decision by SQL is in time, but the run sees it only after the deadline."""
     task = await world.opened(world.keeper(Person(available=False)))
     world.decide("approved")
     await world.clock.advance(600.0)
@@ -330,7 +330,7 @@ async def test_a9_the_loser_at_the_deadline_gets_what_was_decided(world: World) 
 
 
 def left_pending(world: World, **changes: Any) -> GateRequest:
-    """A gate at which a process of the run was killed."""
+    """Create the record of a gate at which a process of the run was killed."""
     asked = request(at="c1/2/g0", **changes)
     records = world.records()
     records.open(asked, outside=True)
@@ -366,7 +366,7 @@ async def test_5_9_a_rejection_made_meanwhile_counts_once(world: World) -> None:
     asked = left_pending(world)
     world.decide("rejected")
     assert (await world.keeper(Person("y")).decide(asked)).source == "sql"
-    # it has ended the run; resumed again, the gate opens as the next record
+    # the rejection has ended the run; on another resume, the gate opens as the next record
     assert (await world.keeper(Person("y")).decide(asked)).status == "approved"
     assert [(row["id"], row["status"]) for row in world.sql("SELECT id, status FROM gates ORDER BY id")] == [
         ("release_ok", "rejected"),
@@ -384,7 +384,7 @@ async def test_5_9_an_approval_that_only_the_journal_has_missed_counts_where_it_
     asked = request(at="c1/2/g0")
     assert (await world.keeper(Person("y")).decide(asked)).status == "approved"
     assert (await world.keeper(Person("n"), trusts_records=True).decide(asked)).status == "approved"
-    # but another gate, or another question, is not approved by it
+    # but it does not approve another gate or another question
     for other in (request(at="c1/2/g1"), request(at="c1/2/g0", prompt="Really?")):
         assert (await world.keeper(Person("n"), trusts_records=True).decide(other)).status == "rejected"
 
@@ -415,11 +415,11 @@ async def test_5_9_a_run_that_is_killed_in_the_second_attempt_of_a_gate_continue
     ]
 
 
-# ---------------------------------------------------------------- a database that goes away
+# ---------------------------------------------------------------- a database that becomes unreachable
 
 
 async def passes(clock: TestClock, task: asyncio.Task[Any]) -> None:
-    """Time passes as long as the task waits for it."""
+    """Advance the clock while the task waits."""
     while not task.done():
         await clock.advance(1.0 if clock.sleepers else 0.0)
         await asyncio.sleep(0.001)
@@ -457,7 +457,7 @@ async def test_a_restarted_server_costs_no_decision(own_postgres_server: Postgre
 
 
 class FullDisk:
-    """Records of a database whose disk is full, as long as `full`."""
+    """Records of a database whose disk is full while `full` is set."""
 
     remote, outside, nowhere, directory = True, False, False, None
 
@@ -465,7 +465,7 @@ class FullDisk:
         self.full = True
 
     def listen(self, changed: object) -> None:
-        """Nothing changes."""
+        """Ignore the listener: nothing changes."""
 
     def earlier(self) -> Any:
         if self.full:
@@ -488,7 +488,7 @@ async def test_the_person_hears_that_gates_wait_for_the_database() -> None:
     (lost,) = await asyncio.gather(
         asyncio.create_task(gates._call_records(records.earlier, patience=0)), return_exceptions=True
     )
-    assert isinstance(lost, RecordsUnavailable) and len(heard) == 2  # nothing was waited for
+    assert isinstance(lost, RecordsUnavailable) and len(heard) == 2  # there was no wait
 
 
 # ---------------------------------------------------------------- `prose gate`
@@ -549,7 +549,7 @@ async def test_a_gate_on_another_machine_is_decided_in_the_database(world: World
 async def test_a8_what_a_run_has_started_decides_nothing_in_the_database(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same refusals as over the socket, where this command can see them."""
+    """The refusals are the same as over the socket, if this command can detect the reason."""
     left_pending(world)
     on_another_machine(world)
     for sign in ("is_marked", "descends_from"):

@@ -196,7 +196,7 @@ async def test_the_deadline_runs_while_a_gate_waits_for_its_turn(keeper: Keeper,
     assert (await first).status == "timeout"
 
 
-# ---------------------------------------------------------------- non-interactive, deny, beforehand
+# ---------------------------------------------------------------- non-interactive, deny, decisions in advance
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ async def test_a_record_that_cannot_be_kept_is_an_error(tmp_path: Path, clock: T
 
 
 async def asked(records: FileRecords, **request: Any) -> Any:
-    """In a separate thread: those of the loop are the server's."""
+    """Ask in a separate thread, because the server uses the threads of the loop."""
     with ThreadPoolExecutor(1) as thread:
         return await asyncio.get_running_loop().run_in_executor(thread, ask, records.directory, request)
 
@@ -448,7 +448,7 @@ async def test_a9_a_decider_that_sees_approved_has_approved(
 ) -> None:
     task = asyncio.create_task(keeper(Person()).decide(request()))
     await settle()
-    clock.seconds = 600.0  # the deadline has come, and nothing has noticed yet
+    clock.seconds = 600.0  # the deadline has passed, but is not noticed yet
     given = {
         "gate": "release_ok",
         "created_at": "2026-03-01T10:15:00.000Z",
@@ -604,7 +604,7 @@ def test_a19_a_damaged_record_costs_itself(records: FileRecords) -> None:
     ]
 
 
-# ---------------------------------------------------------------- what is put in the way, and crowds
+# ---------------------------------------------------------------- obstacles and crowds
 
 
 DECISION = {
@@ -663,7 +663,7 @@ async def test_a8_a_link_in_place_of_the_directory_is_not_followed(
 async def test_a9_a_decision_for_the_gate_before_retry_is_none_for_the_next(
     keeper: Keeper, records: FileRecords, clock: TestClock
 ) -> None:
-    """Reopened within the same millisecond."""
+    """The gate is reopened within the same millisecond."""
     gates = keeper(Person("n"))
     assert (await gates.decide(request())).status == "rejected"
     task = asyncio.create_task(gates.decide(request(attempt=2)))
@@ -701,7 +701,7 @@ async def test_a8_silent_connections_block_no_others_and_do_not_delay_the_end(
     crowd = [await asyncio.open_unix_connection("decisions.sock") for _ in range(250)]
     assert await asked(records, **DECISION) == {"ok": True}
     assert (await task).status == "approved"
-    async with asyncio.timeout(PATIENCE):  # a silent connection is given more
+    async with asyncio.timeout(PATIENCE):  # a silent connection gets more
         assert [await reader.read() for reader, _ in crowd] == [b""] * 250
     for _, writer in crowd:
         writer.close()
@@ -722,7 +722,7 @@ async def test_a_connection_of_the_moment_in_which_the_last_gate_ends_is_closed(
         with pytest.raises(asyncio.CancelledError):
             await task
         late.settimeout(PATIENCE)
-        with contextlib.suppress(ConnectionResetError):  # nobody had accepted it
+        with contextlib.suppress(ConnectionResetError):  # it was not accepted
             assert await asyncio.to_thread(late.recv, 1) == b""
 
 
@@ -769,7 +769,7 @@ async def test_a_gate_that_is_cancelled_while_its_socket_is_made_leaves_the_next
 
 
 def stands(records: FileRecords, **changes: Any) -> GateRequest:
-    """A gate at which a process of the run was killed."""
+    """Create the record of a gate at which a process of the run was killed."""
     asked = request(at="c1/2/g0", **changes)
     records.open(asked, outside=True)
     return asked
@@ -819,7 +819,7 @@ async def test_5_9_a_gate_that_ended_the_run_opens_again_as_the_next_record(
         gates = keeper(Person("n", "y"))
         assert (await gates.decide(asked)).status == "rejected"
         assert resolved(records, f"release_ok--{ordinal}")["decision"] == "rejected"
-    # retry continues with its record, and the next gate at the same place has another one
+    # retry continues with its record; the next gate at the same place has another record
     assert (await gates.decide(request(at="c1/2/g0", attempt=2))).status == "approved"
     assert resolved(records, "release_ok--3")["decision"] == "approved"
     assert resolved(records)["decision"] == "rejected"

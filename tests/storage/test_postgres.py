@@ -1,4 +1,4 @@
-"""PostgreSQL: how it is found, errors, its tables and its roles (openprose.md 7.1, 7.2, 7.8)."""
+"""PostgreSQL: its location, errors, tables and roles (openprose.md 7.1, 7.2, 7.8)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
         return found.fetchall() if found.description else []
 
 
-# ---------------------------------------------------------------- where it is
+# ---------------------------------------------------------------- location
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_7_8_identities_checks_and_cascades(postgres_url: str) -> None:
     connection.close()
 
 
-# ---------------------------------------------------------------- roles, and what a service does
+# ---------------------------------------------------------------- roles and services
 
 
 def role(url: str, name: str) -> None:
@@ -222,7 +222,7 @@ def role(url: str, name: str) -> None:
 
 
 def documented(beginning: str) -> str:
-    """A block of SQL of docs/how-to/teams.md, by its first line."""
+    """Return a block of SQL from docs/how-to/teams.md by its first line."""
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "teams.md").read_text()
     blocks: list[str] = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     (found,) = [block for block in blocks if block.startswith(f"-- {beginning}")]
@@ -231,7 +231,7 @@ def documented(beginning: str) -> str:
 
 @dataclass
 class Roles:
-    """The database of docs/how-to/teams.md, made as the page says."""
+    """The database of docs/how-to/teams.md, created as the page says."""
 
     server: PostgresServer
 
@@ -302,7 +302,7 @@ def test_the_role_of_deciders_decides_and_nothing_else(roles: Roles, gate: Datab
     waiting = execute(decide, documented("gates that wait"))
     assert [row[:4] for row in waiting] == [(RUN, "release_ok", "Publish 1.2?", ["user", "lead"])]
     assert execute(decide, documented("approve one gate\n")) == [("release_ok",)]
-    assert execute(decide, documented("approve one gate\n")) == []  # another decider was first
+    assert execute(decide, documented("approve one gate\n")) == []  # another decision was first
     assert gate.find_decision(gate.earlier()[1][0].record, files=False) == GateDecision(
         "approved", "lead", "read the notes", source="dashboard"
     )

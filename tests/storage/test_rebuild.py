@@ -1,6 +1,6 @@
-"""`prose runs rebuild`: the rows of a run in a database come back from its journal.
+"""`prose runs rebuild` restores the rows of a run in a database from its journal.
 
-Volatile, and not compared (`durability.killed.UNSTEADY` and `OWNERS`): all times, serial numbers, and the table `x_gates`,
+Not compared, because they change (`durability.killed.UNSTEADY` and `OWNERS`): all times, serial numbers, and the table `x_gates`,
 which names the process that waits at a gate.
 """
 
@@ -50,7 +50,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def begun(job: Job, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of its run."""
+    """Use the environment of a job that has begun a run, and return the directory of the run."""
     path = journal_of(Path(job.place))
     assert path is not None, errors_of(job)
     monkeypatch.chdir(job.place)
@@ -104,7 +104,7 @@ def test_also_in_postgres(
 def test_a_killed_run_gets_what_it_had_stored(
     case: str, server: Server, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The journal may know more than the database did: it is written first."""
+    """The journal may have more than the database had, because it is written first."""
     job = Matrix(server, place, "sqlite").job(case, kill=4, when="after")
     assert server.run(job)["status"] == 9
     directory = begun(job, monkeypatch)
@@ -117,7 +117,7 @@ def test_a_killed_run_gets_what_it_had_stored(
 
 @pytest.fixture
 def finished(server: Server, place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of a run that is done."""
+    """The directory of a finished run."""
     job = Matrix(server, place, "sqlite").job("sequence")
     server.run(job)
     return begun(job, monkeypatch)

@@ -61,7 +61,7 @@ def resolve(state_dir: Path, verb: Verb, gate: str, run: str | None = None, **op
 
 
 def leave(kept: FileRecords, gate: GateRequest) -> None:
-    """The record of a run that was killed at its gate."""
+    """Write the record of a run that was killed at its gate."""
     process = subprocess.Popen(["true"])
     left = replace(kept.open(gate, outside=True), process=identity(process.pid))
     process.wait()
@@ -279,7 +279,7 @@ def test_a19_what_is_put_among_the_records_ends_no_listing(tmp_path: Path) -> No
 def test_a8_a_run_that_cannot_be_asked_costs_itself(
     tmp_path: Path, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here the process of the test acts as a command that has replaced the socket of a run by its own."""
+    """The test process acts as a command that has replaced a run's socket by its own."""
     runs.wait_at(request("good"))
     other = records(tmp_path, RUNS[1])
     other.open(request("bad"), outside=True)

@@ -161,7 +161,7 @@ KEYS = st.builds(Key, st.sampled_from(["a", "b", "B"]), st.none() | st.integers(
 @given(steps=st.lists(st.tuples(KEYS, VALUES) | st.none(), max_size=12))
 @every
 def test_what_was_put_last_is_what_is_read(backend: Backend, steps: list[tuple[Key, Value] | None]) -> None:
-    """A step puts a value, or flushes. After the last flush a second process reads the same."""
+    """A step puts a value or flushes. After the last flush a second process reads the same values."""
 
     async def through() -> None:
         store, expected = backend.store(f"{RUN}-{len(backend.opened)}"), dict[Key, str]()
@@ -186,7 +186,7 @@ def test_what_was_put_last_is_what_is_read(backend: Backend, steps: list[tuple[K
 async def test_text_that_cannot_be_encoded_is_stored_with_marks(store: Store) -> None:
     store.put(binding("x", "a\udc80b"))
     await store.flush()
-    assert store.read(Key("x")) in ("a?b", "a\udc80b")  # the latter where nothing is encoded
+    assert store.read(Key("x")) in ("a?b", "a\udc80b")  # the latter in stores that do not encode text
 
 
 @lasting
@@ -205,7 +205,7 @@ async def test_a_value_nested_without_end_costs_itself(backend: Backend) -> None
 
 @every
 async def test_memory_is_there_when_its_file_is(store: Store, tmp_path: Path) -> None:
-    """Memories are files in every backend: sessions read and write them as such."""
+    """Memories are files in every backend, because sessions read and write them as files."""
     assert not store.has_memory("captain", "project")
     (tmp_path / ".prose" / "agents" / "captain").mkdir(parents=True)
     assert not store.has_memory("captain", "project")
@@ -296,13 +296,13 @@ def _written(backend: Backend) -> int:
         return 0
     try:
         return int(backend.rows("SELECT count(*) FROM bindings")[0][0])
-    except Exception:  # no table yet
+    except Exception:  # there is no table yet
         return 0
 
 
 @lasting
 async def test_several_runs_in_parallel(backend: Backend) -> None:
-    """Each in its own thread, as in separate processes."""
+    """Each run has its own thread, as in separate processes."""
     runs = [f"20260301-10150{n}-abcdef" for n in range(6)]
     stores = {run: backend.store(run) for run in runs}
 
@@ -419,7 +419,7 @@ async def test_rows_of_the_trace_say_what_is_around_what(backend: Backend) -> No
         kept.trace,
         ev.RunStarted(place(0), "p.prose"),
         ev.ParallelStarted(place(1), 1, ("a",), 1, False, "any"),
-        ev.Bound(branch, "a", "let", "1", Key("a")),  # the row of the branch says it
+        ev.Bound(branch, "a", "let", "1", Key("a")),  # the row of the branch shows it
         ev.BranchFinished(branch, 1, 0, "a", "failed", error=RunError("no")),
         ev.ParallelJoined(place(1), 1),
         ev.BlockEntered(place(2), "split", 1, ()),
@@ -502,7 +502,7 @@ async def test_a_large_value_is_a_file_of_the_run(backend: Backend) -> None:
 
 @in_databases
 async def test_what_agents_remember_is_in_the_tables_too(backend: Backend, tmp_path: Path) -> None:
-    """Sessions read and write files; the tables are for queries of other users."""
+    """Sessions read and write files; the tables are for queries by other users."""
     kept = backend.open()
     for persist in ("true", "project"):
         directory = kept.store.memory("captain", persist)
@@ -574,7 +574,7 @@ async def test_7_2_the_user_s_memory_may_have_its_own_database(
     away = remembers(PostgresDatabase("postgresql://me:geheim@127.0.0.1:1/x"))
     with pytest.raises(StateError, match="'memory of captain' could not be stored: connection refused"):
         await away.flush()
-    await away.flush()  # said once
+    await away.flush()  # reported once
 
 
 # ---------------------------------------------------------------- a database that refuses

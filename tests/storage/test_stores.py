@@ -156,7 +156,7 @@ async def test_thousands_of_bindings_cost_the_same_each(tmp_path: Path) -> None:
         assert len(files(store.directory)) == count
         return spent / count
 
-    for attempt in range(3):  # a busy machine gets more than one chance
+    for attempt in range(3):  # a busy machine may need more than one attempt
         small, large = await cost(250, f"a{attempt}"), await cost(2_500, f"b{attempt}")
         if large < small * 4:
             return
@@ -214,7 +214,7 @@ async def test_full_disk(small_disk: Path) -> None:
 
 
 async def test_what_could_not_be_kept_is_reported_once(small_disk: Path) -> None:
-    """What makes room is a command of the same run: the old failure must not stand in its way."""
+    """A command of the same run makes room: the old failure must not prevent it."""
     store = FilesystemStore(RunDirectory(small_disk, RUN, cwd=small_disk))
     store.put(binding("x", "n" * 500_000))
     store.put(binding("y", "waits behind it"))
@@ -235,7 +235,7 @@ async def test_what_could_not_be_kept_is_reported_once(small_disk: Path) -> None
 
 @pytest.fixture
 def small_files() -> Iterator[None]:
-    """No file may grow beyond 64 KB (works without any rights)."""
+    """Limit the size of all files to 64 KB (needs no rights)."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (65536, before[1]))
@@ -298,7 +298,7 @@ async def test_every_write_of_a_session_is_noticed(store: FilesystemStore) -> No
 
 
 def test_a_process_killed_while_it_writes_leaves_whole_files(tmp_path: Path) -> None:
-    """Hazard 77: either the complete file or none."""
+    """Hazard 77: the file is complete or missing."""
     program = f"""
         import asyncio
         from pathlib import Path

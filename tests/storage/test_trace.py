@@ -358,7 +358,7 @@ async def test_a_long_loop_keeps_its_first_and_last_hundred_passes(
     trace = Trace(store.home, FixedClock())
     for n in range(passes):
         trace(ev.LoopPass(at(1), n, None))
-        trace(ev.LoopPass(at(1), 0, 1))  # a loop of its own in each pass
+        trace(ev.LoopPass(at(1), 0, 1))  # another loop in each pass
         trace(ev.LoopLeft(at(1), 0, 1, "end"))
     trace(ev.RunEnded(at(0)) if reason == "ended run" else ev.LoopLeft(at(1), passes - 1, None, reason))
     trace(bound(at(2), "after"))

@@ -129,7 +129,7 @@ def test_many_parallel_calls_do_not_each_write_the_log(
     files.flush()
     files.flush()
     assert "_anon_5000 = @a (b005000)" in log(files)
-    assert sum(written) < 60 * written[-1]  # all in all: in proportion to the calls
+    assert sum(written) < 60 * written[-1]  # in total: proportional to the number of calls
     clock.time += 1
     files.failed(None, "a", files.target(5_001), "timeout")
     assert "(b005001) failed: timeout" in log(files)
