@@ -129,7 +129,7 @@ def backends(kind: str, cwd: Path, url: Callable[[], str]) -> Iterator[Backend]:
     backend.close()
 
 
-def told(listener: Listener, *events: Any) -> None:
+def notify(listener: Listener, *events: Any) -> None:
     for event in events:
         listener(event)
 

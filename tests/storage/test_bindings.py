@@ -37,7 +37,7 @@ def binding(value: object, **changes: object) -> Binding:
     return structs.replace(given, **changes)  # type: ignore[arg-type]
 
 
-def test_the_file_of_the_reference() -> None:
+def test_a_binding_file_matches_the_reference() -> None:
     value = ExecText("4f2a91c\n", CommandResult("exited", 0, stdout="4f2a91c\n"))
     assert (
         bindings.render(binding(value))
@@ -60,7 +60,7 @@ stderr: (empty)
     )
 
 
-def test_execution_id_and_label_stand_under_the_kind() -> None:
+def test_execution_id_and_label_are_below_the_kind() -> None:
     text = bindings.render(binding("hello", key=Key("anon_001", 3, (1,)), label="draft"))
     assert text.startswith("# anon_001\n\nkind: let\nexecution_id: 3\nlabel: draft\n\nsource:\n")
     parsed = bindings.parse(text)
@@ -197,5 +197,5 @@ def test_a_file_that_is_not_a_binding_is_refused(text: str) -> None:
         ("# notes\n\nsource:\n```prose\nx\n```\n\n---", ""),
     ],
 )
-def test_values_of_files_that_a_session_wrote_its_own_way(text: str, value: str) -> None:
+def test_values_of_files_in_another_format_by_a_session(text: str, value: str) -> None:
     assert bindings.value_of(text) == value

@@ -69,7 +69,7 @@ def workspace(
     return Workspace(settings, start, asker=person or Unattended(), resumption=resumption)
 
 
-async def test_a_program_leaves_the_same_in_every_backend(backend: Backend) -> None:
+async def test_a_program_leaves_the_same_state_in_every_backend(backend: Backend) -> None:
     run = workspace(backend)
     try:
         await run.execute(PROGRAM, "p.prose")
@@ -117,7 +117,7 @@ async def test_the_rows_of_a_program(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
-async def test_the_questions_of_the_documentation_have_answers(backend: Backend) -> None:
+async def test_the_documented_queries_have_results(backend: Backend) -> None:
     run = workspace(backend)
     await run.execute(PROGRAM.replace('"echo hi"', '"echo hi; exit 3"\n  on-fail: "continue"'), "p.prose")
     lines = run.opened.trace_text.splitlines()[2:]
@@ -133,7 +133,7 @@ async def test_the_questions_of_the_documentation_have_answers(backend: Backend)
 
 
 @only
-async def test_a_failed_run_says_so(backend: Backend) -> None:
+async def test_a_failed_run_is_recorded_as_failed(backend: Backend) -> None:
     run = workspace(backend)
     with pytest.raises(RunError, match="no"):
         await run.execute('let x = "1"\nthrow "no"', "p.prose")
@@ -179,7 +179,7 @@ output r = "{{a}}{{d}}"
 """
 
 
-async def test_a_run_that_was_killed_continues_and_leaves_what_an_unbroken_one_leaves(backend: Backend) -> None:
+async def test_a_killed_run_continues_and_leaves_the_same_state_as_an_unbroken_run(backend: Backend) -> None:
     """The trace and the bindings are written again, without duplicates or gaps."""
 
     async def killed() -> None:
@@ -243,7 +243,7 @@ async def test_an_interrupt_counts_while_the_run_connects(backend: Backend, monk
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
-async def test_without_a_place_for_the_file_a_gate_is_kept_in_memory(backend: Backend) -> None:
+async def test_a_gate_is_kept_in_memory_if_its_file_cannot_be_created(backend: Backend) -> None:
     (backend.cwd / "taken").touch()
     run = workspace(backend, state_dir="taken")
     try:
@@ -291,7 +291,7 @@ async def text(cells: Cells, code: str) -> str:
     return "\n".join(output.texts)
 
 
-async def test_cells_keep_their_state_where_the_settings_say(cells: Cells, backend: Backend) -> None:
+async def test_cells_keep_their_state_in_the_backend_of_the_settings(cells: Cells, backend: Backend) -> None:
     await text(cells, "# only a comment")
     assert not (backend.cwd / ".prose").exists()
     await text(cells, 'let a = exec "echo hi"')
@@ -335,7 +335,7 @@ async def test_a50_a_network_drive_is_refused(backend: Backend, monkeypatch: pyt
         ("postgresql://me:secret@127.0.0.1:1/y", "connection refused", "check the URL in DATABASE_URL"),
     ],
 )
-async def test_a50_a_server_that_is_not_there_is_an_error_and_nothing_runs(
+async def test_a50_a_missing_server_is_an_error_and_nothing_runs(
     backend: Backend, url: str | None, reason: str, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("OPENPROSE_POSTGRES_URL", "DATABASE_URL"):

@@ -32,7 +32,7 @@ def database(tmp_path: Path) -> SqliteDatabase:
     return SqliteDatabase(tmp_path / "state.db", "state.db")
 
 
-def test_the_tables_are_those_of_the_reference(database: SqliteDatabase) -> None:
+def test_the_tables_match_the_reference(database: SqliteDatabase) -> None:
     connection = database.connect()
     for table, columns in COLUMNS.items():
         found = {str(row[1]) for row in connection.query(f"PRAGMA table_info({table})")}
@@ -40,7 +40,7 @@ def test_the_tables_are_those_of_the_reference(database: SqliteDatabase) -> None
     connection.close()
 
 
-def test_a_row_is_written_again_and_not_twice(database: SqliteDatabase) -> None:
+def test_writing_a_row_again_replaces_it(database: SqliteDatabase) -> None:
     connection, say = database.connect(), Statements(schema.SQLITE, "r")
     for frame in (None, 7):
         for value in ("old", "new"):
@@ -69,7 +69,9 @@ def test_a_transaction_is_all_or_nothing(database: SqliteDatabase) -> None:
 
 
 @pytest.mark.parametrize(("version", "hint"), [("2", "update prose_kernel"), ("0", "the version of prose_kernel")])
-def test_another_version_of_the_schema_is_refused_in_words(database: SqliteDatabase, version: str, hint: str) -> None:
+def test_another_version_of_the_schema_is_refused_with_a_message(
+    database: SqliteDatabase, version: str, hint: str
+) -> None:
     connection = database.connect()
     connection.execute("UPDATE x_meta SET value = ?", (version,))
     connection.close()
@@ -78,7 +80,7 @@ def test_another_version_of_the_schema_is_refused_in_words(database: SqliteDatab
     assert hint in (caught.value.hint or "")
 
 
-def test_foreign_tables_are_left_alone(database: SqliteDatabase) -> None:
+def test_foreign_tables_are_not_changed(database: SqliteDatabase) -> None:
     with sqlite3.connect(database.file) as made:
         made.execute("CREATE TABLE run (id TEXT PRIMARY KEY)")
     made.close()

@@ -92,11 +92,11 @@ exec "env -i {python} -I -S client.py > out/imported"
 def running(*arguments: str, expects: str) -> Iterator[forked.Command]:
     """Start `prose run p.prose` in the working directory, and yield it once stderr has the expected text."""
     with forked.Command("run", "p.prose", *arguments) as run:
-        said = ""
-        while expects not in said:
+        printed = ""
+        while expects not in printed:
             line = run.stderr.readline()
-            assert line, said
-            said += line
+            assert line, printed
+            printed += line
         yield run
 
 
@@ -110,7 +110,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PROSE_JOB", raising=False)
 
 
-def test_a8_a34_no_way_in_from_inside(tmp_path: Path) -> None:
+def test_a8_a34_commands_of_a_run_cannot_decide_its_gates(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     Path("client.py").write_text(CLIENT)
     Path("attempts.sh").write_text(textwrap.dedent(SCRIPT))
@@ -167,7 +167,7 @@ def test_a8_a_socket_put_in_the_place_of_the_run_is_recognized(tmp_path: Path) -
             approve()
 
 
-def test_a10_the_gate_of_a_run_that_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a10_the_gate_of_a_dead_run(capsys: pytest.CaptureFixture[str]) -> None:
     Path("p.prose").write_text('gate go:\n  prompt: "Publish?"\n')
     with running("--gates=wait", expects="gate go of run"):
         pass  # leaving the block kills it
@@ -216,9 +216,9 @@ async def test_a34_a_helper_that_forks_twice_decides_nothing(tmp_path: Path) -> 
     keeper = Gatekeeper(records, person, SystemClock(), GatePolicy("wait"), started=engine.guards)
     Path("client.py").write_text(CLIENT.replace("flush=True", "file=open(here + '/answer', 'w'), flush=True"))
     Path("daemon.py").write_text(DAEMON)
-    said: list[str] = []
+    output: list[str] = []
     helper = await Helpers(engine).start(
-        [sys.executable, "daemon.py", str(tmp_path / "client.py")], {}, ".", said.append
+        [sys.executable, "daemon.py", str(tmp_path / "client.py")], {}, ".", output.append
     )
     gate = asyncio.create_task(keeper.decide(request("go")))
     try:
@@ -233,16 +233,16 @@ async def test_a34_a_helper_that_forks_twice_decides_nothing(tmp_path: Path) -> 
         await asyncio.to_thread(engine.close)
 
 
-async def test_a34_helpers_carry_the_mark() -> None:
-    engine, said = Engine(), asyncio.Queue[str]()
-    helper = await Helpers(engine).start(["sh", "-c", "echo mark=$PROSE_JOB"], {}, ".", said.put_nowait)
-    assert (await said.get()).startswith(f"mark={engine.marker}:")
+async def test_a34_helpers_have_the_mark_of_the_run_in_their_environment() -> None:
+    engine, output = Engine(), asyncio.Queue[str]()
+    helper = await Helpers(engine).start(["sh", "-c", "echo mark=$PROSE_JOB"], {}, ".", output.put_nowait)
+    assert (await output.get()).startswith(f"mark={engine.marker}:")
     await helper.stop(0)
     await asyncio.to_thread(engine.close)
 
 
 @pytest.mark.skipif(not system.LINUX, reason="only Linux has sub-reapers")
-def test_a34_what_a_command_detached_decides_no_gate_of_a_later_run(tmp_path: Path) -> None:
+def test_a34_a_process_detached_by_a_command_decides_no_gate_of_a_later_run(tmp_path: Path) -> None:
     """The process has outlived its run, and nothing in it shows its origin."""
     Path("client.py").write_text(CLIENT)
     program = Path("prose")  # as installed: a process that runs only this
@@ -264,7 +264,7 @@ def test_a34_what_a_command_detached_decides_no_gate_of_a_later_run(tmp_path: Pa
         run.communicate(timeout=60)
 
 
-def test_a34_a_line_of_ancestors_that_breaks_off_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a34_an_incomplete_line_of_ancestors_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """An ancestor that ends during the check hides its own ancestors."""
     with subprocess.Popen(["sleep", "60"], env={}, start_new_session=True) as process:
         try:

@@ -134,7 +134,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 # ---------------------------------------------------------------- the run decides
 
 
-async def test_the_person_decides_and_the_rows_tell(world: World) -> None:
+async def test_the_person_decides_and_the_rows_record_it(world: World) -> None:
     decision = await world.keeper(Person("Approve: looks good")).decide(request(allow=("user", "ops")))
     assert decision == GateDecision("approved", "user", "looks good", source="terminal")
     row = world.gate()
@@ -180,7 +180,7 @@ async def test_5_10_the_table_of_modes(world: World, mode: Mode, notebook: bool,
         assert world.log()[-1] == ("rejected", "system", {"reason": "nobody"})
 
 
-async def test_a_decision_given_beforehand(world: World) -> None:
+async def test_a_decision_given_in_advance(world: World) -> None:
     gates = world.keeper(Person(available=False), prior=PriorDecisions({"release_ok": True}))
     assert await gates.decide(request()) == GateDecision("approved", "user", source="option")
 
@@ -224,8 +224,8 @@ async def test_the_socket_decides_too(world: World) -> None:
     task = await world.opened(world.keeper(Person(available=False)))
     listed = (await asyncio.to_thread(ask, world.directory, {"ask": "list"}) or {})["gates"][0]
     means = {"gate": "release_ok", "created_at": listed["created_at"], "attempt": 1, "principal": "user"}
-    said = await asyncio.to_thread(ask, world.directory, {"ask": "decide", "decision": "approved", **means})
-    assert said == {"ok": True}
+    reply = await asyncio.to_thread(ask, world.directory, {"ask": "decide", "decision": "approved", **means})
+    assert reply == {"ok": True}
     assert (await task).source == "cli"
     assert world.log()[-1] == ("approved", "user", {"source": "cli"})
 
@@ -264,7 +264,7 @@ async def test_sql_from_outside_with_its_own_row_in_the_log(world: World) -> Non
     assert world.log() == [("created", "system", {}), ("approved", "ops", {"source": "dashboard"})]
 
 
-async def test_sql_may_leave_out_who_and_when(world: World) -> None:
+async def test_sql_may_omit_the_decider_and_the_time(world: World) -> None:
     task = await world.opened(world.keeper(Person(available=False)))
     world.sql("UPDATE gates SET status = 'approved' WHERE id = 'release_ok' AND status = 'pending'")
     assert await world.noticed(task) == GateDecision("approved", "user", source="sql")
@@ -283,7 +283,7 @@ async def test_a_decision_after_the_deadline_counts_as_timeout(world: World) -> 
     ("by", "reason"),
     [("ops", "ops may not approve, allowed: user"), ("system", "system is the run itself, no principal who decides")],
 )
-async def test_an_approval_that_may_not_be_is_taken_back(world: World, by: str, reason: str) -> None:
+async def test_an_approval_that_is_not_allowed_is_undone(world: World, by: str, reason: str) -> None:
     gates = world.keeper(Person(available=False))
     task = await world.opened(gates)
     world.decide("approved", by)
@@ -308,7 +308,7 @@ async def test_asking_mode_accepts_no_other_decider(world: World) -> None:
     assert world.log()[1:] == [("ignored", "system", reason), ("rejected", "user", {"source": "terminal"})]
 
 
-async def test_a_row_that_someone_deletes_is_not_an_approval(world: World) -> None:
+async def test_a_deleted_row_is_not_an_approval(world: World) -> None:
     task = await world.opened(world.keeper(Person(available=False)))
     world.sql("DELETE FROM gates")
     await eventually(lambda: world.clock.sleepers > 1 or task.done())
@@ -318,7 +318,7 @@ async def test_a_row_that_someone_deletes_is_not_an_approval(world: World) -> No
     assert caught.value.code == "E219"
 
 
-async def test_a9_the_loser_at_the_deadline_gets_what_was_decided(world: World) -> None:
+async def test_a9_at_the_deadline_a_decision_made_in_time_wins(world: World) -> None:
     """A decision by SQL is in time, but the run sees it only after the deadline."""
     task = await world.opened(world.keeper(Person(available=False)))
     world.decide("approved")
@@ -338,7 +338,7 @@ def left_pending(world: World, **changes: Any) -> GateRequest:
     return asked
 
 
-async def test_5_9_an_approval_made_meanwhile_counts_where_the_records_are_believed(world: World) -> None:
+async def test_5_9_an_approval_between_two_processes_counts_if_records_are_trusted(world: World) -> None:
     asked = left_pending(world)
     world.decide("approved")
     person = Person("n")
@@ -349,7 +349,7 @@ async def test_5_9_an_approval_made_meanwhile_counts_where_the_records_are_belie
 
 
 @pytest.mark.parametrize("mode", ["auto", "ask", "wait"])
-async def test_a33_an_approval_made_meanwhile_is_asked_again(world: World, mode: Mode) -> None:
+async def test_a33_an_approval_between_two_processes_is_asked_again(world: World, mode: Mode) -> None:
     asked = left_pending(world)
     world.decide("approved")
     keeper = world.keeper(Person("n", available=mode != "wait"), mode)
@@ -362,7 +362,7 @@ async def test_a33_an_approval_made_meanwhile_is_asked_again(world: World, mode:
     assert [event for event, _, _ in world.log()][:2] == ["created", "created"]
 
 
-async def test_5_9_a_rejection_made_meanwhile_counts_once(world: World) -> None:
+async def test_5_9_a_rejection_between_two_processes_counts_once(world: World) -> None:
     asked = left_pending(world)
     world.decide("rejected")
     assert (await world.keeper(Person("y")).decide(asked)).source == "sql"
@@ -374,13 +374,13 @@ async def test_5_9_a_rejection_made_meanwhile_counts_once(world: World) -> None:
     ]
 
 
-async def test_a33_an_approval_that_only_the_journal_has_missed_is_asked_again(world: World) -> None:
+async def test_a33_an_approval_missing_only_from_the_journal_is_asked_again(world: World) -> None:
     asked = request(at="c1/2/g0")
     assert (await world.keeper(Person("y")).decide(asked)).status == "approved"
     assert (await world.keeper(Person("n")).decide(asked)).status == "rejected"
 
 
-async def test_5_9_an_approval_that_only_the_journal_has_missed_counts_where_it_is_believed(world: World) -> None:
+async def test_5_9_an_approval_missing_only_from_the_journal_counts_if_records_are_trusted(world: World) -> None:
     asked = request(at="c1/2/g0")
     assert (await world.keeper(Person("y")).decide(asked)).status == "approved"
     assert (await world.keeper(Person("n"), trusts_records=True).decide(asked)).status == "approved"
@@ -473,7 +473,7 @@ class FullDisk:
         return set(), []
 
 
-async def test_the_person_hears_that_gates_wait_for_the_database() -> None:
+async def test_the_person_is_notified_that_gates_wait_for_the_database() -> None:
     clock, heard, records = TestClock(), list[str | None](), FullDisk()
     gates = Gatekeeper(cast("Any", records), Person(), clock, GatePolicy(patience=40.0, on_wait=heard.append))
     tasks = [asyncio.create_task(gates._call_records(records.earlier)) for _ in range(2)]
@@ -546,7 +546,7 @@ async def test_a_gate_on_another_machine_is_decided_in_the_database(world: World
         await asyncio.to_thread(resolve, world, "approve", principal="ops")
 
 
-async def test_a8_what_a_run_has_started_decides_nothing_in_the_database(
+async def test_a8_a_process_started_by_a_run_decides_nothing_in_the_database(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The refusals are the same as over the socket, if this command can detect the reason."""
@@ -562,7 +562,7 @@ async def test_a8_what_a_run_has_started_decides_nothing_in_the_database(
     assert world.gate()["status"] == "pending"
 
 
-def test_a10_the_gate_of_a_run_that_is_gone(world: World) -> None:
+def test_a10_the_gate_of_a_dead_run(world: World) -> None:
     left_pending(world)
     world.sql("UPDATE x_gates SET process = '1:0.01'")
     assert [gate.how for gate in listed(world)] == [Decidable.ENDED]
@@ -570,7 +570,7 @@ def test_a10_the_gate_of_a_run_that_is_gone(world: World) -> None:
         resolve(world, "approve")
 
 
-def test_an_asking_run_on_another_machine_is_left_alone(world: World) -> None:
+def test_the_gate_of_an_asking_run_on_another_machine_is_refused(world: World) -> None:
     records = world.records()
     records.open(request(), outside=False)
     records.stop_waiting()

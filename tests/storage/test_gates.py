@@ -39,7 +39,7 @@ def log(records: FileRecords) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (records.directory / "audit.jsonl").read_text().splitlines()]
 
 
-def told(records: FileRecords) -> list[tuple[str, str, dict[str, Any]]]:
+def logged(records: FileRecords) -> list[tuple[str, str, dict[str, Any]]]:
     return [(entry["event_type"], entry["principal"], entry["metadata"]) for entry in log(records)]
 
 
@@ -77,12 +77,12 @@ async def test_approved_by_the_person(keeper: Keeper, records: FileRecords) -> N
         "comment": "looks good",
     }
     assert not (records.directory / "release_ok.pending.json").exists()
-    assert told(records) == [("created", "system", {}), ("approved", "user", {"source": "terminal"})]
+    assert logged(records) == [("created", "system", {}), ("approved", "user", {"source": "terminal"})]
     assert log(records)[1]["comment"] == "looks good"
 
 
 @pytest.mark.parametrize(("mode", "shown"), [("auto", "release_ok (release_ok--2)"), ("ask", "release_ok")])
-async def test_the_id_is_named_where_the_outside_may_decide(keeper: Keeper, mode: Mode, shown: str) -> None:
+async def test_the_id_is_shown_if_a_decision_from_outside_is_possible(keeper: Keeper, mode: Mode, shown: str) -> None:
     person = Person("y")
     await keeper(person, mode).decide(request(id="release_ok--2"))
     assert person.asked == [f"Publish 1.2?\ngate {shown}, timeout 10m\napprove or reject? "]
@@ -178,7 +178,7 @@ async def test_the_deadline_withdraws_the_question(keeper: Keeper, records: File
     assert person.open == 0
     assert person.shown == ["gate release_ok timed out after 10m"]
     assert resolved(records)["decision"] == "timeout"
-    assert told(records)[-1] == ("timeout", "system", {})
+    assert logged(records)[-1] == ("timeout", "system", {})
 
 
 async def test_the_deadline_runs_while_a_gate_waits_for_its_turn(keeper: Keeper, clock: TestClock) -> None:
@@ -222,9 +222,9 @@ async def test_the_table_of_modes(keeper: Keeper, mode: Mode, notebook: bool, he
         assert (decision.status, decision.reason) == ("rejected", "nobody")
 
 
-async def test_closing_because_no_one_can_decide_is_recorded(keeper: Keeper, records: FileRecords) -> None:
+async def test_a_gate_closed_for_lack_of_a_decider_is_recorded(keeper: Keeper, records: FileRecords) -> None:
     await keeper(Person(available=False)).decide(request())
-    assert told(records)[-1] == ("rejected", "system", {"reason": "nobody"})
+    assert logged(records)[-1] == ("rejected", "system", {"reason": "nobody"})
 
 
 async def test_waiting_announces_the_command_and_ends_at_the_deadline(
@@ -253,7 +253,7 @@ async def test_in_memory_records(clock: TestClock) -> None:
     assert [(e.event_type, e.principal) for e in records.events()] == [("created", "system"), ("approved", "user")]
 
 
-async def test_decisions_given_beforehand(keeper: Keeper, records: FileRecords) -> None:
+async def test_decisions_given_in_advance(keeper: Keeper, records: FileRecords) -> None:
     supplied = {"c": "Approve", "d": "perhaps"}
     prior = PriorDecisions({"a": True, "b": False}, supplied.get)
     gates = keeper(Person(available=False), "deny", prior=prior)
@@ -262,7 +262,7 @@ async def test_decisions_given_beforehand(keeper: Keeper, records: FileRecords) 
         assert await gates.decide(request("b")) == GateDecision("rejected", "user", source="option")
         assert await gates.decide(request("c")) == GateDecision("approved", "user", source="option")
     assert (await gates.decide(request("d"))).reason == "nobody"
-    assert told(records)[1] == ("approved", "user", {"source": "option"})
+    assert logged(records)[1] == ("approved", "user", {"source": "option"})
 
 
 async def test_a_decision_for_the_next_instance_is_used_once(keeper: Keeper) -> None:
@@ -300,7 +300,7 @@ async def test_a_cancelled_gate_is_closed(keeper: Keeper, records: FileRecords, 
     with pytest.raises(asyncio.CancelledError):
         await task
     reason = "interrupted" if interrupted else "cancelled"
-    assert told(records)[-1] == ("rejected", "system", {"reason": reason})
+    assert logged(records)[-1] == ("rejected", "system", {"reason": reason})
     assert not list(records.directory.glob("*.pending.json"))
     assert person.open == 0
 
@@ -311,7 +311,7 @@ async def test_a_gate_that_opens_again_forgets_its_decision_but_not_its_log(
     gates = keeper(Person("n", "y"))
     assert (await gates.decide(request())).status == "rejected"
     assert (await gates.decide(request(attempt=2))).status == "approved"
-    assert told(records) == [
+    assert logged(records) == [
         ("created", "system", {}),
         ("rejected", "user", {"source": "terminal"}),
         ("created", "system", {"attempt": 2}),
@@ -346,7 +346,7 @@ async def asked(records: FileRecords, **request: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(thread, ask, records.directory, request)
 
 
-async def test_a_decision_from_outside_takes_the_socket(keeper: Keeper, records: FileRecords) -> None:
+async def test_a_decision_from_outside_uses_the_socket(keeper: Keeper, records: FileRecords) -> None:
     person = Person()
     task = asyncio.create_task(keeper(person).decide(request()))
     await settle()
@@ -364,12 +364,12 @@ async def test_a_decision_from_outside_takes_the_socket(keeper: Keeper, records:
     assert await task == GateDecision("approved", "user", "fine", source="cli")
     assert person.open == 0
     assert person.shown == ["gate release_ok: already approved by user (command line)"]
-    assert told(records)[-1] == ("approved", "user", {"source": "cli"})
+    assert logged(records)[-1] == ("approved", "user", {"source": "cli"})
     assert await asked(records, ask="list") is None, "the socket is there only while a gate waits"
     assert not (records.directory / "decisions.sock").exists()
 
 
-async def test_the_socket_is_private_and_replaces_what_lies_in_its_way(
+async def test_the_socket_is_private_and_replaces_a_file_in_its_place(
     keeper: Keeper, records: FileRecords, tmp_path: Path
 ) -> None:
     records.directory.mkdir(parents=True)
@@ -391,13 +391,15 @@ async def test_a_long_path_is_not_an_obstacle(clock: TestClock, tmp_path: Path) 
     task = asyncio.create_task(gates.decide(request()))
     await settle()
     created = (await asked(records, ask="list"))["gates"][0]["created_at"]
-    said = await asked(records, ask="decide", gate="release_ok", created_at=created, decision="rejected", principal="x")
-    assert said == {"ok": True}
+    reply = await asked(
+        records, ask="decide", gate="release_ok", created_at=created, decision="rejected", principal="x"
+    )
+    assert reply == {"ok": True}
     assert (await task).status == "rejected"
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "reply"),
     [
         ({"principal": "ops"}, {"refused": "gate release_ok: ops may not approve, allowed: user"}),
         ({"gate": "other"}, {"refused": None}),
@@ -407,8 +409,8 @@ async def test_a_long_path_is_not_an_obstacle(clock: TestClock, tmp_path: Path) 
         ({"gate": ["release_ok"]}, {"refused": None}),
     ],
 )
-async def test_what_decides_nothing(
-    keeper: Keeper, records: FileRecords, changes: dict[str, Any], said: dict[str, Any], clock: TestClock
+async def test_requests_that_decide_nothing(
+    keeper: Keeper, records: FileRecords, changes: dict[str, Any], reply: dict[str, Any], clock: TestClock
 ) -> None:
     task = asyncio.create_task(keeper(Person()).decide(request()))
     await settle()
@@ -418,13 +420,13 @@ async def test_what_decides_nothing(
         "decision": "approved",
         "principal": "user",
     }
-    assert await asked(records, ask="decide", **{**given, **changes}) == said
+    assert await asked(records, ask="decide", **{**given, **changes}) == reply
     assert not task.done()
     await clock.advance(600.0)
     assert (await task).status == "timeout"
 
 
-async def test_nonsense_on_the_socket_harms_no_run(
+async def test_invalid_data_on_the_socket_does_not_disturb_the_run(
     keeper: Keeper, records: FileRecords, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = asyncio.create_task(keeper(Person()).decide(request()))
@@ -457,7 +459,7 @@ async def test_a9_a_decider_that_sees_approved_has_approved(
     }
     assert await asked(records, ask="decide", **given) == {"refused": None}
     assert (await task).status == "timeout"
-    assert [event for event, *_ in told(records)] == ["created", "timeout"]
+    assert [event for event, *_ in logged(records)] == ["created", "timeout"]
 
 
 async def test_a9_an_answer_typed_at_the_deadline_is_late(keeper: Keeper, clock: TestClock) -> None:
@@ -481,7 +483,7 @@ async def test_a9_fifty_concurrent_deciders(keeper: Keeper, records: FileRecords
     )
     decision = await task
     assert [a for a in answers if a is not None and a.get("ok")] == [{"ok": True}]
-    assert [event for event, *_ in told(records)] == ["created", decision.status]
+    assert [event for event, *_ in logged(records)] == ["created", decision.status]
 
 
 # ---------------------------------------------------------------- forged and foreign files
@@ -500,7 +502,7 @@ async def decide_by_file(records: FileRecords, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "wait", "ask"])
-async def test_a8_a_file_put_there_is_ignored_and_reported(
+async def test_a8_a_decision_file_is_ignored_and_reported(
     keeper: Keeper, records: FileRecords, clock: TestClock, mode: Mode
 ) -> None:
     task = asyncio.create_task(keeper(Person(), mode).decide(request()))
@@ -511,11 +513,11 @@ async def test_a8_a_file_put_there_is_ignored_and_reported(
     await clock.advance(599.0)
     assert (await task).status == "timeout"
     ignored = ("ignored", "system", {"reason": "this run takes no decisions from files"})
-    assert told(records) == [("created", "system", {}), ignored, ("timeout", "system", {})]
+    assert logged(records) == [("created", "system", {}), ignored, ("timeout", "system", {})]
     assert resolved(records)["decision"] == "timeout"
 
 
-async def test_a8_a_link_put_there_is_not_followed(
+async def test_a8_a_decision_file_that_is_a_link_is_not_followed(
     keeper: Keeper, records: FileRecords, clock: TestClock, tmp_path: Path
 ) -> None:
     (tmp_path / "target").write_text("mine")
@@ -528,7 +530,7 @@ async def test_a8_a_link_put_there_is_not_followed(
     assert not (records.directory / "release_ok.resolved.json").is_symlink()
 
 
-async def test_a8_with_gate_files_a_decision_file_counts_and_is_named_as_one(
+async def test_a8_with_gate_files_a_decision_file_counts_and_is_recorded_as_one(
     keeper: Keeper, records: FileRecords, clock: TestClock
 ) -> None:
     person = Person()
@@ -539,7 +541,7 @@ async def test_a8_with_gate_files_a_decision_file_counts_and_is_named_as_one(
     decision = await task
     assert decision == GateDecision("approved", "user", "by hand", source="file")
     assert decision.decided_by == "a decision file in the name of user"
-    assert told(records)[-1] == ("approved", "user", {"source": "file"})
+    assert logged(records)[-1] == ("approved", "user", {"source": "file"})
     assert person.open == 0
 
 
@@ -564,12 +566,12 @@ async def test_a_file_that_decides_nothing_is_removed(
     await clock.advance(1.0)
     assert not task.done()
     assert not (records.directory / "release_ok.resolved.json").exists()
-    assert told(records)[-1] == ("ignored", "system", {"reason": "it does not decide this gate in time"})
+    assert logged(records)[-1] == ("ignored", "system", {"reason": "it does not decide this gate in time"})
     await clock.advance(599.0)
     assert (await task).status == "timeout"
 
 
-async def test_a_decision_laid_down_before_the_gate_opens_is_void(keeper: Keeper, records: FileRecords) -> None:
+async def test_a_decision_file_older_than_the_gate_is_void(keeper: Keeper, records: FileRecords) -> None:
     records.directory.mkdir(parents=True)
     await decide_by_file(records)
     decision = await keeper(Person(available=False), files=True).decide(request())
@@ -617,7 +619,7 @@ DECISION = {
 
 
 @pytest.mark.parametrize("name", [".release_ok.pending.json.tmp", ".release_ok.resolved.json.tmp"])
-async def test_a8_what_is_put_in_place_of_a_temporary_file_is_replaced(
+async def test_a8_an_obstacle_in_place_of_a_temporary_file_is_replaced(
     keeper: Keeper, records: FileRecords, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "mine").write_text("mine")
@@ -641,8 +643,8 @@ async def test_a8_without_its_log_no_gate_is_decided(
     log_file.rename(tmp_path / "log")
     put = {"pipe": os.mkfifo, "link": lambda place: place.symlink_to(tmp_path / "log"), "directory": os.mkdir}
     put[kind](log_file)
-    said = await asked(records, **DECISION)
-    assert said["refused"].startswith("gate 'release_ok' could not be recorded")
+    reply = await asked(records, **DECISION)
+    assert reply["refused"].startswith("gate 'release_ok' could not be recorded")
     assert not task.done()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):  # not E219, which the program could catch
@@ -660,7 +662,7 @@ async def test_a8_a_link_in_place_of_the_directory_is_not_followed(
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-async def test_a9_a_decision_for_the_gate_before_retry_is_none_for_the_next(
+async def test_a9_a_decision_for_the_gate_before_retry_does_not_count_for_the_next(
     keeper: Keeper, records: FileRecords, clock: TestClock
 ) -> None:
     """The gate is reopened within the same millisecond."""
@@ -674,14 +676,14 @@ async def test_a9_a_decision_for_the_gate_before_retry_is_none_for_the_next(
 
 
 @pytest.mark.parametrize("principal", ["system", ""])
-async def test_a9_no_one_decides_as_the_run_itself(
+async def test_a9_the_principal_of_the_run_itself_is_refused(
     keeper: Keeper, records: FileRecords, clock: TestClock, principal: str
 ) -> None:
     gates = keeper(Person(), files=True)
     task = asyncio.create_task(gates.decide(request(allow=("system", ""))))
     await settle()
-    said = await asked(records, **{**DECISION, "principal": principal})
-    assert set(said) == {"refused"} and said["refused"]
+    reply = await asked(records, **{**DECISION, "principal": principal})
+    assert set(reply) == {"refused"} and reply["refused"]
     await decide_by_file(records, principal=principal)
     await clock.advance(1.0)
     assert not task.done()
@@ -708,7 +710,7 @@ async def test_a8_silent_connections_block_no_others_and_do_not_delay_the_end(
 
 
 @pytest.mark.parametrize("turns", range(5))
-async def test_a_connection_of_the_moment_in_which_the_last_gate_ends_is_closed(
+async def test_a_connection_made_while_the_last_gate_ends_is_closed(
     keeper: Keeper, records: FileRecords, monkeypatch: pytest.MonkeyPatch, turns: int
 ) -> None:
     task = asyncio.create_task(keeper(Person()).decide(request()))
@@ -726,7 +728,7 @@ async def test_a_connection_of_the_moment_in_which_the_last_gate_ends_is_closed(
             assert await asyncio.to_thread(late.recv, 1) == b""
 
 
-async def test_a_run_without_descriptors_for_a_connection_takes_it_later(
+async def test_a_run_without_free_descriptors_accepts_a_connection_later(
     keeper: Keeper, records: FileRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decision_socket, "_PAUSE", 0.01)
@@ -747,7 +749,7 @@ async def test_a_run_without_descriptors_for_a_connection_takes_it_later(
     assert (await task).status == "approved"
 
 
-async def test_a_gate_that_is_cancelled_while_its_socket_is_made_leaves_the_next_one_whole(
+async def test_cancelling_a_gate_while_its_socket_is_made_does_not_break_the_next_gate(
     keeper: Keeper, records: FileRecords
 ) -> None:
     gates = keeper(Person())
@@ -768,7 +770,7 @@ async def test_a_gate_that_is_cancelled_while_its_socket_is_made_leaves_the_next
 # ---------------------------------------------------------------- a run that is resumed
 
 
-def stands(records: FileRecords, **changes: Any) -> GateRequest:
+def leave_pending(records: FileRecords, **changes: Any) -> GateRequest:
     """Create the record of a gate at which a process of the run was killed."""
     asked = request(at="c1/2/g0", **changes)
     records.open(asked, outside=True)
@@ -778,7 +780,7 @@ def stands(records: FileRecords, **changes: Any) -> GateRequest:
 async def test_5_9_a_pending_record_is_taken_over_and_its_deadline_continues(
     keeper: Keeper, records: FileRecords, clock: TestClock
 ) -> None:
-    asked = stands(records)
+    asked = leave_pending(records)
     clock.seconds = 500.0
     task = asyncio.create_task(keeper(Person()).decide(asked))
     await settle()
@@ -786,14 +788,14 @@ async def test_5_9_a_pending_record_is_taken_over_and_its_deadline_continues(
     assert not task.done()
     await clock.advance(1.0)
     assert (await task).status == "timeout"
-    assert told(records) == [("created", "system", {}), ("resumed", "system", {}), ("timeout", "system", {})]
+    assert logged(records) == [("created", "system", {}), ("resumed", "system", {}), ("timeout", "system", {})]
     assert [p.name for p in records.directory.glob("*.json")] == ["release_ok.resolved.json"]
 
 
 async def test_5_9_a_record_whose_deadline_has_passed_times_out(
     keeper: Keeper, records: FileRecords, clock: TestClock
 ) -> None:
-    asked = stands(records)
+    asked = leave_pending(records)
     clock.seconds = 600.0
     assert (await keeper(Person("y")).decide(asked)).status == "timeout"
 
@@ -801,7 +803,7 @@ async def test_5_9_a_record_whose_deadline_has_passed_times_out(
 async def test_5_9_an_edited_record_does_not_prolong_its_deadline(
     keeper: Keeper, records: FileRecords, clock: TestClock
 ) -> None:
-    asked = stands(records)
+    asked = leave_pending(records)
     place = records.directory / "release_ok.pending.json"
     place.write_text(place.read_text().replace('"timeout_at": "2026', '"timeout_at": "9026'))
     task = asyncio.create_task(keeper(Person()).decide(asked))
@@ -828,17 +830,17 @@ async def test_5_9_a_gate_that_ended_the_run_opens_again_as_the_next_record(
 
 
 async def test_5_9_another_question_at_the_same_place_is_another_record(keeper: Keeper, records: FileRecords) -> None:
-    asked = stands(records, prompt="Publish 1.3?")
+    asked = leave_pending(records, prompt="Publish 1.3?")
     assert (await keeper(Person("y")).decide(request(at=asked.at))).status == "approved"
     assert resolved(records, "release_ok--2")["decision"] == "approved"
     assert [record.id for record in records.pending()] == ["release_ok"]
 
 
-async def test_a8_a_decision_file_of_the_time_between_does_not_count(keeper: Keeper, records: FileRecords) -> None:
-    asked = stands(records)
+async def test_a8_a_decision_file_from_before_the_resume_does_not_count(keeper: Keeper, records: FileRecords) -> None:
+    asked = leave_pending(records)
     record = records.pending()[0]
     records.resolve(record, GateDecision("approved", "user"), watched=True)
-    stands(records)  # the record is pending, and another user has added a decision
+    leave_pending(records)  # the record is pending, and another user has added a decision
     (records.directory / "release_ok.resolved.json").write_text('{"decision": "approved"}')
     assert (await keeper(Person("n")).decide(asked)).status == "rejected"
-    assert told(records)[-2][0] == "ignored"
+    assert logged(records)[-2][0] == "ignored"

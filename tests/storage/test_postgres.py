@@ -52,7 +52,7 @@ def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
         ("", {"OPENPROSE_TELEMETRY": "1", "USER_ID": "u", "SESSION_ID": "s"}, None, ""),
     ],
 )
-def test_7_2_where_the_url_is_looked_for(
+def test_7_2_sources_of_the_url(
     tmp_path: Path, dotenv: str, environment: dict[str, str], url: str | None, place: str
 ) -> None:
     if dotenv:
@@ -85,7 +85,7 @@ def test_7_2_where_the_url_is_looked_for(
         ("nobody@SERVER/postgres", 'role "nobody" does not exist'),
     ],
 )
-def test_7_1_why_it_does_not_answer(postgres_server: PostgresServer, url: str, reason: str) -> None:
+def test_7_1_reasons_for_a_failed_connection(postgres_server: PostgresServer, url: str, reason: str) -> None:
     user, _, database = url.rpartition("SERVER/")
     if "SERVER" in url:
         url = postgres_server.url(database, *filter(None, [user.rstrip("@")]))
@@ -94,7 +94,7 @@ def test_7_1_why_it_does_not_answer(postgres_server: PostgresServer, url: str, r
     assert str(caught.value) == reason
 
 
-def test_a_password_is_in_no_message(postgres_server: PostgresServer) -> None:
+def test_no_message_contains_the_password(postgres_server: PostgresServer) -> None:
     database = PostgresDatabase("postgresql://geheim:geheim@127.0.0.1:1/runs")
     assert database.place == "127.0.0.1:1/runs"
     assert "geheim" not in repr(database) + database.location("x", None)
@@ -104,7 +104,7 @@ def test_a_password_is_in_no_message(postgres_server: PostgresServer) -> None:
     assert str(caught.value) == 'database "…" does not exist'
 
 
-def test_a_server_that_keeps_silent_is_given_up(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_server_times_out(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres, "_SILENT_SECONDS", 0.2)
     connection = PostgresDatabase(postgres_url).open()
     connection.execute("SET statement_timeout TO 0")
@@ -137,7 +137,7 @@ def test_gates_do_not_wait_one_after_the_other_for_a_server_that_is_unreachable(
     assert database.attempts == 1
 
 
-def test_a_user_who_may_only_read_keeps_no_run(bare_postgres_url: str) -> None:
+def test_a_user_who_may_only_read_cannot_store_a_run(bare_postgres_url: str) -> None:
     PostgresDatabase(bare_postgres_url).test()
     role(bare_postgres_url, "reader")
     execute(bare_postgres_url, "GRANT USAGE ON SCHEMA openprose TO reader")
@@ -289,7 +289,7 @@ def test_5_10_the_role_of_sessions_cannot_write_the_gate_tables(roles: Roles, ga
     assert [event.event_type for event in log(roles)] == ["created"]
 
 
-def test_the_role_of_deciders_decides_and_nothing_else(roles: Roles, gate: DatabaseRecords) -> None:
+def test_the_role_of_deciders_can_only_decide(roles: Roles, gate: DatabaseRecords) -> None:
     for statement in (
         "UPDATE openprose.gates SET prompt = 'something else'",
         "UPDATE openprose.gates SET timeout_at = now() + interval '1 year'",

@@ -91,7 +91,7 @@ def test_a_run_without_tables_gets_its_rows_back(
 
 
 @pytest.mark.parametrize("case", ["gate-retry", "imports", "two-languages"])
-def test_also_in_postgres(
+def test_a_run_in_postgres_gets_its_rows_back(
     case: str, server: Server, place: Path, monkeypatch: pytest.MonkeyPatch, postgres_url: str
 ) -> None:
     job = Matrix(server, place, "postgres", lambda: postgres_url).job(case)
@@ -101,7 +101,7 @@ def test_also_in_postgres(
 
 
 @pytest.mark.parametrize("case", ["sequence", "parallel", "imports"])
-def test_a_killed_run_gets_what_it_had_stored(
+def test_a_killed_run_gets_its_stored_rows_back(
     case: str, server: Server, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The journal may have more than the database had, because it is written first."""
@@ -128,12 +128,14 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err
 
 
-def test_without_a_name_it_is_the_last_run_in_a_database(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_name_the_last_run_in_a_database_is_rebuilt(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["runs", "rebuild"]) == 0
     assert capsys.readouterr().out.startswith(f"rebuilt {finished.name} in SQLite (state.db): ")
 
 
-def test_gate_records_that_are_there_stay(server: Server, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_gate_records_are_kept(server: Server, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = Matrix(server, place, "sqlite").job("gate-retry")
     server.run(job)
     directory = begun(job, monkeypatch)
@@ -146,14 +148,14 @@ def test_gate_records_that_are_there_stay(server: Server, place: Path, monkeypat
         assert lite.execute("SELECT * FROM gate_audit_log").fetchall() == before
 
 
-def test_a_run_that_is_running_is_left_alone(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_running_run_is_refused(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = JournalFile(finished / "journal.jsonl")
     file.take_ownership(read(file.path))
     assert "is being run by another process" in refused(capsys, finished.name)
     file.close()
 
 
-def test_a_damaged_journal_is_named_with_its_line(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_journal_is_reported_with_its_line(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     journal = finished / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join([*lines[:3], lines[3].replace(b"c1/", b"c2/"), *lines[4:]]))
@@ -170,7 +172,7 @@ def test_a_journal_of_another_version_is_refused(finished: Path, capsys: pytest.
     assert f"the journal of run {finished.name} has version 9" in refused(capsys, finished.name)
 
 
-def test_what_cannot_be_rebuilt_says_why(
+def test_a_refusal_gives_its_reason(
     finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "there is no run 2020" in refused(capsys, "2020")

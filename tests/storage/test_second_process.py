@@ -156,14 +156,16 @@ def test_listing(tmp_path: Path, runs: Runs) -> None:
         pending_gates(tmp_path, CLOCK, "nope")
 
 
-def test_the_prompt_that_is_listed_is_the_run_s_own(tmp_path: Path, runs: Runs) -> None:
+def test_the_listed_prompt_comes_from_the_run(tmp_path: Path, runs: Runs) -> None:
     runs.wait_at(request())
     place = records(tmp_path).directory / "ok.pending.json"
     place.write_text(place.read_text().replace("Go?", "Feed the cat?"))
     assert [gate.prompt for gate in pending_gates(tmp_path, CLOCK)] == ["Go?"]
 
 
-def test_the_command_is_short_in_the_usual_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_suggested_command_is_short_for_the_default_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     records(Path(".prose")).open(request(), outside=True)
     assert pending_gates(Path(".prose"), CLOCK)[0].command == f"prose gate approve {RUNS[0]} ok"
@@ -188,7 +190,7 @@ def test_approving_by_record_id_and_by_name(tmp_path: Path, runs: Runs) -> None:
     assert resolve(tmp_path, "reject", "ok", RUNS[0]).id == "ok", "a record id comes before a gate name"
 
 
-def test_names_that_mean_several_records(tmp_path: Path, runs: Runs) -> None:
+def test_ambiguous_names(tmp_path: Path, runs: Runs) -> None:
     for run in RUNS:
         runs.wait_at(request(), run)
     with pytest.raises(UsageError, match=f"several runs wait at a gate ok: {RUNS[0]}, {RUNS[1]}"):
@@ -248,7 +250,7 @@ def test_the_log_of_a_gate(tmp_path: Path, runs: Runs) -> None:
     assert len(gate_log(tmp_path, "ok", RUNS[1], clock=CLOCK)) == 1
 
 
-def test_a19_damaged_files_are_passed_over_and_named(tmp_path: Path) -> None:
+def test_a19_damaged_files_are_skipped_and_reported(tmp_path: Path) -> None:
     kept = records(tmp_path)
     kept.open(request(), outside=True)
     (kept.directory / "x.pending.json").write_text("{")
@@ -256,7 +258,7 @@ def test_a19_damaged_files_are_passed_over_and_named(tmp_path: Path) -> None:
     assert damaged_records(tmp_path, CLOCK) == [(RUNS[0], "x.pending.json")]
 
 
-def test_a19_what_is_put_among_the_records_ends_no_listing(tmp_path: Path) -> None:
+def test_a19_foreign_files_among_the_records_do_not_break_the_listing(tmp_path: Path) -> None:
     kept = records(tmp_path)
     leave(kept, request())
     os.mkfifo(kept.directory / "pipe.pending.json")
@@ -276,7 +278,7 @@ def test_a19_what_is_put_among_the_records_ends_no_listing(tmp_path: Path) -> No
         gate_log(tmp_path, "ok", clock=CLOCK)
 
 
-def test_a8_a_run_that_cannot_be_asked_costs_itself(
+def test_a8_a_run_that_cannot_be_asked_does_not_hide_other_runs(
     tmp_path: Path, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test process acts as a command that has replaced a run's socket by its own."""

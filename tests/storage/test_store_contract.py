@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from postgres import PostgresServer
-from storage.backends import RUN, Backend, backends, in_database, tiny_disk, told
+from storage.backends import RUN, Backend, backends, in_database, notify, tiny_disk
 
 from prose_kernel.errors import Interrupted, RunError, StateError
 from prose_kernel.language.source import Source, Span
@@ -120,7 +120,7 @@ async def test_an_imported_program_has_its_own_store(store: Store) -> None:
 
 
 @every
-async def test_names_that_look_alike_never_meet(store: Store) -> None:
+async def test_similar_names_do_not_collide(store: Store) -> None:
     alike = [
         Key("x"),
         Key("X"),
@@ -160,7 +160,7 @@ KEYS = st.builds(Key, st.sampled_from(["a", "b", "B"]), st.none() | st.integers(
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.tuples(KEYS, VALUES) | st.none(), max_size=12))
 @every
-def test_what_was_put_last_is_what_is_read(backend: Backend, steps: list[tuple[Key, Value] | None]) -> None:
+def test_the_last_stored_value_is_read(backend: Backend, steps: list[tuple[Key, Value] | None]) -> None:
     """A step puts a value or flushes. After the last flush a second process reads the same values."""
 
     async def through() -> None:
@@ -190,7 +190,7 @@ async def test_text_that_cannot_be_encoded_is_stored_with_marks(store: Store) ->
 
 
 @lasting
-async def test_a_value_nested_without_end_costs_itself(backend: Backend) -> None:
+async def test_a_value_that_nests_endlessly_is_the_only_one_lost(backend: Backend) -> None:
     store = backend.store()
     value: Value = "x"
     for _ in range(100_000):
@@ -204,7 +204,7 @@ async def test_a_value_nested_without_end_costs_itself(backend: Backend) -> None
 
 
 @every
-async def test_memory_is_there_when_its_file_is(store: Store, tmp_path: Path) -> None:
+async def test_memory_exists_if_its_file_exists(store: Store, tmp_path: Path) -> None:
     """Memories are files in every backend, because sessions read and write them as files."""
     assert not store.has_memory("captain", "project")
     (tmp_path / ".prose" / "agents" / "captain").mkdir(parents=True)
@@ -219,7 +219,7 @@ async def test_memory_is_there_when_its_file_is(store: Store, tmp_path: Path) ->
 async def test_nothing_worth_keeping_leaves_nothing(backend: Backend, tmp_path: Path) -> None:
     kept = backend.open()
     kept.store.record_source("# only a comment\n")
-    told(kept.trace, ev.RunStarted(place(0), "notebook"), ev.CellStarted(place(0), 1), ev.RunEnded(place(0)))
+    notify(kept.trace, ev.RunStarted(place(0), "notebook"), ev.CellStarted(place(0), 1), ev.RunEnded(place(0)))
     await kept.store.flush()
     assert list(tmp_path.iterdir()) == []
     assert kept.store.trace_text() == ""
@@ -252,7 +252,7 @@ async def test_a_resumed_run_writes_its_trace_again(backend: Backend) -> None:
 
     broken = backend.open()
     broken.store.record_source('let x = "1"')
-    told(broken.trace, *life(bound(1), ev.BlockEntered(place(2), "split", 1, ()), bound(3, "half")))
+    notify(broken.trace, *life(bound(1), ev.BlockEntered(place(2), "split", 1, ()), bound(3, "half")))
     await broken.store.flush()
     broken.store.close()
 
@@ -260,10 +260,10 @@ async def test_a_resumed_run_writes_its_trace_again(backend: Backend) -> None:
     resumed.store.restart()
     resumed.store.hold(True)
     resumed.store.record_source('let x = "1"')
-    told(resumed.trace, *life(bound(1), ev.BlockEntered(place(2), "split", 1, ())))
+    notify(resumed.trace, *life(bound(1), ev.BlockEntered(place(2), "split", 1, ())))
     await resumed.store.flush()
     resumed.store.hold(False)
-    told(resumed.trace, ev.Failed(place(2), RunError("no")), ev.RunEnded(place(0), RunError("no")))
+    notify(resumed.trace, ev.Failed(place(2), RunError("no")), ev.RunEnded(place(0), RunError("no")))
     await resumed.store.flush()
     lines = resumed.store.trace_text().splitlines()
     assert lines[:-1] == [f"# run:{RUN} p.prose", "", "1→ x ✓", "2→ block:split#1", "2→ ✗ no"]
@@ -272,7 +272,7 @@ async def test_a_resumed_run_writes_its_trace_again(backend: Backend) -> None:
 
 
 @lasting
-async def test_while_a_run_catches_up_little_is_written_and_little_is_held(backend: Backend) -> None:
+async def test_a_replay_writes_little_and_needs_little_memory(backend: Backend) -> None:
     kept = backend.open()
     kept.store.hold(True)
     written = []
@@ -343,12 +343,12 @@ def test_a_run_that_is_killed_has_everything_that_was_flushed(backend: Backend) 
         finally:
             os._exit(1)
     os.close(says)
-    with os.fdopen(reads) as said:
-        for line in said:
+    with os.fdopen(reads) as output:
+        for line in output:
             if line == "20\n":
                 break
         os.kill(child, signal.SIGKILL)
-        flushed = [20, *map(int, said.read().split())][-1]
+        flushed = [20, *map(int, output.read().split())][-1]
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     store = backend.store()
     for n in range(1, flushed + 1):
@@ -362,11 +362,11 @@ def test_a_run_that_is_killed_has_everything_that_was_flushed(backend: Backend) 
 
 
 @lasting
-async def test_the_trace_says_the_same_everywhere(backend: Backend) -> None:
+async def test_the_trace_is_the_same_in_every_backend(backend: Backend) -> None:
     kept = backend.open()
     inside = place(2, depth=1, frame=1)
     called = place(1, program=("local--tidy",))
-    told(
+    notify(
         kept.trace,
         ev.RunStarted(place(0), "p.prose"),
         bound(1),
@@ -411,11 +411,11 @@ async def test_the_trace_says_the_same_everywhere(backend: Backend) -> None:
 
 
 @in_databases
-async def test_rows_of_the_trace_say_what_is_around_what(backend: Backend) -> None:
+async def test_rows_of_the_trace_show_their_nesting(backend: Backend) -> None:
     kept = backend.open()
     branch = place(1)._replace(branches=(ev.BranchStep(1, 0, "a"),))
     inner = place(2, depth=1, frame=1)
-    told(
+    notify(
         kept.trace,
         ev.RunStarted(place(0), "p.prose"),
         ev.ParallelStarted(place(1), 1, ("a",), 1, False, "any"),
@@ -470,7 +470,7 @@ def _json(data: object) -> dict[str, object]:
 
 
 @in_databases
-async def test_the_outcome_of_a_command_is_next_to_its_value(backend: Backend) -> None:
+async def test_the_outcome_of_a_command_is_stored_with_its_value(backend: Backend) -> None:
     store = backend.store()
     result = CommandResult("exited", 3, stdout="out\0", stderr="e\0rr")
     store.put(Binding(Key("x"), "let", ExecText("out\0", result), "let …", "first"))
@@ -501,7 +501,7 @@ async def test_a_large_value_is_a_file_of_the_run(backend: Backend) -> None:
 
 
 @in_databases
-async def test_what_agents_remember_is_in_the_tables_too(backend: Backend, tmp_path: Path) -> None:
+async def test_memories_of_agents_are_also_in_the_tables(backend: Backend, tmp_path: Path) -> None:
     """Sessions read and write files; the tables are for queries by other users."""
     kept = backend.open()
     for persist in ("true", "project"):
@@ -513,7 +513,7 @@ async def test_what_agents_remember_is_in_the_tables_too(backend: Backend, tmp_p
         (place_of / "captain-001.md").write_text("the first")
         memory = AgentMemory("captain", persist, directory, resume=True)
         request = SessionRequest("resume", "Go on", "c1/s1", agent="captain", memory=memory)
-        told(
+        notify(
             kept.trace, ev.SessionFinished(place(1), 1, request, None, Key("anon_001"), SessionResult("ok", "ok", "x"))
         )
         await kept.store.flush()
@@ -527,19 +527,19 @@ async def test_what_agents_remember_is_in_the_tables_too(backend: Backend, tmp_p
 
 
 @in_databases
-async def test_a_session_has_the_row_of_its_own_segment(backend: Backend, tmp_path: Path) -> None:
+async def test_a_session_refers_to_the_row_of_its_own_segment(backend: Backend, tmp_path: Path) -> None:
     """A resumed run replays a session while its agent's memory has a segment of a later one, whose answer is lost."""
     kept = backend.open()
     directory = kept.store.memory("captain", "project")
     (tmp_path / directory).mkdir(parents=True)
-    segments = [f"# Segment {n:03}\n\nprompt: {json.dumps(said)}\n" for n, said in ((1, "Plan it"), (2, "Go on"))]
+    segments = [f"# Segment {n:03}\n\nprompt: {json.dumps(prompt)}\n" for n, prompt in ((1, "Plan it"), (2, "Go on"))]
     for number, text in enumerate(segments, 1):
         (tmp_path / directory / f"captain-{number:03}.md").write_text(text)
     memory = AgentMemory("captain", "project", directory, resume=True)
     for prompt in ("Plan it", "Unknown"):
         request = SessionRequest("session", prompt, "c1/s1", agent="captain", memory=memory)
         result = SessionResult("ok", "ok", "x")
-        told(kept.trace, ev.SessionFinished(place(1), 1, request, None, Key("anon_001"), result))
+        notify(kept.trace, ev.SessionFinished(place(1), 1, request, None, Key("anon_001"), result))
         await kept.store.flush()
         if prompt == "Plan it":
             rows = backend.rows("SELECT segment_number, prompt, summary FROM agent_segments")
@@ -560,7 +560,7 @@ async def test_7_2_the_user_s_memory_may_have_its_own_database(
         memory = AgentMemory("captain", "user", str(directory), resume=True)
         request = SessionRequest("resume", "Go on", "c1/s1", agent="captain", memory=memory)
         result = SessionResult("ok", "ok", "x")
-        told(kept.trace, ev.SessionFinished(place(1), 1, request, None, Key("anon_001"), result))
+        notify(kept.trace, ev.SessionFinished(place(1), 1, request, None, Key("anon_001"), result))
         return kept.store
 
     await remembers(None).flush()
@@ -571,10 +571,10 @@ async def test_7_2_the_user_s_memory_may_have_its_own_database(
     connection = PostgresDatabase(url).connect()
     assert connection.query("SELECT name, scope, memory FROM openprose.agents") == [("captain", "user", "likes tea")]
     connection.close()
-    away = remembers(PostgresDatabase("postgresql://me:geheim@127.0.0.1:1/x"))
+    unreachable = remembers(PostgresDatabase("postgresql://me:geheim@127.0.0.1:1/x"))
     with pytest.raises(StateError, match="'memory of captain' could not be stored: connection refused"):
-        await away.flush()
-    await away.flush()  # reported once
+        await unreachable.flush()
+    await unreachable.flush()  # reported once
 
 
 # ---------------------------------------------------------------- a database that refuses
@@ -611,7 +611,7 @@ class FaultyConnection:
 
 
 @in_databases
-async def test_a_database_that_comes_back_has_missed_nothing(backend: Backend) -> None:
+async def test_a_database_that_comes_back_gets_everything(backend: Backend) -> None:
     faults = Faults(backend.database(backend.home()))
     waited: list[float] = []
 
@@ -625,7 +625,7 @@ async def test_a_database_that_comes_back_has_missed_nothing(backend: Backend) -
     await kept.store.flush()
     faults.failing = DatabaseError("server closed the connection", lost=True)
     kept.store.put(binding("b", "while it was away"))
-    told(kept.trace, bound(1))
+    notify(kept.trace, bound(1))
     await kept.store.flush()
     assert waited == [0.05, 0.1, 0.2, 0.4]
     assert [backend.store().read(Key(name)) for name in ("a", "b")] == ["before", "while it was away"]
@@ -633,7 +633,7 @@ async def test_a_database_that_comes_back_has_missed_nothing(backend: Backend) -
 
 
 @in_databases
-async def test_a_database_that_stays_away_is_named_once_and_gets_everything_later(backend: Backend) -> None:
+async def test_an_unreachable_database_is_reported_once_and_gets_everything_later(backend: Backend) -> None:
     faults = Faults(backend.database(backend.home()))
     kept = in_database(faults, backend.home(), pause=lambda _: None)
     store = kept.store
@@ -655,7 +655,7 @@ async def test_a_database_that_stays_away_is_named_once_and_gets_everything_late
     with pytest.raises(StateError, match="'a' could not be stored"):
         await store.flush()
     assert store.read(Key("a")) == "new"
-    told(kept.trace, bound(1))
+    notify(kept.trace, bound(1))
     faults.failing = None
     await store.flush()
     again = backend.store()
@@ -665,7 +665,7 @@ async def test_a_database_that_stays_away_is_named_once_and_gets_everything_late
 
 
 @in_databases
-async def test_a_refusal_without_loss_is_not_waited_for(backend: Backend) -> None:
+async def test_there_is_no_wait_after_a_refusal_without_loss(backend: Backend) -> None:
     faults = Faults(backend.database(backend.home()))
     kept = in_database(faults, backend.home(), pause=lambda _: pytest.fail("it waited"))
     faults.failing = DatabaseError("permission denied for table bindings")
@@ -681,7 +681,7 @@ async def test_many_events_between_two_flushes_do_not_fill_the_memory(
 ) -> None:
     monkeypatch.setattr(row_writer, "_SPILL", 2_000)
     kept = backend.open()
-    told(kept.trace, ev.RunStarted(place(0), "p.prose"))
+    notify(kept.trace, ev.RunStarted(place(0), "p.prose"))
     for n in range(2_500):
         kept.trace(bound(n))
     assert backend.rows("SELECT count(*) >= 2000 FROM execution")[0][0]
@@ -692,7 +692,7 @@ async def test_many_events_between_two_flushes_do_not_fill_the_memory(
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
-async def test_another_program_that_writes_is_waited_for(backend: Backend) -> None:
+async def test_a_store_waits_for_another_writing_program(backend: Backend) -> None:
     other: list[sqlite3.Connection] = []
 
     def pause(_: float) -> None:
@@ -722,7 +722,7 @@ async def test_a_state_directory_that_is_a_file(backend: Backend, tmp_path: Path
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
-async def test_a_full_disk_is_named_and_everything_is_stored_later(backend: Backend, small_disk: Path) -> None:
+async def test_a_full_disk_is_reported_and_everything_is_stored_later(backend: Backend, small_disk: Path) -> None:
     backend.cwd = small_disk
     store = backend.open(patience=0.0).store
     store.put(binding("a", "old"))
@@ -745,7 +745,7 @@ async def test_a_full_disk_is_named_and_everything_is_stored_later(backend: Back
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
-async def test_a_damaged_database_is_named(backend: Backend) -> None:
+async def test_a_damaged_database_is_reported(backend: Backend) -> None:
     file = backend.home().directory / "state.db"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"something else, and long enough " * 200)

@@ -58,7 +58,7 @@ async def test_cells_are_added_to_the_program(store: FilesystemStore) -> None:
     assert (store.directory / "program.prose").read_text() == 'let a = "1"\n\nlet b = "2"\n'
 
 
-async def test_a_file_run_has_its_directory_from_the_start(store: FilesystemStore) -> None:
+async def test_a_run_of_a_file_has_its_directory_from_the_start(store: FilesystemStore) -> None:
     store.home.start('exec "true"\n')
     await store.flush()
     assert files(store.directory) == ["program.prose"]
@@ -132,7 +132,7 @@ async def test_files_appear_whole(store: FilesystemStore) -> None:
     assert files(store.directory) == ["bindings/x.md"]
 
 
-async def test_what_is_put_while_a_flush_runs_is_written_by_the_next(store: FilesystemStore) -> None:
+async def test_a_value_stored_during_a_flush_is_written_by_the_next(store: FilesystemStore) -> None:
     for n in range(500):
         store.put(binding(f"v{n}", "x" * 500))
     flushing = asyncio.create_task(store.flush())
@@ -176,7 +176,7 @@ async def test_a_value_of_32_mb(store: FilesystemStore) -> None:
     assert store.read(Key("big")) == value
 
 
-async def test_a_value_nested_without_end_is_an_error_and_not_a_crash(store: FilesystemStore) -> None:
+async def test_an_endlessly_nested_value_is_an_error_and_not_a_crash(store: FilesystemStore) -> None:
     value: Value = "x"
     for _ in range(100_000):
         value = [value]
@@ -213,7 +213,7 @@ async def test_full_disk(small_disk: Path) -> None:
     assert bindings.value_of((store.directory / "bindings" / "x.md").read_text()) == "small again"
 
 
-async def test_what_could_not_be_kept_is_reported_once(small_disk: Path) -> None:
+async def test_a_lost_value_is_reported_once(small_disk: Path) -> None:
     """A command of the same run makes room: the old failure must not prevent it."""
     store = FilesystemStore(RunDirectory(small_disk, RUN, cwd=small_disk))
     store.put(binding("x", "n" * 500_000))

@@ -302,11 +302,11 @@ async def test_a_log_that_cannot_be_written_neither_raises_nor_grows(
 
 
 def test_in_context_markers() -> None:
-    said: list[str] = []
-    trace = InContextTrace(said.append)
+    shown: list[str] = []
+    trace = InContextTrace(shown.append)
     for event in SAMPLE:
         trace(event)
-    assert said == [ANNOUNCEMENT]
+    assert shown == [ANNOUNCEMENT]
     assert (
         trace.text
         == """1→ notes ✓

@@ -15,7 +15,7 @@ from prose_kernel.storage.transcript import MarkedTrace
 AGENT = 'agent a(model="small")'
 
 
-async def told(*lines: str, **world: Any) -> list[str]:
+async def narration(*lines: str, **world: Any) -> list[str]:
     w = Vvm(**world)
     trace = MarkedTrace()
     host = w.vvm._shared.host
@@ -37,7 +37,7 @@ def test_the_markers_are_single_code_points() -> None:
 
 
 async def test_a_call() -> None:
-    assert await told(AGENT, 'x = @a `Hi {}`("Bob")', sessions_say={"Hi Bob": "hello\nworld"}) == [
+    assert await narration(AGENT, 'x = @a `Hi {}`("Bob")', sessions_say={"Hi Bob": "hello\nworld"}) == [
         "📍 Run: main.vvm",
         '📍 @a `Hi {}`("Bob")',
         "⏳ @a (model=small)",
@@ -48,12 +48,14 @@ async def test_a_call() -> None:
 
 
 async def test_a_call_that_fails_and_is_repeated() -> None:
-    lines = await told("agent b()", "@b `x`((), retry=1)", sessions_say={"x": [Reply(fails="busy"), Reply(fails="no")]})
+    lines = await narration(
+        "agent b()", "@b `x`((), retry=1)", sessions_say={"x": [Reply(fails="busy"), Reply(fails="no")]}
+    )
     assert lines[1:-1] == ["📍 @b `x`((), retry=1)", "⏳ @b", "❌ @b: busy", "🔄 attempt 2 of 2", "⏳ @b", "❌ @b: no"]
 
 
 async def test_decisions() -> None:
-    lines = await told(
+    lines = await narration(
         'if ?`is it good`("x"):',
         "  pass",
         "choose 1 by ?`which` as c:",
@@ -67,23 +69,23 @@ async def test_decisions() -> None:
 
 
 async def test_loops_branches_and_functions() -> None:
-    lines = await told("def f(n):", "  return n", "for i in [1]:", "  pass", "pmap([1, 2], f)")
+    lines = await narration("def f(n):", "  return n", "for i in [1]:", "  pass", "pmap([1, 2], f)")
     assert "🔄 iteration 1" in lines and "⚡ 2 at once" in lines
     assert lines.count("📦 f returned") == 2 and "📍 f(2)" in lines
 
 
 async def test_errors() -> None:
-    assert (await told("try:", '  raise "oops"', "except as e:", "  pass", "finally:", "  pass"))[1:-1] == [
+    assert (await narration("try:", '  raise "oops"', "except as e:", "  pass", "finally:", "  pass"))[1:-1] == [
         "📍 try",
         "❌ oops",
         "📍 except as e: oops",
         "✅ e bound",
         "📍 finally",
     ]
-    assert (await told('raise "the\nend"'.replace("\n", "\\n")))[1:] == ["❌ the end", "❌ Failed: the end"]
+    assert (await narration('raise "the\nend"'.replace("\n", "\\n")))[1:] == ["❌ the end", "❌ Failed: the end"]
 
 
 @pytest.mark.parametrize("text", ["\x1b[31mred", "a\nb", "x" * 10_000])
 async def test_no_text_breaks_a_line(text: str) -> None:
-    lines = await told(AGENT, "x = @a `q`(())", sessions_say={"q": text})
+    lines = await narration(AGENT, "x = @a `q`(())", sessions_say={"q": text})
     assert len(lines) == 6 and all(len(line) < 200 for line in lines)

@@ -101,7 +101,7 @@ def test_the_log_of_a_run_as_the_reference_shows_it(files: AnswerFiles, clock: F
     )
 
 
-def test_r5_calls_whose_result_no_name_takes_are_counted_apart(files: AnswerFiles) -> None:
+def test_r5_calls_without_a_bound_result_are_counted_separately(files: AnswerFiles) -> None:
     names = [files.answered(None, "a", files.target(n), "") for n in range(1, 4)]
     assert names == ["_anon_001", "_anon_002", "_anon_003"]
 
@@ -164,13 +164,13 @@ def test_no_secret_is_written_into_the_log(files: AnswerFiles) -> None:
 # ---------------------------------------------------------------- bindings
 
 
-def test_where_a_binding_is(files: AnswerFiles) -> None:
+def test_the_location_of_a_binding(files: AnswerFiles) -> None:
     target = files.target(12)
     assert (target.name, target.location) == ("b000012", f".vvm/runs/{RUN}/bindings/b000012.md")
     assert files.readable == f".vvm/runs/{RUN}/bindings"
 
 
-def test_a_binding_is_read_as_the_session_left_it(files: AnswerFiles) -> None:
+def test_a_binding_file_changed_by_the_session_is_read(files: AnswerFiles) -> None:
     target = files.target(1)
     assert files.read(target) is None
     (files.directory / "bindings" / "b000001.md").write_bytes(b"caf\xc3\xa9 \xff")
@@ -180,7 +180,7 @@ def test_a_binding_is_read_as_the_session_left_it(files: AnswerFiles) -> None:
     assert files.read(target) is None
 
 
-def test_a_binding_that_is_not_a_file_is_none(files: AnswerFiles, tmp_path: Path) -> None:
+def test_a_binding_that_is_not_a_file_has_no_value(files: AnswerFiles, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("mine")
     bindings = files.directory / "bindings"
     (bindings / "b000001.md").symlink_to(tmp_path / "secret")
