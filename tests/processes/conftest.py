@@ -1,4 +1,4 @@
-"""An engine, a shell, and a look at what is alive."""
+"""Fixtures for an engine and its shell, and helpers that list live processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 class Clock:
-    """The clock of an engine's loop. It runs as always; a test moves it forward, or stops it meanwhile.
+    """The clock of an engine's loop. It runs normally; a test can move it forward or stop it.
 
     A call that ends before the clock reaches an hour did not wait for that hour, on any machine.
     """
@@ -51,7 +51,7 @@ class Clock:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """While it is stopped no timer ends, unless the clock is moved beyond it."""
+        """Stop the clock. No timer fires unless the test moves the clock beyond it."""
         self._stopped = self._running()
         try:
             yield
@@ -59,7 +59,7 @@ class Clock:
             self._stopped = None
 
     async def forward(self, seconds: float) -> None:
-        """Let this time pass. When this returns, the engine has done what it does at that time, and reported it."""
+        """Advance the clock. On return the engine has done and reported everything due by then."""
         await self._serve()
         await self._in_loop(lambda: self._leap(seconds))
         await self._serve()
@@ -68,7 +68,7 @@ class Clock:
         self._ahead += seconds
 
     async def _serve(self) -> None:
-        """Let the engine's loop, and this one, take notice of all that has happened until now."""
+        """Let the engine's loop and this loop process all pending events."""
         for _ in range(10):
             await self._in_loop(lambda: None)
 
@@ -79,24 +79,24 @@ class Clock:
             action()
             loop.call_soon_threadsafe(done.set)
 
-        if self._engine.post(act):  # one that is closed meanwhile has done all
+        if self._engine.post(act):  # a closed engine has done everything
             await done.wait()
 
 
 @pytest.fixture
 async def clock(engine: Engine) -> AsyncIterator[Clock]:
-    """The clock of an engine that gives commands an hour between two steps of a ladder."""
+    """The clock of an engine that waits an hour between two steps of a ladder (INT, TERM, KILL)."""
     engine.grace = HOUR
     clock = Clock(engine)
     yield clock
     engine.grace = GRACE
-    for _ in range(3):  # a test that failed has ladders left, of three steps at most: they end now
+    for _ in range(3):  # end the ladders that a failed test left; they have at most three steps
         await clock.forward(HOUR)
     await asyncio.to_thread(engine.close)
 
 
 async def end_of(call: asyncio.Task[T]) -> T:
-    """The result of a call that ends now, with patience only for a busy machine."""
+    """Return the result of a call that ends now; only a busy machine needs more time."""
     await eventually(call.done, what="the call has ended")
     return await call
 
@@ -107,7 +107,7 @@ def commands(engine: Engine) -> ShellCommands:
 
 
 class Runner:
-    """Runs commands in a directory of the test's own."""
+    """Runs commands in the test's own directory."""
 
     def __init__(self, commands: ShellCommands, directory: Path) -> None:
         self.commands = commands
@@ -135,12 +135,12 @@ def run(commands: ShellCommands, tmp_path: Path) -> Runner:
 
 
 def marked(marker: str) -> list[int]:
-    """The live processes that an engine's commands started."""
+    """Return the live processes that an engine's commands started."""
     return [member.pid for member in members() if job_of(member.pid) == f"{marker}:exec"]
 
 
 def named(marker: str, program: str) -> int:
-    """How many live processes of an engine's commands run this program."""
+    """Return how many live processes of an engine's commands run this program."""
     count = 0
     for pid in marked(marker):
         try:

@@ -1,7 +1,7 @@
 """A process that uses an engine, to be killed from outside: `python host.py STATE_DIR FORK COMMAND...`.
 
-Prints its engine's marker, runs all commands, and waits for ever. With FORK it copies itself while they run, and prints
-the copy's pid. A killed test run takes it along.
+Prints its engine's marker, runs all commands, and waits for ever. With FORK it forks itself while they run, and prints
+the copy's pid. It ends when the test run is killed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prose_kernel.runtime.ports import CommandRequest
 
 
 async def main(state_dir: str, fork: str, *texts: str) -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # when the process that started this is gone
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # when the parent process ends
     engine = Engine(state_dir=Path(state_dir))
     commands = ShellCommands(engine, "bash")
     print(engine.marker, flush=True)
@@ -31,7 +31,7 @@ async def main(state_dir: str, fork: str, *texts: str) -> None:
 
     running = asyncio.gather(*map(run, texts))
     if fork:
-        while not any("\n+" in file.read_text() for file in Path(state_dir).glob("jobs-*")):  # they run
+        while not any("\n+" in file.read_text() for file in Path(state_dir).glob("jobs-*")):  # the commands run
             await asyncio.sleep(0.01)
         copy = os.fork()
         if copy == 0:

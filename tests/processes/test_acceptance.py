@@ -1,4 +1,4 @@
-"""The acceptance statements for `exec`, end to end: program text in, values, errors, files and processes out
+"""The acceptance statements for `exec`, end to end: from program text to values, errors, files and processes
 (exec-and-tasks.md 2)."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ async def workspace(tmp_path: Path) -> AsyncIterator[Workspace]:
 
 
 async def stdout(workspace: Workspace, program: str) -> str:
-    """The output of the last command of a program."""
+    """Return the output of the last command of a program."""
     value = await workspace.execute(program)
     assert isinstance(value, ExecText)
     return value.text
@@ -39,7 +39,7 @@ def binding(workspace: Workspace, name: str) -> str:
 
 
 def alive(directory: Path) -> list[int]:
-    """The processes that work in a directory of the test's own."""
+    """Return the processes that work in the test's own directory."""
     found = []
     for member in members():
         try:
@@ -95,7 +95,7 @@ async def test_acceptance_4_the_time_limit(workspace: Workspace, tmp_path: Path)
 
 
 async def test_acceptance_5_branches_at_the_same_time_and_apart(workspace: Workspace, tmp_path: Path) -> None:
-    """Each waits for the other."""
+    """Each branch waits for the other."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     branch = '  {} = exec "cd {}; touch here; until [ -e ../{}/here ]; do sleep 0.01; done; pwd"\n'
@@ -132,7 +132,7 @@ async def test_acceptance_9_interpolation_strips_what_the_file_keeps(workspace: 
 
 
 async def test_acceptance_10_a_background_process(workspace: Workspace, tmp_path: Path) -> None:
-    """That it is gone when the kernel is killed is tested in test_watchdog.py."""
+    """test_watchdog.py tests that a killed kernel leaves no background process."""
     async with asyncio.timeout(PATIENCE):
         assert await stdout(workspace, 'exec "sleep 600 & echo hi"') == "hi\n"
     assert len(alive(tmp_path)) == 1

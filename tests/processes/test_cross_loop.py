@@ -1,4 +1,4 @@
-"""Calls into the engine's loop: what they return, and that a cancelled one always comes back."""
+"""Calls into the engine's loop: their results, and the return of every cancelled call."""
 
 from __future__ import annotations
 

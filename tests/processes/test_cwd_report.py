@@ -1,4 +1,4 @@
-"""The directory report over the shells that are here (exec-and-tasks.md 2.4; hazards 65, 66, 68, 69, 70)."""
+"""The directory report with all installed shells (exec-and-tasks.md 2.4; hazards 65, 66, 68, 69, 70)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ CASES = (
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """One for all: with its thread and its watchdog it costs more than a command."""
+    """One engine for all tests: its thread and its watchdog cost more than a command."""
     engine = Engine(grace=GRACE, state_dir=tmp_path_factory.mktemp("state"))
     yield engine
     engine.close()
@@ -113,7 +113,7 @@ async def test_hazard_65_every_case_reports_where_the_shell_ended(
 
 
 async def test_acceptance_2_the_directory_goes_from_command_to_command(run: Runner) -> None:
-    """The port's half: what the machine commits (2.4); `parallel` and cells are tested with the machine."""
+    """The port's half: the directories that the machine commits (2.4); the machine's tests cover `parallel` and cells."""
     (run.directory / "a" / "b").mkdir(parents=True)
     first = await run("cd a; exit 0")
     assert first.cwd_after == str(run.directory / "a")
@@ -126,7 +126,7 @@ async def test_acceptance_2_the_directory_goes_from_command_to_command(run: Runn
 
 
 async def test_acceptance_8_a_command_leaves_no_file_that_it_did_not_make(run: Runner) -> None:
-    """The port's half: bindings are the machine's and the store's."""
+    """The port's half: the machine and the store handle bindings."""
     for text in ("echo hi", "exit 3", "cd /", f": {'x' * 200_000}", "sleep 10"):
         await run(text, timeout=0.2)
     assert list(run.directory.iterdir()) == []
@@ -154,7 +154,7 @@ async def test_without_tracking_there_is_no_report(run: Runner) -> None:
 
 
 async def test_an_exit_trap_with_an_exit_is_a_known_blind_spot(run: Runner) -> None:
-    """2.4: it ends in "unchanged", never in a wrong directory."""
+    """2.4: the report is then "unchanged", never a wrong directory."""
     (run.directory / "a").mkdir()
     result = await run("trap 'cd /; exit 4' EXIT; cd a; exit 3")
     assert (result.cwd_after, result.exit_code) == (None, 4)

@@ -28,7 +28,7 @@ IMMUNE = "trap '' INT TERM; touch ready{}; while :; do sleep 0.05; done"
 
 
 async def test_the_table_of_exit_codes(run: Runner) -> None:
-    """1.2, the `exec` column; also acceptance 1 of 2.11 (its `on-fail` half is the machine's)."""
+    """1.2, the `exec` column; also acceptance 1 of 2.11 (the machine's tests cover its `on-fail` half)."""
     seven = await run("exit 7")
     assert (seven.outcome, seven.exit_code, seven.kind, seven.signal) == ("exited", 7, "exit", None)
     inner = await run("sh -c 'kill -TERM $$'; exit $?")
@@ -52,7 +52,7 @@ async def test_acceptance_4_the_time_limit(run: Runner, engine: Engine, clock: C
     assert not task.done()
     await clock.forward(HOUR / 2)
     result = await end_of(task)
-    assert HOUR <= result.duration < 1.5 * HOUR  # and no grace for what obeys
+    assert HOUR <= result.duration < 1.5 * HOUR  # without the grace, because the command obeys
     assert (result.outcome, result.exit_code, result.kind) == ("timed_out", 124, "timeout")
     assert (result.timed_out, result.signal, result.stdout) == (True, None, "before\n")
     assert result.cwd_after is None
@@ -88,7 +88,7 @@ async def test_hazard_20_the_leader_obeys_and_its_sibling_does_not(run: Runner, 
     task = run.start("(trap '' TERM; touch ready; sleep 600; sleep 600) & sleep 600", timeout=HOUR)
     await appears(run.directory / "ready")
     await clock.forward(HOUR)
-    if not system.LINUX:  # elsewhere it gets its grace: that it ignores TERM cannot be seen
+    if not system.LINUX:  # elsewhere it gets its grace: whether it ignores TERM is unknown
         await clock.forward(HOUR)
     result = await end_of(task)
     assert result.outcome == "timed_out"
@@ -205,7 +205,7 @@ async def test_hazard_35_who_leaves_the_session_is_left_alone(run: Runner) -> No
 
 
 async def test_groups_inside_the_session_end_with_the_command(run: Runner, engine: Engine) -> None:
-    """`timeout` and job control make new groups; that is not leaving."""
+    """`timeout` and job control make new groups, but do not leave the session."""
     result = await run("set -m; timeout 30 sleep 30 & timeout 30 sleep 30", timeout=0.5)
     assert (result.outcome, result.background_left) == ("timed_out", 0)
     assert marked(engine.marker) == []
@@ -221,7 +221,7 @@ async def test_hazard_75_ten_stubborn_branches_cost_one_ladder(run: Runner, engi
     tasks = [run.start(IMMUNE.format(index)) for index in range(10)]
     for index in range(10):
         await appears(run.directory / f"ready{index}")
-    with clock.stopped():  # TERM follows an interrupt that all ignore in a moment
+    with clock.stopped():  # TERM follows immediately after an interrupt that all ignore
         run.commands.interrupt()
         await clock.forward(HOUR)
         await clock.forward(HOUR / 2)
@@ -234,7 +234,7 @@ async def test_hazard_75_ten_stubborn_branches_cost_one_ladder(run: Runner, engi
 async def test_what_ignores_an_interrupt_gets_no_grace_once_the_leader_has_ended(
     run: Runner, engine: Engine, clock: Clock
 ) -> None:
-    """A shell starts its background jobs with INT ignored: waiting for them would be waiting for nothing."""
+    """A shell starts its background jobs with INT ignored, so there is no reason to wait for them."""
     task = run.start("sh -c 'sleep 600 & sleep 600; wait'")
     await eventually(lambda: named(engine.marker, "sleep") == 2)
     run.commands.interrupt()
@@ -264,9 +264,9 @@ async def test_hazard_76_a_second_interrupt_kills_immediately(run: Runner, clock
 
 
 async def test_obedient_children_end_immediately_on_an_interrupt(run: Runner, engine: Engine) -> None:
-    engine.grace = 30.0  # what ends them is the INT, as the exit code says, and no later step
+    engine.grace = 30.0  # the INT ends them, as the exit code shows, and no later step
     tasks = [run.start("sleep 30") for _ in range(4)]
-    # an INT between a shell's fork and exec would be the shell's own loss
+    # an INT between a shell's fork and exec would be lost by the shell
     await eventually(lambda: named(engine.marker, "sleep") == 4)
     run.commands.interrupt()
     results = await asyncio.gather(*tasks)
@@ -294,7 +294,7 @@ async def test_cancelling_ends_the_group_before_the_call_ends(run: Runner, engin
 
 
 async def test_cancelling_after_an_interrupt_lets_its_ladder_continue(run: Runner, engine: Engine) -> None:
-    """The sequence of the workspace: the program gets its INT and its time, and the call ends as cancelled."""
+    """The workspace does this: the program gets its INT and its time, and the call ends as cancelled."""
     engine.grace = 30.0
     task = run.start("trap 'sleep .1; touch cleaned; exit 7' INT; touch ready; while :; do sleep 0.02; done")
     await appears(run.directory / "ready")
@@ -306,7 +306,7 @@ async def test_cancelling_after_an_interrupt_lets_its_ladder_continue(run: Runne
 
 
 async def test_cancelling_before_the_start_starts_nothing_that_stays(run: Runner, engine: Engine) -> None:
-    """Hazard 54: a child is either not started or ended."""
+    """Hazard 54: a child is not started, or it is ended."""
     tasks = [run.start("touch started; sleep 30") for _ in range(20)]
     await asyncio.sleep(0)
     for task in tasks:
@@ -354,7 +354,7 @@ async def test_hazard_33_the_clock_on_the_wall_means_nothing(
 
 
 def test_a_caller_whose_loop_is_gone_leaves_nothing(engine: Engine) -> None:
-    """The loop is closed under the running call: the first sign of life from the command ends it."""
+    """The loop is closed during the call: the next output of the command ends it."""
     commands = ShellCommands(engine, "bash")
     loop = asyncio.new_event_loop()
     request = CommandRequest("while :; do echo x; sleep 0.05; done", "/", 60.0)
@@ -369,7 +369,7 @@ def test_a_caller_whose_loop_is_gone_leaves_nothing(engine: Engine) -> None:
 async def test_what_even_kill_does_not_end_is_given_up_counted_and_reaped_later(
     run: Runner, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Signals without effect simulate a process in uninterruptible sleep, or of another user."""
+    """Signals without effect simulate a process in uninterruptible sleep or of another user."""
     sent: list[int] = []
     monkeypatch.setattr(os, "killpg", lambda group, number: sent.append(number))
     printed = asyncio.Event()
@@ -377,7 +377,7 @@ async def test_what_even_kill_does_not_end_is_given_up_counted_and_reaped_later(
     await printed.wait()
     await clock.forward(HOUR)
     await clock.forward(HOUR)
-    await clock.forward(2.0)  # after KILL no hour is of use
+    await clock.forward(2.0)  # after KILL there is no wait of an hour
     result = await end_of(task)
     assert sent.index(signal.SIGTERM) < sent.index(signal.SIGKILL)
     assert (result.outcome, result.exit_code, result.background_left) == ("timed_out", 124, 1)
@@ -400,8 +400,8 @@ async def test_without_pidfd_a_thread_sees_the_exit(run: Runner, monkeypatch: py
 
 @pytest.mark.linux
 async def test_a_signal_that_was_lost_is_sent_again(run: Runner, engine: Engine, commands: ShellCommands) -> None:
-    """A child still has the handlers of the shell it was forked from, until it executes its program."""
-    engine.grace = 30.0  # what ends it is an INT, as the exit code says, and no later step
+    """A child has the signal handlers of its parent shell until it executes its program."""
+    engine.grace = 30.0  # an INT ends it, as the exit code shows, and no later step
     program = (
         "import os, signal; signal.signal(signal.SIGINT, lambda *_: os.execvp('sleep', ['sleep', '60']));"
         "print('ready', flush=True); [signal.sigtimedwait([], 0.01) for _ in range(6000)]"

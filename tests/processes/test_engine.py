@@ -1,4 +1,4 @@
-"""The engine's own life: start, close, queueing, what it leaves (exec-and-tasks.md 1.2; hazards 31, 32, 50, 89, 90)."""
+"""The life of the engine: start, close, queueing, leftovers (exec-and-tasks.md 1.2; hazards 31, 32, 50, 89, 90)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from prose_kernel.runtime.ports import CommandRequest, CommandResult
 
 
 def zombies() -> set[int]:
-    """The children of this process that have ended and that nothing has waited for."""
+    """Return the children of this process that have ended and were not reaped."""
     found = set()
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
@@ -98,7 +98,7 @@ async def test_closing_ends_everything_and_answers_every_call(engine: Engine, ru
 async def test_acceptance_10_a_background_process_is_gone_after_shutdown(engine: Engine, run: Runner) -> None:
     left = await run("sleep 60 & echo hi")
     immune = await run("(trap '' TERM INT; touch ready; while :; do sleep 0.05; done) & :")
-    number = f"60.{os.getpid():07d}"  # without our environment: a sign that only this test has
+    number = f"60.{os.getpid():07d}"  # it drops our environment, so the arguments identify this test's process
     bare = await run(f"env -i sleep {number} & :")
     assert [result.background_left for result in (left, immune, bare)] >= [1, 1, 1]
     await appears(run.directory / "ready")
@@ -139,7 +139,7 @@ async def test_shutdown_during_another_ladder_does_not_add_up(engine: Engine, ru
     assert (await task).outcome == "interrupted"
 
 
-@pytest.mark.linux  # elsewhere it is unknown which signals a process ignores
+@pytest.mark.linux  # elsewhere the ignored signals of a process are unknown
 async def test_term_follows_an_interrupt_that_every_process_ignores(run: Runner, clock: Clock) -> None:
     task = run.start(STUBBORN.format(""))
     await appears(run.directory / "ready")
@@ -239,7 +239,7 @@ def test_many_loops_may_use_one_engine(engine: Engine) -> None:
 
 
 def test_an_interrupt_may_come_from_a_signal_handler(engine: Engine, tmp_path: Path) -> None:
-    """The handler runs in the middle of whatever the main thread does, also inside the engine's own calls."""
+    """The handler interrupts the main thread anywhere, even inside the engine's own calls."""
     commands = ShellCommands(engine, "bash")
 
     async def main() -> CommandResult:
@@ -296,14 +296,14 @@ async def _many(run: Runner, count: int) -> None:
 
 
 async def _blocks(clock: Clock) -> int:
-    """The blocks of memory that are left when both loops have dropped the calls and timers of commands that have ended."""
+    """Return the allocated memory blocks after both loops have dropped the calls and timers of finished commands."""
     await clock.forward(1.0)
     gc.collect()
     return sys.getallocatedblocks()
 
 
 async def _nothing_grows(run: Runner, clock: Clock, count: int) -> None:
-    of_others = zombies()  # of tests that ran in this process before
+    of_others = zombies()  # left by earlier tests in this process
     await _many(run, 100)
     blocks, memory = await _blocks(clock), _resident()
     before = descriptors(), threading.active_count()
@@ -320,12 +320,12 @@ async def _nothing_grows(run: Runner, clock: Clock, count: int) -> None:
 
 @pytest.mark.slow
 async def test_hazards_31_32_nothing_grows_over_hundreds_of_commands(run: Runner, clock: Clock) -> None:
-    """Nor does memory, by a single object in two commands. The thorough profile runs the ten thousand of the reference."""
+    """Memory doesn't grow by even one object in two commands. The thorough profile runs the ten thousand of the reference."""
     await _nothing_grows(run, clock, 10_000 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 300)
 
 
 def test_groups_that_have_ended_are_forgotten() -> None:
-    """A kernel that leaves a background process with every command does not remember them for ever."""
+    """The memory of a kernel does not grow if every command leaves a background process."""
     leftovers = BackgroundProcesses("marker:exec")
     alive = Member(99, group=99, session=99, ticks=7, parent=1)
     forgotten: list[int] = []
@@ -337,7 +337,7 @@ def test_groups_that_have_ended_are_forgotten() -> None:
 
 
 async def test_hazard_30_a_stranger_with_a_number_of_ours_is_never_signalled() -> None:
-    """The group that a command left is gone, and its number belongs to another process now."""
+    """The group left by a command has ended, and its number now belongs to another process."""
     stranger = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
         now = member_of(stranger.pid)
@@ -357,7 +357,7 @@ async def test_hazard_30_a_stranger_with_a_number_of_ours_is_never_signalled() -
 
 
 async def test_hazard_50_a_large_kernel_is_not_copied_for_a_spawn(run: Runner) -> None:
-    """After a fork, which takes the longer the more memory there is, the first write to every page is a fault."""
+    """After a fork, which is slower the more memory there is, the first write to each page is a fault."""
     pages = 16_384
     with mmap.mmap(-1, pages * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         with suppress(OSError):  # a system that has no large pages
@@ -376,7 +376,7 @@ async def test_hazard_50_a_large_kernel_is_not_copied_for_a_spawn(run: Runner) -
 
 
 async def test_hazard_89_the_engines_loop_is_never_blocked_for_long(engine: Engine, run: Runner) -> None:
-    """No step takes a third of the processor time of its thread, so that the machine counts for nothing."""
+    """No step takes a third of its thread's processor time. This measure does not depend on the machine."""
     await run("true")
     gaps: list[float] = []
     last = 0.0

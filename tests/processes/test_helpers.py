@@ -1,4 +1,4 @@
-"""Helpers: processes that are talked to, and that nothing of is left (sessions.md 5; exec-and-tasks.md 1.2, 1.4)."""
+"""Helpers: long-lived processes with a dialogue, which leave nothing (sessions.md 5; exec-and-tasks.md 1.2, 1.4)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def marked(entry: str) -> list[int]:
-    """The live processes with this entry in their environment."""
+    """Return the live processes with this entry in their environment."""
     found = []
     for member in members():
         try:

@@ -1,4 +1,4 @@
-"""Bytes on stdout that are an image are kept as bytes; text is never mistaken for one, and costs nothing more."""
+"""Images on stdout are kept as bytes; text is never mistaken for an image, and costs nothing extra."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process of a run is a sub-reaper, and takes the statuses of orphans only (exec-and-tasks.md 1.4, amendment A34)."""
+"""The process of a run is a sub-reaper, and reaps only orphans (exec-and-tasks.md 1.4, amendment A34)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_a34_an_orphan_that_ended_is_gone(run: Runner) -> None:
 
 def test_a34_an_orphan_in_its_own_session_is_gone_where_nothing_else_runs(tmp_path: Path) -> None:
     (tmp_path / "p.prose").write_text(f"exec \"setsid -f sh -c 'echo $$ > pid; sleep 0.2'; sleep 0.1; {GONE}\"\n")
-    program = tmp_path / "prose"  # as it is installed
+    program = tmp_path / "prose"  # as installed
     program.write_text("import sys; from prose_kernel.cli.main import main; sys.exit(main())")
     command = [sys.executable, program, "run", "p.prose"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
@@ -45,7 +45,7 @@ def test_a34_an_orphan_in_its_own_session_is_gone_where_nothing_else_runs(tmp_pa
 
 
 async def test_a34_exit_codes_of_other_children_stay(run: Runner) -> None:
-    """A notebook's Python code may ask for them an hour later."""
+    """A notebook's Python code may read them an hour later."""
     others = [
         subprocess.Popen([sys.executable, "-I", "-S", "-c", "raise SystemExit(7)"], start_new_session=new)
         for new in (False, True)

@@ -1,4 +1,4 @@
-"""Captured output and output that is shown while a command runs (exec-and-tasks.md 1.2 "Capture", 2.7, 5.1; hazards 1 to 18)."""
+"""Captured output and live output of commands (exec-and-tasks.md 1.2 "Capture", 2.7, 5.1; hazards 1 to 18)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from prose_kernel.runtime.ports import NOTHING_OMITTED, Omitted, Stream
 
 
 class Seen:
-    """A consumer that remembers what it got."""
+    """A consumer that stores the received pieces."""
 
     def __init__(self) -> None:
         self.pieces: list[tuple[Stream, str]] = []
@@ -40,13 +40,13 @@ LEADER = "echo $$ >pid; mv pid leader"
 
 
 class Lines:
-    """Lines that a command prints one by one, when a test writes them."""
+    """A pipe to a command, which prints each line when the test writes it."""
 
     COMMAND = "while read -r line; do echo $line; done <lines"
 
     def __init__(self, directory: Path) -> None:
         os.mkfifo(directory / "lines")
-        self._end = os.open(directory / "lines", os.O_RDWR)  # waits for no reader
+        self._end = os.open(directory / "lines", os.O_RDWR)  # does not wait for a reader
 
     def __enter__(self) -> Lines:
         return self
@@ -80,7 +80,7 @@ async def test_hazard_2_a_flood_does_not_move_the_limit(run: Runner, clock: Cloc
 
 
 async def leader_is_gone(run: Runner) -> None:
-    """The command has written `LEADER`, and has ended."""
+    """Wait until the command has written `LEADER` and has ended."""
     await appears(run.directory / "leader")
     leader = int((run.directory / "leader").read_text())
     await eventually(lambda: member_of(leader) is None)
@@ -222,7 +222,7 @@ async def test_hazard_14_a_bad_consumer_changes_nothing(
     def bad(stream: Stream, text: str) -> None:
         if consumer == "raises":
             raise RuntimeError("no screen")
-        until((run.directory / "done").exists)  # blocks until the command is past all of its output
+        until((run.directory / "done").exists)  # blocks until the command has written all of its output
 
     result = await run("seq 100000; touch done", bad)
     assert (result.outcome, result.exit_code, result.stdout_bytes) == ("exited", 0, 588_895)
@@ -257,7 +257,7 @@ async def test_hazard_16_escape_sequences_are_stored_verbatim(run: Runner) -> No
 
 
 async def test_hazard_17_a_writer_after_our_close_is_reported_and_nothing_else_happens(run: Runner) -> None:
-    """The shell there would be ended by SIGPIPE, had it not chosen to see the error."""
+    """The shell ignores SIGPIPE, which would end it, to see the error."""
     result = await run("(trap '' PIPE; sleep 1; echo late || echo refused >told) 2>/dev/null & echo hi")
     assert (result.stdout, result.pipes_held) == ("hi\n", True)
     told = run.directory / "told"
@@ -301,7 +301,7 @@ BIG = 150_000_000
 
 
 def _waiting() -> int:
-    """The memory of this process, in bytes."""
+    """Return the memory of this process in bytes."""
     with Path("/proc/self/statm").open() as statm:
         return int(statm.read().split()[1]) * resource.getpagesize()
 
@@ -339,7 +339,7 @@ async def test_a21_a_command_waits_for_a_display_without_a_limit_and_nothing_is_
     def consume(stream: Stream, text: str) -> None:
         nonlocal peak
         if not sizes:
-            busy.wait(0.5)  # the command fills whatever takes it meanwhile
+            busy.wait(0.5)  # the command fills all buffers during this time
             peak = _waiting()
         sizes.append(len(text))
 
@@ -363,7 +363,7 @@ async def test_a_command_that_is_cancelled_while_it_waits_for_its_display_ends(r
 
 
 async def test_a_line_every_fifty_milliseconds_is_not_held_up(run: Runner, clock: Clock) -> None:
-    """Nor one that comes a little early."""
+    """Nor is a line that comes a little early."""
     seen = Seen()
     with Lines(run.directory) as lines:
         task = run.start(Lines.COMMAND, seen)

@@ -1,4 +1,4 @@
-"""Commands that need resources of this machine (exec-and-tasks.md 2.12)."""
+"""Commands that declare needed resources of this machine (exec-and-tasks.md 2.12)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput
 
 
 class Commands:
-    """Runs nothing: a command ends when the test says so."""
+    """A fake that runs nothing: a command ends when the test ends it."""
 
     def __init__(self) -> None:
         self.running: dict[str, asyncio.Future[None]] = {}

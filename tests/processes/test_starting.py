@@ -131,7 +131,7 @@ async def test_hazard_44_nul_and_lone_surrogates_are_failures_not_crashes(run: R
 
 @contextlib.contextmanager
 def no_descriptors() -> Iterator[list[int]]:
-    """None is left for this process; those that are held instead may be closed one by one."""
+    """Use up all descriptors of this process. The test can close the yielded descriptors one by one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     held: list[int] = []
     try:
@@ -322,7 +322,7 @@ async def test_hazard_27_children_start_with_default_dispositions_and_an_empty_m
 async def test_hazard_27_an_interrupt_reaches_a_program_though_the_kernel_ignores_it(
     run: Runner, engine: Engine
 ) -> None:
-    engine.grace = 30.0  # what ends it is the INT, and no later step
+    engine.grace = 30.0  # the INT ends it, and no later step
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         task = run.start("trap 'echo got it; exit 9' INT; touch ready; while :; do sleep 0.02; done")
@@ -335,7 +335,7 @@ async def test_hazard_27_an_interrupt_reaches_a_program_though_the_kernel_ignore
 
 
 async def test_acceptance_5_branches_run_at_the_same_time_and_apart(run: Runner) -> None:
-    """Each waits for the other."""
+    """Each branch waits for the other."""
     command = "cd {}; touch here; until [ -e ../{}/here ]; do sleep 0.01; done; pwd"
     (run.directory / "a").mkdir()
     (run.directory / "b").mkdir()

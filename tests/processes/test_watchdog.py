@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def watchdogs(marker: str) -> list[int]:
-    """The watchdog processes of an engine."""
+    """Return the watchdog processes of an engine."""
     found = []
     for member in members():
         try:
@@ -40,7 +40,7 @@ def watchdogs(marker: str) -> list[int]:
 
 
 class Host:
-    """A process of its own with an engine and busy commands."""
+    """A separate process with an engine and busy commands."""
 
     def __init__(self, state: Path, *texts: str, fork: bool = False) -> None:
         self.process = subprocess.Popen(
@@ -55,7 +55,7 @@ class Host:
         until(lambda: len(watchdogs(self.marker)) == 1)
 
     def ended(self, count: int) -> None:
-        """Wait until so many commands have ended."""
+        """Wait until `count` commands have ended."""
         assert self.process.stdout is not None
         assert [self.process.stdout.readline() for _ in range(count)] == ["one ended\n"] * count
 
@@ -91,7 +91,7 @@ def kept(directory: Path) -> list[Path]:
 
 
 def told(directory: Path) -> int:
-    """The number of groups in the private files that are running or left."""
+    """Return the number of groups in the private files that are running or left."""
     count = 0
     for file in kept(directory):
         groups = watchdog_process.Groups("")
@@ -118,7 +118,7 @@ def test_acceptance_10_hazards_71_72_a_killed_kernel_leaves_nothing(
         f"setsid sleep 7.2 & touch {where}/detached",
     )
     assert ready(tmp_path, "obedient", "stubborn", "own_group", "left", "left_without_marker", "detached")
-    victim.ended(3)  # those that leave something
+    victim.ended(3)  # the commands that leave processes
     sessions = {member_of(pid).session for pid in marked(victim.marker) if member_of(pid) is not None}  # type: ignore[union-attr]
     detached = [pid for pid in marked(victim.marker) if (m := member_of(pid)) is not None and m.session == pid]
     detached = [pid for pid in detached if b"7.2" in Path(f"/proc/{pid}/cmdline").read_bytes()]
@@ -132,7 +132,7 @@ def test_acceptance_10_hazards_71_72_a_killed_kernel_leaves_nothing(
 
 
 def test_a_kernel_that_ends_with_running_commands_leaves_nothing(tmp_path: Path) -> None:
-    """Nobody calls `close`: the interpreter's end does, and does not hang."""
+    """The end of the interpreter calls `close`, and does not hang."""
     code = (
         "import asyncio, sys; from pathlib import Path\n"
         "from prose_kernel.processes.engine import Engine\nfrom prose_kernel.processes.shell import ShellCommands\n"
@@ -290,14 +290,14 @@ def test_kernel_and_watchdog_killed_together_the_next_start_sweeps(host: Callabl
     assert state.stat().st_mode & 0o777 == 0o700
     (watchdog,) = watchdogs(victim.marker)
     left = marked(victim.marker)
-    os.kill(victim.process.pid, signal.SIGSTOP)  # so that it cannot replace the watchdog
+    os.kill(victim.process.pid, signal.SIGSTOP)  # it cannot replace the watchdog now
     os.kill(watchdog, signal.SIGKILL)
     victim.kill()
     assert marked(victim.marker) == left
     assert len(left) == 3
     following = host("true")
     until(lambda: marked(victim.marker) == [])
-    until(lambda: len(kept(state)) == 1)  # only the file of the living one is left
+    until(lambda: len(kept(state)) == 1)  # only the file of the live engine is left
     assert len(watchdogs(following.marker)) == 1
 
 
@@ -315,7 +315,7 @@ def test_a18_a_command_is_swept_though_both_were_killed_in_its_first_instant(
     marker, leader = kernel.stdout.split()
     try:
         until(lambda: watchdogs(marker) == [])
-        until(lambda: int(leader) in marked(marker))  # no owner was left to end it, though it may still be starting
+        until(lambda: int(leader) in marked(marker))  # no owner can end it, though it may still be starting
         host("true")
         until(lambda: [pid for pid in marked(marker) if not detached(pid)] == [])
         assert len(marked(marker)) == len(texts) - 1, "what a command detached on purpose is left alone"
@@ -424,7 +424,7 @@ def left_of(marker: str) -> list[int]:
 def test_a49_a_group_that_one_look_misses_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes
 ) -> None:
-    """A process that was forked while the table was read, by one that ended meanwhile, is not in the table."""
+    """The process table misses a process forked during the reading by a process that has since ended."""
     marker, looks = f"{tmp_path}:exec", list[int]()
 
     def misses() -> list[Member]:

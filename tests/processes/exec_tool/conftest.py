@@ -1,4 +1,4 @@
-"""A bench on which `Exec` is called as an agent's session would, on real programs."""
+"""A test bench that calls `Exec` on real programs as an agent's session does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SYSTEM = (("/usr", "r"), ("/bin", "r"))
 
 
 class Bench:
-    """`await bench(argv...)` is one call of `Exec` by an agent; without a rule it may run the system's programs."""
+    """`await bench(argv...)` is one call of `Exec` by an agent, which by default may run the system's programs."""
 
     def __init__(self, engine: Engine, directory: Path) -> None:
         self.engine = engine
@@ -43,7 +43,7 @@ class Bench:
         self.use()
 
     def use(self, found: Callable[[], Mechanisms] = mechanisms, **options: object) -> ExecTool:
-        """Register the tool, as the operator would, with these options."""
+        """Register the tool with these options, as an operator does."""
         chosen = ExecOptions(enabled=True, **options)  # type: ignore[arg-type]
         tool = ExecTool(
             self.engine, chosen, self.audit, kernel=lambda: self.environment, warn=self.warnings.append, found=found
@@ -54,7 +54,7 @@ class Bench:
     def agent(
         self, *fs: tuple[str, str], tools: Sequence[str] = ("Exec",), name: str | None = None, **more: object
     ) -> str:
-        """A new agent with these grants."""
+        """Create an agent with these grants, and return its name."""
         name = name or f"agent{next(self._numbers)}"
         grants = tuple(FsGrant(prefix, mode) for prefix, mode in fs)  # type: ignore[arg-type]
         record = CapabilityRecord(tool_grants=frozenset(tools), fs_grants=grants, **more)  # type: ignore[arg-type]
@@ -79,13 +79,13 @@ class Bench:
 
 
 def _engine(factory: pytest.TempPathFactory) -> Engine:
-    # the grace is that between the steps of a user's interrupt; the one at the limit is not to be changed
+    # the grace between the steps of a user's interrupt; the grace at the time limit is fixed
     return Engine(grace=0.3, state_dir=factory.mktemp("state"))
 
 
 @pytest.fixture(scope="module")
 def shared_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """Its watchdog and its monitor are two interpreters, which cost more than most tests."""
+    """A shared engine: its watchdog and its monitor are two interpreters, which cost more than most tests."""
     engine = _engine(tmp_path_factory)
     yield engine
     engine.close()
@@ -93,20 +93,20 @@ def shared_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 @pytest.fixture
 def bench(shared_engine: Engine, tmp_path: Path) -> Bench:
-    """A bench on an engine that other tests of the module use, too."""
+    """A bench on the engine that the tests of a module share."""
     return Bench(shared_engine, tmp_path.resolve())
 
 
 @pytest.fixture
 def own_bench(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """A bench on a separate engine, for tests that close it, or look at the processes that it starts."""
+    """A bench on a separate engine, for tests that close it or inspect its processes."""
     engine = _engine(tmp_path_factory)
     yield Bench(engine, tmp_path.resolve())
     engine.close()
 
 
 def result(outcome: ExecOutcome) -> Mapping[str, object]:
-    """The result of a call that was carried out."""
+    """Return the result of a call that was carried out."""
     assert outcome.ok, (outcome.error, outcome.message)
     assert isinstance(outcome.result, Mapping)
     return outcome.result
@@ -125,7 +125,7 @@ def program(path: Path, text: str, mode: int = 0o755) -> Path:
 
 
 def compiled(directory: Path, name: str, source: str) -> Path:
-    """A program from C."""
+    """Compile a C program."""
     compiler = needs("cc")
     (directory / f"{name}.c").write_text(source)
     subprocess.run([compiler, "-O1", "-pthread", "-o", str(directory / name), str(directory / f"{name}.c")], check=True)

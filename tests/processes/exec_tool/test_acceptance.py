@@ -1,4 +1,4 @@
-"""The acceptance statements of exec-and-tasks.md part 3, one test or more for each, named after it."""
+"""The acceptance statements of exec-and-tasks.md part 3; each has one or more tests with its number."""
 
 from __future__ import annotations
 
@@ -326,7 +326,7 @@ async def test_acceptance_20_whole_characters_only(bench: Bench) -> None:
 
 
 async def test_acceptance_21_memory(bench: Bench) -> None:
-    code = "x = bytes(700 * 1024 * 1024); print('got it')"  # of which Python writes nothing
+    code = "x = bytes(700 * 1024 * 1024); print('got it')"  # Python writes no part of it
     answer = result(await bench.python(code))
     assert answer["exit_code"] == 1 and "MemoryError" in str(answer["stderr"])
     bench.use(memory=2 * 1024**3)

@@ -1,4 +1,4 @@
-"""Hazards of docs/contributing/reliability.md as far as they concern `Exec` and no other test here names them."""
+"""Hazards of docs/contributing/reliability.md that concern `Exec` and have no other test in this directory."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_hazards_27_28_dispositions_and_mask(bench: Bench) -> None:
         signal.signal(signal.SIGINT, before)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
     fields = dict(line.split(":\t") for line in status.splitlines() if line.startswith("Sig"))
-    of_the_c_library = 0b11 << 31  # signals 32 and 33: no program can set them
+    of_the_c_library = 0b11 << 31  # signals 32 and 33, which no program can set
     assert int(fields["SigIgn"], 16) & ~of_the_c_library == int(fields["SigBlk"], 16) == 0
 
 
@@ -119,11 +119,11 @@ async def test_hazards_31_32_nothing_grows(bench: Bench) -> None:
         return [pid for pid in new if state(pid) == "Z"]
 
     def state(pid: str) -> str:
-        with suppress(OSError):  # reaped meanwhile
+        with suppress(OSError):  # it was reaped
             return Path(f"/proc/{pid}/stat").read_text().rsplit(")")[1].split()[0]
         return ""
 
-    there = set(children())  # what other tests of this process have left
+    there = set(children())  # left by other tests of this process
     before = await some(10)
     assert await some(30) <= before
 
@@ -180,7 +180,7 @@ async def test_hazard_49_no_descriptors_left(bench: Bench) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (opened + 20, hard))
     held: list[int] = []
     try:
-        with suppress(OSError):  # the limit is one of numbers, so those that are free below it are taken, too
+        with suppress(OSError):  # the limit is a maximum number, so free descriptors below it are taken, too
             while True:
                 held.append(os.dup(0))
         for _ in range(4):
@@ -238,10 +238,10 @@ async def test_hazard_64_a_program_goes_before_the_kernel_when_memory_runs_out(b
 
 @pytest.mark.parametrize("also", ["", "monitor", "guards"])
 def test_hazards_71_72_the_kernel_is_killed(tmp_path: Path, also: str) -> None:
-    """The guard ends the program, also without the monitor, and the watchdog does when the guard is killed too."""
+    """The guard ends the program, even without the monitor. The watchdog ends it if the guard is killed too."""
     script = "(trap '' TERM INT HUP; sleep 86.1) & setsid sleep 86.2 & touch ready; sleep 86.3"
     if also == "guards":
-        script = "(trap '' TERM INT HUP; sleep 86.1) & touch ready; sleep 86.3"  # what a session of its own survives
+        script = "(trap '' TERM INT HUP; sleep 86.1) & touch ready; sleep 86.3"  # the first survives in another session
     host = subprocess.Popen(
         [sys.executable, str(HOST), str(tmp_path / "state"), str(tmp_path), "/bin/sh", "-c", script],
         start_new_session=True,

@@ -1,4 +1,4 @@
-"""One monitor starts the programs of all agents; each program has a guard, which owns all that it starts (1.3)."""
+"""One monitor starts the programs of all agents; each program has a guard, which owns all its processes (1.3)."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_what_a_killed_guard_owned_is_ended_however_it_detached(bench: Ben
 
 
 async def test_a_second_interrupt_does_not_wait(tmp_path: Path) -> None:
-    """Not for a grace of an hour, of a program that ignores INT and TERM."""
+    """It does not wait the grace of an hour, though the program ignores INT and TERM."""
     engine = Engine(grace=3600, state_dir=tmp_path / "state")
     try:
         bench = Bench(engine, tmp_path.resolve())

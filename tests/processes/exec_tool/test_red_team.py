@@ -1,6 +1,6 @@
-"""Attacks on `Exec`: nothing gets through, nothing is left running.
+"""Attacks on `Exec`: none succeeds, and no process is left.
 
-Each test is one way that an agent, or a program it was granted, could try to get more than was granted.
+Each test is one way in which an agent, or a granted program, could try to exceed its grants.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ async def test_red_team_link_chains_and_loops(bench: Bench, tmp_path: Path) -> N
 
 
 async def test_red_team_a_granted_link_gives_no_right_to_where_it_is_turned(bench: Bench, tmp_path: Path) -> None:
-    """A grant's prefix is resolved too: who can turn a link that is a grant could widen it, so grants name real places."""
+    """A grant's prefix is resolved once: otherwise changing a link that is a grant would widen the grant."""
     real, other = tmp_path / "real", tmp_path / "other"
     program(real / "tool", "#!/bin/sh\necho real\n")
     program(other / "tool", "#!/bin/sh\necho other\n")
@@ -123,7 +123,7 @@ async def test_red_team_a_granted_link_gives_no_right_to_where_it_is_turned(benc
 
 @contextmanager
 def swapping(path: Path, first: Path, second: Path) -> Iterator[None]:
-    """Another thread turns a link from one target to the other as fast as it can."""
+    """Switch a link between two targets in another thread, as fast as possible."""
     stop = threading.Event()
     spare = path.with_name("spare")
 
@@ -196,7 +196,7 @@ async def test_red_team_binary_swapped_between_check_and_start(bench: Bench, tmp
     finally:
         stop.set()
         thread.join()
-    # each run is of a file that was checked; what was exchanged in between is refused
+    # each run uses a checked file; a file exchanged after the check is refused
     assert "fs_denied: the program changed after it was checked" in kinds
     assert kinds <= {
         "ran",
@@ -287,7 +287,7 @@ async def test_red_team_operators_extend_and_relax_the_list(bench: Bench) -> Non
 
 
 async def test_red_team_secrets_of_the_kernel(own_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel's environment is neither given nor to be read in /proc, of the kernel or of the monitor."""
+    """The kernel's environment is not passed on, nor readable in /proc of the kernel or the monitor."""
     monkeypatch.setenv("FAKE_API_KEY", "sk-very-secret")
     code = (
         "import os\n"
@@ -301,7 +301,7 @@ async def test_red_team_secrets_of_the_kernel(own_bench: Bench, monkeypatch: pyt
 
 
 async def test_red_team_descriptors_of_the_kernel(bench: Bench, tmp_path: Path) -> None:
-    """Hazard 60: also those that were made inheritable."""
+    """Hazard 60: not even inheritable descriptors are passed on."""
     with (tmp_path / "secret").open("w") as file:
         os.set_inheritable(file.fileno(), True)
         answer = result(await bench("/bin/ls", "/proc/self/fd"))
@@ -337,7 +337,7 @@ async def test_red_team_limits_cannot_be_raised(bench: Bench) -> None:
 
 
 async def test_red_team_no_privileges_to_gain(bench: Bench) -> None:
-    """Hazard 96: what sets an id has no effect, and nothing of root's but its files is left."""
+    """Hazard 96: set-id bits have no effect, and of root's rights only its file ownership is left."""
     fields = dict(
         line.split(":", 1)
         for line in str(result(await bench("/bin/cat", "/proc/self/status"))["stdout"]).splitlines()
@@ -417,7 +417,7 @@ async def test_red_team_two_hundred_children(bench: Bench) -> None:
 
 
 async def test_red_team_what_is_killed_is_forked_again(bench: Bench) -> None:
-    """Processes that replace each other: each forks its successor in a new session, and ends."""
+    """Processes replace each other: each forks its successor in a new session, and ends."""
     code = (
         "import os, sys, time, signal\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -460,7 +460,7 @@ async def test_red_team_the_monitor_cannot_be_traced(bench: Bench, tmp_path: Pat
         "    try: os.open(f'/proc/{parent}/{name}', os.O_RDONLY); print(name)\n"
         "    except PermissionError: pass\n"
     )
-    # with its packages: ctypes lies outside of what the granted interpreter needs, and only reading is needed
+    # with its packages: the grants of the interpreter exclude ctypes, which only needs to be read
     assert result(await bench(PYTHON, "-I", "-c", code))["stdout"] == "-1\n"
 
 
@@ -597,7 +597,7 @@ except OSError: pass
 
 
 async def connects(bench: Bench, **record: object) -> list[str]:
-    """The connections of an agent's program with these rules: TCP, a socket without a file, UDP."""
+    """Return the connections that an agent's program can make with these rules: TCP, a socket without a file, UDP."""
     agent = bench.agent(("/", "r"), **record)
     name = f"red-team-{os.getpid()}"
     with (
@@ -646,7 +646,7 @@ async def test_red_team_network_best_effort_through_landlock(bench: Bench) -> No
     assert await connects(bench, network="best-effort") == ["refused", "refused", "received"]
 
 
-# ---------------------------------------------------------------- lists that bind
+# ---------------------------------------------------------------- enforced lists
 
 
 @needs_landlock
@@ -695,7 +695,7 @@ async def test_red_team_patterns_bind_files(bench: Bench, tmp_path: Path) -> Non
         for name in ("a.md", "key.pem")
     ]
     assert answers == ["open", ""]
-    # as for file tools: `out` without `/` at its end is only the directory
+    # as with file tools, `out` without a final `/` is only the directory
     for name in ("out/new", "log"):
         result(await bench("/bin/cp", f"{tmp_path}/a.md", f"{tmp_path}/{name}", agent="patterned", cwd=str(tmp_path)))
     assert not (tmp_path / "out" / "new").exists() and (tmp_path / "log").read_text() == "open"

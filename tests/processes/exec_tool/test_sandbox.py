@@ -1,4 +1,4 @@
-"""Attempts of a confined program to get out: by other sockets, shared memory, namespaces, other interfaces of the system."""
+"""Attempts of a confined program to get out: other sockets, shared memory, namespaces, other system interfaces."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ FREE = {"unix", "unix-pair"}
 
 @dataclass
 class Shared:
-    """Memory, semaphores and queues of another process: those of this test."""
+    """Memory, semaphores and queues of another process: this test."""
 
     key: int
     directory: Path
@@ -140,7 +140,7 @@ def shared(tmp_path: Path) -> Iterator[Shared]:
 
 
 async def succeeded(bench: Bench, shared: Shared, **record: object) -> set[str]:
-    """The calls that work in a program of an agent with these rules, of those that it tries."""
+    """Return the attempted calls that succeed in a program of an agent with these rules."""
     probe = compiled(shared.directory, "probe", PROBE)
     agent = bench.agent(("/", "r"), **record)
     answer = result(await bench(str(probe), str(shared.key), agent=agent))
@@ -151,7 +151,7 @@ async def succeeded(bench: Bench, shared: Shared, **record: object) -> set[str]:
 
 @pytest.mark.parametrize("apart", [True, False])
 async def test_a39_nothing_but_unix_sockets_under_network_deny(bench: Bench, shared: Shared, apart: bool) -> None:
-    """Whether the namespaces are there, or the filter has to do."""
+    """This holds with namespaces, and with only the filter."""
     if apart and not (mechanisms().apart and not mechanisms().network):
         pytest.skip("no namespaces here")
     if not apart:
@@ -162,7 +162,7 @@ async def test_a39_nothing_but_unix_sockets_under_network_deny(bench: Bench, sha
 @needs_landlock
 @pytest.mark.parametrize("apart", [True, False])
 async def test_a39_what_others_share_is_out_of_reach(bench: Bench, shared: Shared, apart: bool) -> None:
-    """The network is open: sockets are free, and nothing else is."""
+    """The network is open: sockets are allowed, and nothing else."""
     if not apart:
         bench.use(lambda: replace(mechanisms(), apart=False))
     found = await succeeded(bench, shared, network="open")

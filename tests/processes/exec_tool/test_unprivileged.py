@@ -1,4 +1,4 @@
-"""`Exec` for a user without rights, which is the normal case; from root another user's number is taken."""
+"""`Exec` for a user without privileges, the normal case. As root, the tests use the number of another user."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ LIBRARIES = str(Path(msgspec.__file__).parents[1])
 
 
 def interpreter() -> list[str]:
-    """A command that runs Python as a user without rights, or a loud skip."""
+    """Return a command that runs Python as a user without privileges, or skip the tests."""
     if os.geteuid() != 0:
         return [sys.executable]
     become = [needs("setpriv"), f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     for python in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
-        # it has to be able to start itself: here it is still found with the rights of root
+        # it must be able to start itself; root's rights still find it here
         check = (
             "import sys, pathlib, subprocess; subprocess.run([sys.executable, '-c', ''], check=True);"
-            f"sys.path.append({LIBRARIES!r}); import msgspec;"  # an extension: made for one version of Python
+            f"sys.path.append({LIBRARIES!r}); import msgspec;"  # an extension for one version of Python
             f"sys.exit(sys.version_info < (3, 11) or not pathlib.Path({str(SCRIPT)!r}).exists())"
         )
         if subprocess.run([*become, python, "-c", check], capture_output=True, cwd="/").returncode == 0:
@@ -79,7 +79,7 @@ def test_the_tree_is_ended(answers: Mapping[str, Any]) -> None:
 def test_lists_bind(answers: Mapping[str, Any]) -> None:
     bound = answers["bound"]
     if not answers["landlock"] or answers["network"]:
-        assert bound[0] == "tool_failed"  # what cannot be enforced is refused
+        assert bound[0] == "tool_failed"  # unenforceable lists are refused
         return
     assert bound["stdout"] == "in"
     assert answers["written"] == [".prose/.gitignore", "in/file", "out/new", "secret"]

@@ -1,6 +1,6 @@
-"""Calls of `Exec` by a user without rights: run by `test_unprivileged.py` with another user's number. Prints JSON.
+"""Calls of `Exec` by a user without privileges, run by `test_unprivileged.py`. Prints JSON.
 
-Started with the places of the package and of what it needs.
+The arguments include the locations of the package and its dependencies.
 """
 
 from __future__ import annotations

@@ -30,17 +30,17 @@ AGENT = TaskCaller(session="s0")
 
 
 def stored_results(store: Store) -> list[tuple[str, str]]:
-    """The recorded results: id of the task and of the result, in order."""
+    """Return the recorded results in order: task id and result id."""
     return store._rows("select task_id, result_id from events where kind = 'TaskResult' order by event")
 
 
 def stored_events(store: Store) -> list[tuple[str, str, str]]:
-    """All recorded events in order: kind, task, and data."""
+    """Return all recorded events in order: kind, task and data."""
     return store._rows("select kind, task_id, data from events order by event")
 
 
 class Desk:
-    """A task service with short words for what tests do all the time."""
+    """A task service with short names for the frequent actions of tests."""
 
     def __init__(self, engine: Engine, directory: Path, options: TaskOptions, *, on_disk: bool = True) -> None:
         self.engine = engine
@@ -61,7 +61,7 @@ class Desk:
         return receipt
 
     async def task(self, cmd: str, by: TaskCaller = PERSON, **fields: object) -> str:
-        """Start a command that becomes a task; its id."""
+        """Start a command that becomes a task, and return its id."""
         receipt = await self.start(cmd, by, **{"yield_time_ms": 0, **fields})  # type: ignore[arg-type]
         assert isinstance(receipt, CommandPromoted), receipt
         return receipt.task_id
@@ -79,7 +79,7 @@ class Desk:
         return (await self.service.output(task_id, PERSON, block=False)).preview
 
     async def printed(self, task_id: str, text: str) -> None:
-        """Wait until the task has printed this."""
+        """Wait until the task has printed `text`."""
         async with asyncio.timeout(PATIENCE):
             while text not in await self.text(task_id):
                 await asyncio.sleep(0.005)
@@ -89,7 +89,7 @@ class Desk:
 
     @property
     def processes(self) -> list[int]:
-        """The living processes among all that this engine's commands have started."""
+        """The live processes started by this engine's commands."""
         return [m.pid for m in members() if carries_prefix(m.pid, f"{self.engine.marker}:task:")]
 
     async def close(self) -> None:

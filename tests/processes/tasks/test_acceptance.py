@@ -1,4 +1,4 @@
-"""The acceptance statements of exec-and-tasks.md part 4, one test or more each, by number."""
+"""The acceptance statements of exec-and-tasks.md part 4; each has one or more tests with its number."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_6_a_stop_that_races_with_the_end_has_one_outcome(make_desk: MakeD
         receipt = await desk.start(f"sleep {lasts * chance.uniform(0.0, 2.0):.4f}; : {number}", yield_time_ms=0)
         if isinstance(receipt, CommandCompleted):
             lasts *= 1.1
-            return  # it was quicker than its window
+            return  # it ended within its window
         assert isinstance(receipt, CommandPromoted)
         task = receipt.task_id
         tasks.append(task)
@@ -149,7 +149,7 @@ async def test_6_a_stop_that_races_with_the_end_has_one_outcome(make_desk: MakeD
         assert results[0].task.status == ended.status
 
     started = 0
-    while len(tasks) < LOOPS / 2:  # a task that ended in its window was not a race
+    while len(tasks) < LOOPS / 2:  # a task that ended within its window was not a race
         await asyncio.gather(*(once(started + number) for number in range(3)))
         started += 3
     assert {event.task.status for event in desk.results()} == {"completed", "cancelled"}
@@ -228,7 +228,7 @@ KERNEL = Path(__file__).with_name("kernel.py")
 
 
 def start_kernel(directory: Path, state: Path, *commands: str) -> tuple[subprocess.Popen[str], str]:
-    """A separate kernel; and its engine's marker, once its tasks run."""
+    """Start a separate kernel, and return it with its engine's marker once its tasks run."""
     kernel = subprocess.Popen(
         [sys.executable, str(KERNEL), str(directory), str(state), *commands], stdout=subprocess.PIPE, text=True
     )
@@ -272,7 +272,7 @@ async def test_10_a_killed_kernel_leaves_records_and_no_process(tmp_path: Path) 
 
 @pytest.mark.slow
 async def test_11_a_flood_of_output(make_desk: MakeDesk) -> None:
-    """Twice as much as the memory may grow, eight times as much as is kept."""
+    """The flood is twice the permitted growth of memory, and eight times the kept output."""
     desk = make_desk()
     before = memory()
     receipt = await desk.start(f"echo FIRST; yes | head -c {FLOOD}; echo LAST", yield_time_ms=50)
@@ -294,7 +294,7 @@ async def test_11_a_flood_of_output(make_desk: MakeDesk) -> None:
 
 
 def memory() -> int:
-    """Resident bytes of this process."""
+    """Return the resident bytes of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 

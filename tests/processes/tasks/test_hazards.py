@@ -33,7 +33,7 @@ def alive(marker: str) -> list[int]:
 async def test_3_a_background_child_does_not_delay_the_answer_and_is_ended(desk: Desk) -> None:
     began = time.monotonic()
     receipt = await desk.completed("sleep 60 & echo hi")
-    assert time.monotonic() - began < PATIENCE  # and not the minute of the child
+    assert time.monotonic() - began < PATIENCE  # it did not wait the minute of the child
     assert (receipt.stdout_preview, receipt.background_ended) == ("hi\n", 1)
     assert "becomes a task by itself" in receipt.summary_text
     assert not desk.processes
@@ -49,7 +49,7 @@ async def test_4_35_what_detached_ends_with_its_task(desk: Desk) -> None:
 
 
 def running(program: str) -> list[int]:
-    """The live processes with these arguments."""
+    """Return the live processes with these arguments."""
     return [pid for pid in processes(program) if command_line(pid) == f"{program} "]
 
 
@@ -236,7 +236,7 @@ async def test_a_window_that_ends_at_the_limit_waits_for_a_place(make_desk: Make
     waiting = asyncio.ensure_future(desk.start("echo second; touch up; sleep 69", yield_time_ms=1000))
     await appears(desk.directory / "up")
     first = await desk.task("sleep 70")
-    wanting = desk.service._manager._waiting_for_place  # its window is over
+    wanting = desk.service._manager._waiting_for_place  # the task whose window is over
     await eventually(lambda: wanting)
     assert not waiting.done()
     await desk.service.stop(first, PERSON)
@@ -313,7 +313,7 @@ async def test_90_twenty_stubborn_tasks_end_with_the_run_after_one_grace(make_de
 
 
 async def test_a_task_that_was_asked_to_end_is_cancelled_even_when_the_run_ends(make_desk: MakeDesk) -> None:
-    """Once it is being cancelled its end is `cancelled`, and its own longer grace does not hold up the run's end."""
+    """A task being cancelled ends as `cancelled`, and its longer grace does not delay the run's end."""
     desk = make_desk(grace=60.0, shutdown_grace=0.3)
     stopped = await desk.task("trap '' TERM; echo up; while :; do sleep 0.05; done")
     running_on = await desk.task("trap '' TERM; echo up; while :; do sleep 0.06; done")

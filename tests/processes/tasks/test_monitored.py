@@ -1,4 +1,4 @@
-"""Commands of agents whose rules bind: the network denied, lists of files that hold (exec-and-tasks.md 3.12)."""
+"""Commands of agents with enforced rules: a denied network and lists of files (exec-and-tasks.md 3.12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of tasks by themselves: fields, redaction, buffers, logs, states, records that survive a crash."""
+"""The parts of tasks in isolation: fields, redaction, buffers, logs, states, crash-safe records."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_memory_is_bounded_however_small_the_pieces() -> None:
         ends.add(str(number % 10))
     assert ends.total == 300_000
     assert ends.tail(5) == "56789"
-    assert sum(map(len, ends._tail._pieces)) < 6000  # the bound is the point
+    assert sum(map(len, ends._tail._pieces)) < 6000  # this bound is tested
 
 
 def test_streams_share_the_budget() -> None:
