@@ -44,7 +44,7 @@ from prose_kernel.runtime.ports import (
 from prose_kernel.runtime.values import ErrorValue, ExecText, Value, full_text, plain
 
 _PASSES, _IDLE = 300, 30
-"""Passes of the loop after which time moves: at most, and after so many in which no other task was ready."""
+"""The clock advances after `_PASSES` passes of the event loop, or after `_IDLE` in a row with no other task ready."""
 
 
 class FakeClock:
@@ -68,7 +68,7 @@ class FakeClock:
         await self.wait(seconds)
 
     async def wait(self, seconds: float) -> None:
-        """`sleep`, for the fakes themselves."""
+        """Sleep without adding to `slept`; used by the other fakes."""
         future = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self.time + seconds, next(self._numbers), future))
         if self._pump is None or self._pump.done():
@@ -77,14 +77,14 @@ class FakeClock:
 
     async def _run(self) -> None:
         while self._sleepers:
-            await self._others_wait()
+            await self._wait_for_other_tasks()
             time, _, future = heapq.heappop(self._sleepers)
             if not future.done():
                 self.time = max(self.time, time)
                 future.set_result(None)
 
-    async def _others_wait(self) -> None:
-        """Let all other tasks reach a wait first. Tasks that only compute, and never wait, are not waited for."""
+    async def _wait_for_other_tasks(self) -> None:
+        """Let all other tasks reach a wait first, except tasks that compute without ever waiting."""
         ready, idle = asyncio.get_running_loop()._ready, 0  # type: ignore[attr-defined]
         for _ in range(_PASSES):
             await asyncio.sleep(0)
@@ -95,7 +95,7 @@ class FakeClock:
 
 @dataclass
 class Reply:
-    """A scripted command or session: waits, then answers or fails."""
+    """The scripted reply of a command or session: wait `after` seconds, then answer or fail."""
 
     stdout: str = ""
     code: int = 0
@@ -113,14 +113,14 @@ _OUTCOMES: dict[str, Outcome] = {
 
 
 class FakeCommands:
-    """Answers by the command's text; an unknown command prints itself."""
+    """Looks up a reply by the text of the command; an unknown command prints its own text."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.requests: list[CommandRequest] = []
         self.cancelled: list[str] = []
         self.live = 0
-        self.most = 0
+        self.peak = 0
 
     @property
     def ran(self) -> list[str]:
@@ -129,7 +129,7 @@ class FakeCommands:
     async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
         self.requests.append(request)
         self.live += 1
-        self.most = max(self.most, self.live)
+        self.peak = max(self.peak, self.live)
         try:
             reply = self.world.reply(self.world.commands_say, request.command, request.command + "\n")
             await self.world.pass_time(request.command, reply.after)
@@ -157,14 +157,14 @@ class FakeCommands:
 
 
 class FakeSessions:
-    """Answers by the task; an unknown task is answered with `<task>`."""
+    """Looks up a reply by the task; the reply to an unknown task is `<task>`."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.requests: list[SessionRequest] = []
         self.cancelled: list[str] = []
         self.live = 0
-        self.most = 0
+        self.peak = 0
 
     @property
     def tasks(self) -> list[str]:
@@ -173,7 +173,7 @@ class FakeSessions:
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
         self.requests.append(request)
         self.live += 1
-        self.most = max(self.most, self.live)
+        self.peak = max(self.peak, self.live)
         try:
             reply = self.world.reply(self.world.sessions_say, request.task, f"<{request.task}>")
             await self.world.pass_time(request.task, reply.after)
@@ -187,7 +187,7 @@ class FakeSessions:
         if reply.fails is not None:
             raise ProviderError(reply.fails, retryable=reply.retryable)
         on_progress(SessionProgress("text", reply.stdout))
-        if reply.kind == "self":  # writes its binding itself
+        if reply.kind == "self":  # the session writes its binding file
             assert request.target is not None
             if reply.stdout:
                 self.world.store.files[request.target.location] = reply.stdout
@@ -202,24 +202,24 @@ class FakeJudge:
         self.asked: list[str] = []
         self.requests: list[JudgeRequest] = []
 
-    def _next(self, request: JudgeRequest, what: str) -> Any:
-        self.asked.append(what)
+    def _next(self, request: JudgeRequest, text: str) -> Any:
+        self.asked.append(text)
         self.requests.append(request)
-        said = self.world.judge_says.get(what)
-        if isinstance(said, list):
-            said = said.pop(0) if said else None
-        if said is None:
-            raise Undecided(f"cannot decide {what}")
-        return said
+        answer = self.world.judge_says.get(text)
+        if isinstance(answer, list):
+            answer = answer.pop(0) if answer else None
+        if answer is None:
+            raise Undecided(f"cannot decide {text}")
+        return answer
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        said = self._next(request, request.text)
+        answer = self._next(request, request.text)
         await self.world.pass_time(request.text, 0)
-        if said == "uncertain":
+        if answer == "uncertain":
             return Verdict(None, "script")
-        if said == "no-progress":
+        if answer == "no-progress":
             return Verdict(None, "script", no_progress=True)
-        return Verdict(bool(said), "script", "because")
+        return Verdict(bool(answer), "script", "because")
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         return Pick(self._next(request, request.text), "script")
@@ -239,12 +239,12 @@ class FakeUser:
     async def ask(self, question: Question) -> str:
         self.questions.append(question)
         await asyncio.sleep(0)
-        said = self.world.user_says.get(question.name)
-        if isinstance(said, list):
-            said = said.pop(0) if said else None
-        if said is None:
+        answer = self.world.user_says.get(question.name)
+        if isinstance(answer, list):
+            answer = answer.pop(0) if answer else None
+        if answer is None:
             raise NoPerson("nobody is here")
-        return str(said)
+        return str(answer)
 
 
 class FakeGates:
@@ -254,27 +254,29 @@ class FakeGates:
         self.closed: list[str] = []
 
     def replayed(self, request: GateRequest, decision: GateDecision) -> None:
-        """There is nothing given beforehand."""
+        """Do nothing: no decision is given in advance."""
 
     async def decide(self, request: GateRequest) -> GateDecision:
         self.requests.append(request)
-        said = self.world.gates_say.get(request.name, "approved")
-        if isinstance(said, list):
-            said = said.pop(0)
-        if said == "wait":
+        answer = self.world.gates_say.get(request.name, "approved")
+        if isinstance(answer, list):
+            answer = answer.pop(0)
+        if answer == "wait":
             try:
                 await asyncio.get_running_loop().create_future()
             except asyncio.CancelledError:
                 self.closed.append(request.id)
                 raise
         await asyncio.sleep(0)
-        if isinstance(said, GateDecision):
-            return said
-        return GateDecision(said, "user" if said != "timeout" else "system", "why not" if said == "rejected" else "")
+        if isinstance(answer, GateDecision):
+            return answer
+        return GateDecision(
+            answer, "user" if answer != "timeout" else "system", "why not" if answer == "rejected" else ""
+        )
 
 
 class MemoryStore:
-    """Keeps bindings in a dictionary; `files` are what sessions have written themselves."""
+    """Keeps bindings in a dictionary; `files` holds the files that sessions wrote."""
 
     def __init__(
         self, chain: tuple[str, ...] = (), files: dict[str, str] | None = None, written: list[str] | None = None
@@ -351,9 +353,9 @@ Script = Mapping[str, Any]
 
 @dataclass
 class World:
-    """A machine with scripted ports. Scripts map texts to one answer, or to a list of answers taken in order.
+    """A machine with scripted ports. Each script maps a text to one answer or to a list of answers, used in order.
 
-    `order` decides how long each spawn waits when its reply does not say so.
+    `order` returns the seconds by which to delay each command or session, in addition to its reply's `after`.
     """
 
     commands_say: dict[str, Any] = field(default_factory=dict)
@@ -393,14 +395,14 @@ class World:
     # ------------------------------------------------------------ scripts
 
     def reply(self, script: dict[str, Any], text: str, otherwise: str) -> Reply:
-        said = script.get(text)
-        if isinstance(said, list):
-            said = said.pop(0) if said else None
-        if isinstance(said, int):
-            return Reply(code=said, stderr="bad\n" if said else "")
-        if isinstance(said, str):
-            return Reply(said)
-        return said if said is not None else Reply(otherwise)
+        answer = script.get(text)
+        if isinstance(answer, list):
+            answer = answer.pop(0) if answer else None
+        if isinstance(answer, int):
+            return Reply(code=answer, stderr="bad\n" if answer else "")
+        if isinstance(answer, str):
+            return Reply(answer)
+        return answer if answer is not None else Reply(otherwise)
 
     async def pass_time(self, text: str, seconds: float) -> None:
         if self.order is not None:
@@ -429,7 +431,7 @@ class World:
         return await self.machine.run(tree_of(source, profile), source, inputs=inputs or {}, cell=cell)
 
     async def fail(self, text: str, **more: Any) -> RunError:
-        """Run a program that must fail; its error."""
+        """Run a program that must fail and return its error."""
         try:
             value = await self.run(text, **more)
         except RunError as error:
@@ -438,7 +440,7 @@ class World:
         raise AssertionError(f"did not fail, but gave {value!r}")
 
     def value(self, name: str) -> Any:
-        """The plain value of a root variable."""
+        """Return the plain value of a root variable."""
         return plain(self.machine.bindings()[name].value)
 
     def values(self, *names: str) -> list[Any]:
@@ -463,7 +465,7 @@ def lines(*parts: str) -> str:
 
 
 async def value_of(text: str, name: str = "x", **world: Any) -> Any:
-    """Run a text in a separate world; return the plain value of one of its variables."""
+    """Run a text in a new world and return the plain value of the variable `name`."""
     there = World(**world)
     await there.run(text)
     return there.value(name)

@@ -24,7 +24,7 @@ from prose_kernel.runtime.events import BlockEntered, BlockLeft
         (["try:", "  return 5", "finally:", "  let w = 1"], 5),
     ],
 )
-async def test_result(body: list[str], value: object) -> None:
+async def test_result_of_a_block(body: list[str], value: object) -> None:
     text = lines("block f():", *(f"  {line}" for line in body), "let x = do f()")
     assert await value_of(text) == value
 
@@ -107,7 +107,7 @@ async def test_exports_of_a_branch_are_published_at_the_join() -> None:
     assert await value_of(text) == 2
 
 
-async def test_hoisted_and_redefined_in_a_later_cell() -> None:
+async def test_blocks_are_hoisted_within_a_cell() -> None:
     w = World()
     await w.run(lines("let x = do f()", "block f():", "  return 1"), cell=True)
     assert w.value("x") == 1

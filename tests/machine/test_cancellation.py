@@ -1,4 +1,4 @@
-"""Interrupts and cancelled branches: `finally` runs, nothing is left behind (openprose.md 3.7, 3.12)."""
+"""Interrupts and cancelled branches: `finally` runs and no task or command remains (openprose.md 3.7, 3.12)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prose_kernel.runtime.events import BranchFinished, Caught, CommandFinished
 
 
 async def interrupt(w: World, text: str, *, once: bool = True) -> None:
-    """Run a text, interrupt it when the command `wait` has begun (a second time when `again` has)."""
+    """Run a text and interrupt it once the command `wait` has started; if not `once`, again once `again` has."""
     task = asyncio.create_task(w.run(text, cell=True))
     for marker in ["wait"] if once else ["wait", "again"]:
         while marker not in w.commands.ran and not task.done():
@@ -60,7 +60,7 @@ async def test_finally_cannot_swallow_an_interrupt(last: str) -> None:
     assert w.value("x") == 0
 
 
-async def test_finally_of_a_cancelled_branch_decides_nothing() -> None:
+async def test_finally_of_a_cancelled_branch_cannot_return() -> None:
     w = World(commands_say={"slow": Reply(after=9)})
     text = lines(
         '  parallel ("first"):',
@@ -82,7 +82,7 @@ async def test_a_second_interrupt_stops_finally() -> None:
     assert w.commands.ran == ["wait", "again"]
 
 
-async def test_the_frame_is_usable_afterwards() -> None:
+async def test_the_frame_is_usable_after_an_interrupt() -> None:
     w = waiting()
     await interrupt(w, lines("block f(a):", '  let t = exec "wait"', "let kept = 1", "for i in [1]:", "  do f(2)"))
     assert w.value("kept") == 1
@@ -178,10 +178,10 @@ async def test_an_interrupt_while_siblings_are_being_cancelled() -> None:
         lines("try:", "  loop:", "    let n = 1", "finally:", "  let done = true"),
     ],
 )
-async def test_computing_can_be_interrupted_and_serves_the_loop(text: str) -> None:
+async def test_computing_can_be_interrupted_and_yields_to_the_event_loop(text: str) -> None:
     w = World(listening=False)
     task = asyncio.create_task(w.run(text))
-    await asyncio.sleep(0)  # it is compiled
+    await asyncio.sleep(0)  # let it compile
     longest, ticks, last = 0.0, 0, time.thread_time()
     while ticks < 10:
         await asyncio.sleep(0)
@@ -195,7 +195,7 @@ async def test_computing_can_be_interrupted_and_serves_the_loop(text: str) -> No
 
 
 async def test_a_computing_branch_keeps_its_turn() -> None:
-    """Control changes only while a branch waits, also when one computes for several slices of time."""
+    """Branches switch only when one waits, even if a branch computes for several time slices."""
     work = lines("  do:", "    let mine = n", "    repeat 30000:", "      let q = 1", "    n = mine + 1")
     w = World(listening=False)
     await w.run("let n = 0\nparallel:\n" + work * 4)
@@ -211,7 +211,7 @@ async def test_siblings_wait_for_a_computing_branch_in_order() -> None:
     assert w.value("log") == [1, 2, 3, 4]
 
 
-async def test_a_failure_ends_a_sibling_that_only_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_cancels_a_sibling_that_only_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "PATIENCE", 0.05)
     w = World(commands_say={"fails": 1}, order=lambda text: float(text == "fails"))
     error = await w.fail(
@@ -233,7 +233,7 @@ async def test_a_failure_ends_a_sibling_that_only_computes(monkeypatch: pytest.M
     assert (error.code, w.value("log")) == ("E203", ["ended"])
 
 
-async def test_a_sibling_that_computes_for_a_moment_is_not_torn_apart() -> None:
+async def test_a_sibling_finishes_a_short_computation_before_it_is_cancelled() -> None:
     w = World(commands_say={"fails": 1}, order=lambda text: float(text == "fails"))
     text = lines(
         "let i = 0", "parallel:", '  exec "fails"', "  do:", '    exec "works"', "    repeat 100:", "      i = i + 1"
@@ -256,13 +256,13 @@ async def test_one_run_at_a_time() -> None:
     assert w.value("x") == 1
 
 
-async def test_an_interrupt_gives_back_the_place_of_a_command() -> None:
+async def test_an_interrupt_releases_the_concurrency_slot_of_a_command() -> None:
     w = World(concurrency=1)
     text = lines("parallel:", "  do:", '    exec "a"', "    loop:", "      let n = 0", '  exec "b"')
     task = asyncio.create_task(w.run(text, cell=True))
     while not w.of(CommandFinished):
         await asyncio.sleep(0)
-    for _ in range(5):  # the first branch computes, the command of the second one has its place
+    for _ in range(5):  # the first branch computes; the second one's command has its concurrency slot
         await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

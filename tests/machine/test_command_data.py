@@ -1,4 +1,4 @@
-"""Commands and their values: cut output (A2), standard input and variables (A3), data (A4), places in arrays (A5)."""
+"""Commands and their values: truncated output (A2), standard input and variables (A3), data (A4), results in arrays (A5)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BIG = {"big": Reply("[1, 2]\n" * 10_000)}
         'exec "wc"\n  stdin: { log }',
     ],
 )
-async def test_a2_half_a_value_is_not_used(use: str) -> None:
+async def test_a2_truncated_output_is_not_used_as_a_value(use: str) -> None:
     w = World(commands_say=dict(BIG))
     error = await w.fail(lines(CUT, "let both = { log }", *use.split("\n")))
     assert error.code == "E220"
@@ -51,7 +51,7 @@ async def test_a2_half_a_value_is_not_used(use: str) -> None:
     assert w.commands.ran == ["big"]
 
 
-async def test_a2_half_a_value_may_be_shown_and_handed_to_a_session_with_a_note() -> None:
+async def test_a2_truncated_output_may_be_shown_and_passed_to_a_session_with_a_note() -> None:
     w = World(commands_say=dict(BIG))
     await w.run(lines(CUT, "output shown = log", 'session "Read {log}"', 'session "Look"', "  context: log"))
     assert (await w.fail('throw "It printed {log}"')).message.startswith("It printed [1, 2]")
@@ -60,7 +60,7 @@ async def test_a2_half_a_value_may_be_shown_and_handed_to_a_session_with_a_note(
     assert w.sessions.tasks[0].endswith("\n\n" + note)
 
 
-async def test_a3_max_output_keeps_more_and_less() -> None:
+async def test_a3_max_output_raises_and_lowers_the_limit() -> None:
     w = World(commands_say={"big": Reply("x\n" * 50_000), "small": Reply("abcdef")})
     await w.run(
         lines(
@@ -166,7 +166,7 @@ async def test_a4_paths_and_indexes() -> None:
          "the output is not CSV: two columns are called `a` at line 1, column 3 of the data"),
     ],
 )  # fmt: skip
-async def test_a4_what_does_not_parse_is_an_error_with_its_place(
+async def test_a4_text_that_does_not_parse_is_an_error_with_its_location(
     form: str, printed: str, use: str, code: str, message: str
 ) -> None:
     w = World(commands_say={"get": Reply(printed)})
@@ -211,7 +211,7 @@ async def test_a5_results_inside_arrays_and_objects_are_references_with_their_me
     assert "exit_code: 0\nstderr: careful\n" in kept and kept.endswith("---\n\ntwo\n")
 
 
-async def test_a5_a_result_whose_name_holds_another_value_by_now_gets_its_own_place() -> None:
+async def test_a5_a_result_whose_name_was_rebound_is_stored_in_a_separate_file() -> None:
     w = World(commands_say={"one": Reply("1\n"), "two": Reply("2\n")})
     await w.run(
         lines("let all = []", 'for c in ["one", "two"]:', '  let r = exec "{c}"', "  all = all + [r]", "let n = all")
@@ -230,13 +230,13 @@ async def test_a5_destructured_replies_of_another_program_leave_a_file_for_each_
     assert (w.store.text("a"), w.store.text("b")) == ("<A>", "<B>")
 
 
-async def test_a5_the_source_of_an_element_is_the_programs_own_lines() -> None:
+async def test_a5_the_source_of_an_element_is_the_statement_in_the_program() -> None:
     w = World()
     await w.run(lines("do:", '  let x = ["p"] | map:', '    exec "{item}"', '      timeout: "3s"'))
     assert w.store.kept["anon_001"].source == 'let x = ["p"] | map:\n  exec "{item}"\n    timeout: "3s"'
 
 
-async def test_a5_text_ends_in_the_same_characters_everywhere() -> None:
+async def test_a5_trailing_newlines_are_the_same_in_every_form_of_a_value() -> None:
     from prose_kernel.runtime.values import verbatim
 
     w = World(commands_say={"a": Reply("one\n\n")})
@@ -245,10 +245,9 @@ async def test_a5_text_ends_in_the_same_characters_everywhere() -> None:
     assert w.store.text("a") == "one\n\n" and w.store.text("t") == "x\n"
     expected = {"a": "one\n\n", "all": ["one\n\n"], "t": "x\n"}
     assert {name: verbatim(value) for name, value in found.items()} == expected
-    assert {name: verbatim(value) for name, value in found.items()} == expected
 
 
-async def test_a30_pipefail_is_the_programs_word_before_the_settings() -> None:
+async def test_a30_pipefail_in_the_program_overrides_the_settings() -> None:
     text = lines('exec "one"', 'exec "two"', "  pipefail: true", 'exec "three"', "  pipefail: false", '  cwd: "/"')
     for setting in (False, True):
         w = World()

@@ -1,4 +1,4 @@
-"""if, choice, markers, truth (openprose.md 3.4, 3.9, 3.10)."""
+"""`if`, `choice`, markers and the truth of values (openprose.md 3.4, 3.9, 3.10)."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ async def chosen(condition: str, *before: str, **world: object) -> int:
         ('"perhaps"', True),
     ],
 )
-async def test_truth(value: str, true: bool) -> None:
-    """The last two are free text: without a judge it counts as true."""
+async def test_truth_of_values(value: str, true: bool) -> None:
+    """The last two values are free text, which is true if there is no judge."""
     assert await chosen("v", f"let v = {value}") == (1 if true else 2)
 
 
@@ -63,7 +63,7 @@ async def test_an_error_value_is_not_true() -> None:
     assert await value_of(text) == 2
 
 
-async def test_first_true_arm_runs_and_later_ones_are_not_asked() -> None:
+async def test_first_true_arm_runs_and_later_ones_are_not_judged() -> None:
     w = World(judge_says={"first thing": False, "second thing": True, "third thing": True})
     await w.run(
         lines(
@@ -102,7 +102,7 @@ async def test_arm_numbers() -> None:
         ("**big enough** and depth == 0 and **never asked**", 0, ["big enough"], 2),
     ],
 )
-async def test_markers_are_asked_last(condition: str, depth: int, asked: list[str], result: int) -> None:
+async def test_markers_are_judged_last(condition: str, depth: int, asked: list[str], result: int) -> None:
     w = World(judge_says={"big enough": False})
     await w.run(lines(f"let depth = {depth}", *(line.replace("{c}", condition) for line in CHOOSE)))
     assert (w.judge.asked, w.value("x")) == (asked, result)
@@ -144,7 +144,7 @@ async def test_choice_runs_one_option() -> None:
     assert [e.label for e in w.of(OptionChosen)] == ["B"]
 
 
-async def test_a_wrong_label_is_asked_for_once_more() -> None:
+async def test_a_wrong_label_is_asked_again_once() -> None:
     w = World(judge_says={"which one": ["C", "A"]})
     await w.run(CHOICE)
     assert (w.value("x"), len(w.judge.asked)) == (1, 2)
@@ -189,5 +189,5 @@ async def test_a31_a_condition_without_a_name_sees_the_last_result_that_has_none
     first, about, after, command = seen
     assert isinstance(first, Reference) and first.read() == "All four are up."
     assert next(iter(material(w.judge.requests[0]).whole)) == LAST_RESULT
-    assert (about, after) == (None, None)  # it names a binding; something was bound since
+    assert (about, after) == (None, None)  # the text names a binding; another was made after it
     assert isinstance(command, ExecText) and command.text == "make\n"

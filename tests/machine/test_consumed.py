@@ -1,4 +1,4 @@
-"""Which commands are bare: their output is for the reader, not for the surrounding statement."""
+"""Bare commands: their output is shown to the reader and not used by the surrounding statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Same program, same answers: the same values whatever finishes first (openprose.md 3.7)."""
+"""The same program with the same answers gives the same values in any order of completion (openprose.md 3.7)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ EXPECTED = outcome({}, None)
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 50), min_size=len(SPAWNS), max_size=len(SPAWNS)), st.sampled_from([None, 1, 2, 5]))
-def test_any_completion_order_gives_the_same(times: list[int], concurrency: int | None) -> None:
+def test_any_completion_order_gives_the_same_outcome(times: list[int], concurrency: int | None) -> None:
     order = {name: float(time) for name, time in zip(SPAWNS, times, strict=True)}
     assert outcome(order, concurrency) == EXPECTED
 

@@ -1,4 +1,4 @@
-"""try, catch, finally, throw (openprose.md 3.12)."""
+"""`try`, `catch`, `finally` and `throw` (openprose.md 3.12)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def steps(*body: str) -> str:
         (["try:", '  throw "a"', "catch:", "  x = x + 1", "try:", "  x = x + 2", "catch:", "  x = x + 3"], [1, 2]),
     ],
 )
-async def test_flow(body: list[str], value: object) -> None:
+async def test_order_of_try_catch_and_finally(body: list[str], value: object) -> None:
     assert await value_of(steps(*body)) == value
 
 
@@ -123,7 +123,7 @@ async def test_events() -> None:
     assert w.of(Caught)[0].name == "e"
 
 
-async def test_bindings_of_a_failed_run_stay() -> None:
+async def test_bindings_of_a_failed_run_are_kept() -> None:
     w = World()
     await w.fail(lines('let a = session "A"', "let b = 1", 'throw "stop"'))
     assert w.values("a", "b") == ["<A>", 1]

@@ -55,7 +55,7 @@ async def test_a_bare_exec_leaves_no_binding() -> None:
     assert w.of(CommandStarted)[0].bound_to is None
 
 
-async def test_trailing_newlines_go_when_inserted_or_compared() -> None:
+async def test_trailing_newlines_are_dropped_when_inserted_or_compared() -> None:
     w = World(commands_say={"rev": "abc\n\n"})
     await w.run(
         lines('let rev = exec "rev"', 'exec "push {rev} now"', 'let same = rev == "abc"', 'let sum = rev + "!"')
@@ -82,7 +82,7 @@ async def test_run_time_checks_are_not_covered_by_on_fail(command: str, code: st
 
 
 @pytest.mark.parametrize("access", ["r.exit_code", "r[0]"])
-async def test_no_members(access: str) -> None:
+async def test_exec_text_has_no_members(access: str) -> None:
     error = await World().fail(lines("block f(r):", f"  return {access}", 'let r = exec "ls"', "do f(r)"))
     assert error.code == "E138"
 
@@ -111,7 +111,7 @@ async def test_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch) -
     assert w.commands.requests[0].cwd == "/home/me/work"
 
 
-async def test_a_failing_command_moves_too_and_a_timed_out_one_does_not() -> None:
+async def test_a_failing_command_changes_the_directory_and_a_timed_out_one_does_not() -> None:
     w = World(commands_say={"cd a; false": Reply(code=1, cwd="/a"), "cd b; hang": Reply(kind="timeout", cwd="/b")})
     await w.fail('exec "cd a; false"\n', cell=True)
     assert w.machine.cwd == "/a"
@@ -136,7 +136,7 @@ async def test_finished_event() -> None:
     )  # fmt: skip
 
 
-async def test_everything_is_kept_before_a_command_starts() -> None:
+async def test_all_bindings_are_stored_before_a_command_starts() -> None:
     w = World()
     text = lines("let a = 1", 'exec "look"')
     seen: list[object] = []
@@ -151,7 +151,7 @@ async def test_everything_is_kept_before_a_command_starts() -> None:
     assert seen == [(True, 1)]
 
 
-async def test_an_arrow_runs_in_order_and_gives_the_last() -> None:
+async def test_an_arrow_runs_commands_in_order_and_returns_the_last_value() -> None:
     w = World()
     await w.run('let x = exec "a" -> session "b" -> exec "c"\n')
     assert w.value("x") == "c"
@@ -194,7 +194,7 @@ async def test_a58_a_failed_command_is_repeated(backoff: str, delays: list[float
     assert len(w.of(CommandStarted)) == 2
 
 
-async def test_a58_on_fail_is_about_the_last_attempt() -> None:
+async def test_a58_on_fail_applies_to_the_last_attempt() -> None:
     w = World(commands_say={"x": [FAILED, Reply("no\n", code=2)]})
     error = await w.fail(lines('exec "x"', "  retry: 1"))
     assert (error.code, error.details["exit_code"]) == ("E203", 2)
@@ -233,7 +233,7 @@ async def test_a58_a_command_that_cannot_start_is_not_repeated(reply: Reply) -> 
         ("not found", None),
     ],
 )
-async def test_a_command_that_finds_no_resources_has_a_hint(reason: str, hint: str | None) -> None:
+async def test_a_command_without_system_resources_has_a_hint(reason: str, hint: str | None) -> None:
     w = World(commands_say={"x": [Reply(kind="spawn", stderr=f"cannot start the command: {reason}")]})
     assert (await w.fail('exec "x"')).hint == hint
 

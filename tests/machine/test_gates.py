@@ -1,4 +1,4 @@
-"""gate: record ids, on_reject in all forms (openprose.md 5.8 to 5.10)."""
+"""`gate`: record ids, and all forms of `on_reject` (openprose.md 5.8 to 5.10)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_properties() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "properties", "code", "message"),
+    ("status", "properties", "code", "message"),
     [
         ("rejected", [], "E213", "gate ok rejected"),
         ("timeout", ['timeout: "5s"'], "E214", "gate ok timed out after 5s"),
@@ -55,17 +55,17 @@ async def test_properties() -> None:
         ("timeout", ['on_reject: throw "too late"'], "E214", "too late"),
     ],
 )
-async def test_throw(said: str, properties: list[str], code: str, message: str) -> None:
-    error = await World(gates_say={"ok": said}).fail(gate(*properties))
+async def test_throw(status: str, properties: list[str], code: str, message: str) -> None:
+    error = await World(gates_say={"ok": status}).fail(gate(*properties))
     assert (error.type, error.code, error.message, error.no_answer) == ("GateRejected", code, message, False)
     assert error.details["gate"] == "ok"
-    assert error.details["status"] == said
-    assert error.details["resolved_by"] == ("user" if said == "rejected" else "system")
+    assert error.details["status"] == status
+    assert error.details["resolved_by"] == ("user" if status == "rejected" else "system")
 
 
-@pytest.mark.parametrize("said", ["rejected", "timeout"])
-async def test_continue_and_session(said: str) -> None:
-    w = World(gates_say={"ok": said, "then": said})
+@pytest.mark.parametrize("status", ["rejected", "timeout"])
+async def test_continue_and_session(status: str) -> None:
+    w = World(gates_say={"ok": status, "then": status})
     await w.run(gate("on_reject: continue") + gate('on_reject: session "explain"', name="then") + 'session "after"\n')
     assert w.sessions.tasks == ["explain", "after"]
     assert sorted(w.store.kept) == ["anon_001", "anon_002"]
@@ -113,7 +113,7 @@ async def test_a_rejection_can_be_caught() -> None:
     assert w.value("x") == ["ok", "rejected", "why not"]
 
 
-async def test_a_gate_pauses_only_its_branch_and_closes_when_that_is_cancelled() -> None:
+async def test_a_gate_pauses_only_its_branch_and_closes_when_the_branch_is_cancelled() -> None:
     w = World(gates_say={"ok": "wait"})
     await w.run(
         lines(
@@ -130,7 +130,7 @@ async def test_a_gate_pauses_only_its_branch_and_closes_when_that_is_cancelled()
     assert w.sessions.tasks == ["B"]
 
 
-async def test_an_interrupt_closes_it() -> None:
+async def test_an_interrupt_closes_the_gate() -> None:
     w = World(gates_say={"ok": "wait"})
     task = asyncio.create_task(w.run(gate('on_reject: session "explain"')))
     while not w.gates.requests:

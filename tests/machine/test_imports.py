@@ -10,7 +10,7 @@ from prose_kernel.runtime.events import ProgramCalled, ProgramReturned, SessionS
 TIDY = lines('input text: "what"', "let n = 1", 'output result = session "tidy {text}"', "output count = n + 1")
 
 
-async def test_a_call_gives_an_object() -> None:
+async def test_a_call_returns_an_object() -> None:
     w = World(files={"./tidy.prose": TIDY})
     await w.run(
         lines('use "./tidy.prose"', 'let r = tidy(text: "this")', "let a = r.count", "let { result } = r", "let n = 5")
@@ -23,7 +23,7 @@ async def test_a_call_gives_an_object() -> None:
     assert [e.error for e in w.of(ProgramReturned)] == [None]
 
 
-async def test_a_second_call_has_its_own_place_and_numbers() -> None:
+async def test_a_second_call_has_a_separate_directory_and_numbers() -> None:
     program = lines("block f():", "  let v = 1", "do f()", 'session "x"')
     w = World(files={"./p.prose": program})
     await w.run(lines('use "./p.prose" as p', "p()", "p()", 'session "mine"'))
@@ -138,7 +138,7 @@ async def test_programs_are_browsable_and_known() -> None:
         (["do:", "  let o = {a: 5}"], {"a": 5}),
     ],
 )
-async def test_a49_a_program_without_outputs_gives_its_last_value(last: list[str], value: object) -> None:
+async def test_a49_a_program_without_outputs_returns_its_last_value(last: list[str], value: object) -> None:
     w = World(files={"./p.prose": lines(*last)})
     await w.run(lines('use "./p.prose" as p', "let r = p()", "let s = [p()]"))
     assert w.values("r", "s") == [value, [value]]

@@ -1,4 +1,4 @@
-"""input, output, the end of a program (openprose.md 3.1, 3.16, 6.3, 6.4)."""
+"""`input`, `output` and the end of a program (openprose.md 3.1, 3.16, 6.3, 6.4)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def test_first_inputs_are_asked_for_before_anything_runs() -> None:
     assert w.commands.ran == ["go x y"]
 
 
-async def test_later_inputs_pause_there_and_may_show_results() -> None:
+async def test_later_inputs_pause_the_program_and_may_show_results() -> None:
     w = World(user_says={"sure": "yes"}, sessions_say={"plan": "the plan"})
     await w.run(lines('let p = session "plan"', "input sure: **do you want {p}**", "let x = sure"))
     assert w.user.questions[0].prompt == "do you want the plan"
@@ -51,7 +51,7 @@ async def test_an_empty_answer_is_a_value() -> None:
     assert w.value("a") == ""
 
 
-async def test_no_one_to_ask_is_e212_and_nothing_runs() -> None:
+async def test_an_unanswered_input_is_e212_and_nothing_runs() -> None:
     w = World()
     error = await w.fail(lines('input a: "A?"', 'exec "go"'))
     assert (error.code, error.type, error.no_answer) == ("E212", "InputError", True)

@@ -1,4 +1,4 @@
-"""Long and deep programs: time, memory, Python's own stack."""
+"""Long and deeply nested programs: their time, memory and use of Python's stack."""
 
 from __future__ import annotations
 
@@ -164,16 +164,14 @@ async def test_a_number_that_grows_beyond_printing() -> None:
 async def test_a32_a_value_that_doubles_ends_with_an_error_where_it_is_bound(
     step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if step != "a = [a, a]":  # one with the real limit, of 10,000,000 members
+    if step != "a = [a, a]":  # once with the real limit of 10,000,000 members
         monkeypatch.setattr("prose_kernel.runtime.json_text.MOST", 1_000_000)
     w = World(listening=False)
     error = await w.fail(lines("let a = 1", "repeat 60:", f"  {step}", 'let b = "{a}"'))
     assert (error.code, error.location is not None and error.location.line) == ("E209", 3)
 
 
-async def test_a32_a_value_that_shares_its_members_is_compared_and_stored_in_no_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a32_a_value_with_shared_members_is_compared_and_stored_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prose_kernel.runtime.json_text.MOST", 1_000_000)
     source = lines(
         "let a = 1",
@@ -193,7 +191,9 @@ async def test_a32_a_value_that_shares_its_members_is_compared_and_stored_in_no_
     assert (w.value("same"), w.value("code")) == (True, "E209")
 
 
-async def test_a32_texts_of_many_long_members_are_counted_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a32_texts_of_many_long_members_are_measured_before_they_are_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("prose_kernel.runtime.json_text.LONGEST_TEXT", 10_000)
     w = World(listening=False)
     error = await w.fail(lines(f'let t = "{"x" * 2000}"', "let a = [t, t, t, t, t, t]", 'let b = "{a}"'))

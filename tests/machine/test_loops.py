@@ -1,4 +1,4 @@
-"""repeat, for, loop (openprose.md 3.8)."""
+"""`repeat`, `for` and `loop` (openprose.md 3.8)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_uncertain_continues(mode: str) -> None:
     await w.run(lines("let n = 0", f"loop {mode} **are we done** (max: 4):", "  n = n + 1"))
     assert w.value("n") == 4
     assert w.of(LoopLeft)[0].reason == "max"
-    assert len(w.judge.asked) == 5  # once more before the maximum is looked at
+    assert len(w.judge.asked) == 5  # judged once more before the maximum is checked
 
 
 async def test_no_progress_ends_a_loop() -> None:
@@ -63,7 +63,7 @@ BARE = ['let t = "it looks fine"', "let n = 0", "loop {mode} t (max: 3):", "  n 
 
 
 @pytest.mark.parametrize("mode", ["until", "while"])
-async def test_a_text_as_condition_is_asked_like_a_marker(mode: str) -> None:
+async def test_a_text_as_condition_is_judged_like_a_marker(mode: str) -> None:
     w = World(judge_says={"it looks fine": ["uncertain"] * 9})
     await w.run("\n".join(BARE).format(mode=mode) + "\n")
     assert (w.value("n"), w.of(LoopLeft)[0].reason) == (3, "max")
@@ -151,21 +151,21 @@ async def test_a_last_loop_of_the_root_collects_nothing() -> None:
     assert await World().run(lines("repeat 3 as i:", "  let y = i")) is None
 
 
-async def test_fixed_loops_tell_their_passes() -> None:
+async def test_fixed_loops_report_their_passes() -> None:
     w = World()
     await w.run(lines("repeat 2:", "  let y = 1", "for v in []:", "  let y = 1"))
     assert [(e.index, e.maximum) for e in w.of(LoopPass)] == [(0, 2), (1, 2)]
     assert [(e.index, e.maximum, e.reason) for e in w.of(LoopLeft)] == [(1, 2, "end"), (-1, 0, "end")]
 
 
-async def test_a_loop_of_exec_keeps_elements_when_they_are_wanted() -> None:
+async def test_a_loop_of_exec_keeps_elements_if_its_value_is_used() -> None:
     w = World()
     await w.run(lines("let x = for v in [1, 2]:", '  exec "run {v}"', "for v in [3]:", '  exec "run {v}"'))
     assert w.value("x") == ["run 1", "run 2"]
     assert [name for name in w.store.kept if name.startswith("anon")] == ["anon_001", "anon_002"]
 
 
-async def test_a49_a_pass_left_by_break_gives_no_element() -> None:
+async def test_a49_a_pass_ended_by_break_adds_no_element() -> None:
     w = World()
     passes = ["  if v == 2:", "    continue", "  if v == 3:", "    break", "  let y = v"]
     await w.run(lines("let x = for v in [1, 2, 3, 4]:", *passes, "let z = repeat 4 as v:", *passes))

@@ -35,7 +35,7 @@ def test_branches_take_turns_in_source_order() -> None:
     assert root.next(THINGS) == 9
 
 
-def test_branches_without_need_have_no_share_and_those_in_doubt_come_last() -> None:
+def test_branches_that_need_no_numbers_get_none_and_uncertain_ones_come_last() -> None:
     maybe, sure = NOTHING._replace(stores=True), NOTHING._replace(spawns=True)
     root = NumberSequence()
     lanes = branches(root, ForkAllocation(4, [maybe, NOTHING, sure, sure]))
@@ -64,7 +64,7 @@ SHAPES: st.SearchStrategy[Shape] = st.recursive(
 
 
 def taken(lane: NumberSequence, shape: Shape, into: list[int]) -> None:
-    """Take a number for each leaf; a list of lists is a fork."""
+    """Take a number for each leaf of `shape`; a list of lists is a fork."""
     if all(item == "number" for item in shape):
         into.extend(lane.next(THINGS) for _ in shape)
         return
@@ -124,7 +124,7 @@ SPAWNS = (
 
 
 def kept(order: dict[str, float], concurrency: int | None = None) -> dict[str, object]:
-    """Every binding with its text, the programs' too, and the ids of all block invocations with their arguments."""
+    """Return each binding's text, also of imported programs, and each block call's id with its arguments."""
 
     async def run() -> dict[str, object]:
         w = World(files={"./inner.prose": USED}, order=lambda text: order.get(text, 0.0), concurrency=concurrency)
@@ -159,7 +159,7 @@ def test_ids_are_given_in_source_order_when_branches_are_scheduled() -> None:
     assert len(set(numbers)) == len(numbers)
 
 
-async def test_a_usual_program_counts_without_gaps() -> None:
+async def test_a_typical_program_numbers_without_gaps() -> None:
     w = World()
     await w.run(
         lines(

@@ -1,4 +1,4 @@
-"""Operators and coercions (openprose.md 3.11), interpolated forms (1.6)."""
+"""Operators and coercions (openprose.md 3.11), and interpolated forms (1.6)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_values(expression: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("expression", ['"a" < 1', "null < 1", '"a" - 1', "[1] - 1", "true > 0"])
-async def test_no_numbers(expression: str) -> None:
+async def test_operands_that_are_not_numbers(expression: str) -> None:
     assert (await World().fail(f"let x = {expression}\n")).code == "E209"
 
 

@@ -1,4 +1,4 @@
-"""parallel, parallel for: the matrix, names, values (openprose.md 3.7)."""
+"""`parallel` and `parallel for`: join and failure modes, names, values (openprose.md 3.7)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OK, BAD = "ok", "bad"
 
 
 def world(**branches: tuple[str, float]) -> World:
-    """Each branch runs the command of its name, which ends so after so many seconds."""
+    """Return a world in which each branch runs the command of its name, with the given ending and seconds."""
     replies = {n: Reply(n, code=0 if how == OK else 1, after=after) for n, (how, after) in branches.items()}
     return World(commands_say=replies)
 
@@ -92,7 +92,7 @@ def seen(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(("modifiers", "branches", "value", "names", "cancelled", "fails"), MATRIX)
-async def test_matrix(
+async def test_join_and_failure_modes(
     modifiers: str,
     branches: dict[str, tuple[str, float]],
     value: Any,
@@ -159,7 +159,7 @@ async def test_branch_lets_are_local_until_the_join() -> None:
     assert w.values("seen", "x") == [["before", "one"], "two"]
 
 
-async def test_plain_assignments_act_immediately() -> None:
+async def test_plain_assignments_take_effect_immediately() -> None:
     text = lines(
         "let n = 0",
         "let x = []",
@@ -174,7 +174,7 @@ async def test_plain_assignments_act_immediately() -> None:
     assert await value_of(text, commands_say={"slow": Reply(after=1)}) == [2]
 
 
-async def test_siblings_see_what_was_there_before_the_fork() -> None:
+async def test_siblings_see_values_from_before_the_fork() -> None:
     w = World(commands_say={"slow": Reply(after=1)})
     await w.run(
         lines('let a = "old"', "parallel:", '  a = session "new"', "  b = do:", '    exec "slow"', "    let y = a")
@@ -294,13 +294,13 @@ async def test_a_cap_changes_no_result(cap: int | None) -> None:
         )
     )
     assert w.values("b1", "b5", "y") == ["<x>", "<xxxxx>", ["<go 3>", "<go 1>", "<go 2>"]]
-    assert w.sessions.most == (cap or 5)
+    assert w.sessions.peak == (cap or 5)
 
 
 async def test_two_thousand_iterations_keep_few_alive() -> None:
     w = World(listening=False)
     await w.run(lines("let xs = repeat 2000 as i:", "  let y = i", "let x = parallel for v in xs:", '  session "{v}"'))
-    assert w.sessions.most <= 256
+    assert w.sessions.peak <= 256
     assert len(w.value("x")) == 2000
     assert w.value("x")[1999] == "<1999>"
 

@@ -1,4 +1,4 @@
-"""Every request to the outside carries its path: the same in each run of a program, and never given twice."""
+"""Every request to a port carries its path, which is unique in a run and the same in each run of a program."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ RUN = Path(__file__).parents[1] / "corpus" / "run"
 ASKS = ("exec ", "session", "resume", "input ", "gate ", "**")
 
 
-class Asked(World):
-    """A world that remembers what was asked of it, with the path."""
+class RequestLog(World):
+    """A world that records its requests with their paths."""
 
     @property
     def paths(self) -> list[tuple[str, str, int]]:
@@ -35,24 +35,26 @@ def programs() -> list[Path]:
     return [path for path in found if sum(path.read_text("utf-8", "replace").count(word) for word in ASKS) > 1]
 
 
-async def asked_by(text: str, *, delays: bool) -> list[tuple[str, str, int]]:
-    # how long each takes has nothing to do with its place: the second run ends them in another order
-    w = Asked(order=lambda what: sum(map(ord, what)) % 7 / 10 if delays else 0.0, listening=False)
+async def requests_of(text: str, *, delays: bool) -> list[tuple[str, str, int]]:
+    # delays do not depend on the order of requests, so that the second run completes them in another order
+    w = RequestLog(order=lambda text: sum(map(ord, text)) % 7 / 10 if delays else 0.0, listening=False)
     w.judge_says, w.user_says = dict.fromkeys(("ready", "done"), True), dict.fromkeys("abcxy", "z")
     tree = parse(Source(text)).program
-    with contextlib.suppress(RunError, AssertionError, KeyError, ValueError):  # what it had asked until then counts
+    with contextlib.suppress(
+        RunError, AssertionError, KeyError, ValueError
+    ):  # the requests made before the error count
         await w.machine.run(tree, Source(text))
     return w.paths
 
 
-async def test_every_path_of_a_run_is_its_own_and_the_same_again() -> None:
+async def test_paths_are_unique_and_the_same_in_every_run() -> None:
     several = 0
     for path in programs():
         text = path.read_text("utf-8", "replace")
         expected = json.loads(path.with_suffix(".json").read_text())
         if expected.get("exit", 0) == 2 or "strict" in expected or "first" in text or "any" in text:
-            continue  # not compiled, or a race: which of its branches ask is decided by time
-        first, second = await asked_by(text, delays=False), await asked_by(text, delays=True)
+            continue  # not compiled, or a race: timing decides which of its branches send requests
+        first, second = await requests_of(text, delays=False), await requests_of(text, delays=True)
         assert sorted(first) == sorted(second), path.name
         assert [at for at, times in Counter(first).items() if times > 1] == [], path.name
         assert all(at.startswith("c1") for _, at, _ in first), path.name
@@ -61,7 +63,7 @@ async def test_every_path_of_a_run_is_its_own_and_the_same_again() -> None:
 
 
 async def test_paths_name_cell_statement_branch_iteration_and_kind() -> None:
-    w = Asked(user_says={"who": "me"}, judge_says={"good": True}, files={"./p.prose": 'exec "inside"\n'})
+    w = RequestLog(user_says={"who": "me"}, judge_says={"good": True}, files={"./p.prose": 'exec "inside"\n'})
     await w.run(lines('input who: "Who?"', 'use "./p.prose" as p'), cell=True)
     await w.run(
         lines(

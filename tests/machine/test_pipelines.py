@@ -1,4 +1,4 @@
-"""map, pmap, filter, reduce (openprose.md 3.14)."""
+"""`map`, `pmap`, `filter` and `reduce` (openprose.md 3.14)."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ async def test_filter_keeps_the_original_items() -> None:
 
 
 async def test_map_runs_in_sequence_and_pmap_in_parallel() -> None:
-    for kind, most in (("map", 1), ("pmap", 3)):
+    for kind, peak in (("map", 1), ("pmap", 3)):
         w = World(order=lambda task: float(9 - int(task)))
         await w.run(lines(f"let x = [1, 2, 3] | {kind}:", '  session "{item}"'))
         assert w.value("x") == ["<1>", "<2>", "<3>"]
-        assert w.sessions.most == most
+        assert w.sessions.peak == peak
 
 
-async def test_pmap_cancels_and_raises_at_the_first_failure() -> None:
+async def test_pmap_cancels_the_rest_and_raises_at_the_first_failure() -> None:
     w = World(commands_say={"1": Reply(after=5), "2": Reply(code=1, after=1)})
     error = await w.fail(lines("let x = [1, 2] | pmap:", '  exec "{item}"'))
     assert error.code == "E203"

@@ -64,7 +64,7 @@ BEFORE = [*AGENTS, 'let topic = "frogs"', "let parts = [1, 2, 3]", 'let data = {
         ['session "fresh"', "  context: []", 'session "t"', '  context: "some text"'],
     ],
 )  # fmt: skip
-async def test_a_preview_is_what_the_run_then_asks(text: list[str]) -> None:
+async def test_a_preview_lists_the_requests_of_the_run(text: list[str]) -> None:
     w = World(user_says={"kind": "this", "more": "that"})
     await w.run(lines(*BEFORE), cell=True)
     foreseen = await requests(w, *text)
@@ -90,7 +90,7 @@ async def test_nothing_runs_and_nothing_changes() -> None:
     assert known.variables.keys() == before[2].variables.keys() and known.blocks.keys() == before[2].blocks.keys()
 
 
-async def test_what_an_earlier_statement_binds_is_not_known_yet() -> None:
+async def test_values_bound_by_earlier_statements_are_not_known_yet() -> None:
     w = World()
     await w.run('let topic = "frogs"', cell=True)
     found = await previews(
@@ -146,7 +146,7 @@ async def test_a_session_that_could_not_start_says_why() -> None:
     assert isinstance(found[0].problem, RunError) and found[0].request is None
 
 
-async def test_recursion_and_size_have_their_limits() -> None:
+async def test_recursion_and_size_are_limited() -> None:
     w = World()
     recursive = await previews(w, "block f(n):", '  session "at {n}"', "  do f(n)", "do f(1)")
     assert [p.request.task for p in recursive if p.request is not None] == ["at 1"]
@@ -157,7 +157,7 @@ async def test_recursion_and_size_have_their_limits() -> None:
     assert len(await previews(w, *deep)) == 1
 
 
-async def test_what_is_computed_from_what_is_known_is_known() -> None:
+async def test_values_computed_from_known_values_are_known() -> None:
     w = World()
     await w.run('let topic = "frogs"', cell=True)
     found = await previews(
@@ -175,7 +175,7 @@ async def test_what_is_computed_from_what_is_known_is_known() -> None:
 
 
 async def test_a_preview_continues_after_statements_that_would_end_a_run() -> None:
-    """A `return`, a `throw`, an error and a decided race: in the run to come they may not happen."""
+    """A `return`, a `throw`, an error or a decided race may not occur in the actual run."""
     w = World()
     found = await previews(
         w,

@@ -1,4 +1,4 @@
-"""The machine on the real process engine: directories, failures, interrupts."""
+"""The machine with the real process engine: directories, failures, interrupts."""
 
 from __future__ import annotations
 

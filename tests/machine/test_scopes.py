@@ -1,4 +1,4 @@
-"""Names, tables, temporary names (openprose.md 3.1, 3.5)."""
+"""Names, tables and temporary names (openprose.md 3.1, 3.5)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_cells_continue_the_same_frame() -> None:
     assert w.machine.bindings()["a"].kind == "let"
 
 
-async def test_what_the_next_cell_may_know() -> None:
+async def test_known_names_for_the_next_cell() -> None:
     w = World()
     await w.run(
         lines(
@@ -115,7 +115,7 @@ async def test_what_the_next_cell_may_know() -> None:
     assert known.gates == {"ok"}
 
 
-async def test_bindings_tell_where_they_come_from() -> None:
+async def test_bindings_record_their_kind_and_source() -> None:
     w = World()
     await w.run(lines("let a = 1", 'let b = exec "ls"'))
     info = w.machine.bindings()["b"]

@@ -32,7 +32,7 @@ from prose_kernel.runtime.values import Value
 
 @dataclass(frozen=True)
 class Function:
-    """A function of a test: what it declares, and its script or the task of its session."""
+    """A function for tests: its declarations, and its script or the task of its session."""
 
     inputs: tuple[CallInput, ...] = ()
     outputs: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Function:
 
 
 class Library:
-    """Targets by name, and their renderer."""
+    """Finds call targets by name and renders them."""
 
     def __init__(self, **functions: Function) -> None:
         self.functions = functions
@@ -83,7 +83,7 @@ def script(text: str, library: Library | None = None, kind: Any = "function", **
 
 
 async def run(w: World, *text: str, library: Library | None = None, values: Mapping[str, Any] = {}, **more: Any) -> Any:
-    """Run a script as the root of a run would be; its plain value."""
+    """Run a script as the root of a run and return its plain value."""
     source = script(lines(*text), library, **more)
     compiled = compile_source(source, profile="prosescript")
     assert compiled.ok, [d.render() for d in compiled.diagnostics]
@@ -194,7 +194,7 @@ async def test_slots_and_their_elements() -> None:
     )
 
 
-async def test_concurrent_calls_have_their_own_numbers() -> None:
+async def test_concurrent_calls_have_separate_numbers() -> None:
     w = World(order=lambda text: {"one(x=1)": 3.0, "one(x=2)": 1.0}.get(text, 0))
     one = Function((CallInput("x"),))
     text = ["parallel:", "  a = call one(1)", "  b = call one(2)", "return [a, b]"]
@@ -209,7 +209,7 @@ async def test_a_call_as_a_statement_is_kept() -> None:
     assert w.store.text("anon_001") == "<one()>"
 
 
-async def test_a_dry_run_tells_of_the_sessions_of_calls() -> None:
+async def test_a_dry_run_lists_the_sessions_of_calls() -> None:
     add = Function((CallInput("a"),), (), lines('session "work on {a}"', "return a"))
     library, w = Library(add=add, one=Function()), World()
     source = script(lines("let x = call add", "  a: 5", "if x is good enough:", "  call one", "return x"), library)

@@ -1,4 +1,4 @@
-"""session, resume, context, retry (openprose.md 3.13, 4, 7.4)."""
+"""`session`, `resume`, `context` and `retry` (openprose.md 3.13, 4, 7.4)."""
 
 from __future__ import annotations
 
@@ -169,21 +169,21 @@ async def test_an_announced_binding_that_is_missing() -> None:
     assert (error.code, len(w.sessions.requests)) == ("E218", 2)
 
 
-async def test_a_former_value_is_not_what_the_session_announced() -> None:
+async def test_a_former_value_does_not_count_as_the_announced_binding() -> None:
     w = World(sessions_say={"b": Reply("", kind="self")})
     error = await w.fail('let x = session "a"\nx = session "b"\n')
     assert (error.code, error.message) == ("E218", "the session announced 'x' but did not write it")
     assert w.value("x") == "<a>"
 
 
-async def test_sessions_that_write_the_same_name_leave_former_values_alone() -> None:
+async def test_sessions_that_write_the_same_name_keep_former_values() -> None:
     w = World(sessions_say={"one": Reply("first", kind="self"), "two": Reply("second", kind="self")})
     await w.run(lines('let x = session "one"', "let all = [x]", 'x = session "two"', "let back = x", "x = all[0]"))
     assert w.values("all", "back", "x") == [["first"], "second", "first"]
     assert w.store.text("x") == "first"
 
 
-async def test_only_what_went_wrong_in_the_session_is_tried_again() -> None:
+async def test_only_errors_of_the_session_are_retried() -> None:
     w = World()
     w.store.put = refuse  # type: ignore[method-assign]
     error = await w.fail('session "a"\n  retry: 3\n')
@@ -198,7 +198,7 @@ def refuse(binding: Binding) -> None:
 # ---------------------------------------------------------------- by value
 
 
-async def test_where_nothing_can_be_read_context_is_passed_by_value() -> None:
+async def test_context_is_passed_by_value_if_bindings_have_no_files() -> None:
     w = World(commands_say={"test": Reply("out\n", code=1, stderr="bad\n")})
     w.store.by_value = True
     await w.run(
@@ -337,7 +337,7 @@ async def test_a13_retry_after_is_honoured_within_the_retry() -> None:
     assert [20 <= slept < 25 for slept in w.clock.slept] == [True]
 
 
-async def test_a13_branches_do_not_march_in_step_and_every_run_waits_alike() -> None:
+async def test_a13_branches_wait_different_times_and_each_run_the_same_times() -> None:
     program = lines("parallel:", *(f'  r{n} = session "x"\n    retry: 1\n    backoff: "linear"' for n in range(4)))
     waits = []
     for _ in range(2):
@@ -353,7 +353,7 @@ async def test_the_last_failure_propagates() -> None:
     assert (error.code, error.type, error.message, error.details["kind"]) == ("E201", "SessionError", "b", "error")
 
 
-async def test_what_cannot_be_retried_is_not() -> None:
+async def test_permanent_errors_are_not_retried() -> None:
     w = World(sessions_say={"x": [Reply(fails="a", retryable=False), "fine"]})
     await w.fail(lines('session "x"', "  retry: 5"))
     assert len(w.sessions.requests) == 1
@@ -371,7 +371,7 @@ async def test_timeout() -> None:
     assert w.sessions.cancelled == ["x"]
 
 
-async def test_in_time() -> None:
+async def test_a_session_within_its_timeout() -> None:
     w = World(sessions_say={"x": Reply("early", after=2)})
     await w.run(lines('let r = session "x"', "  timeout: 3s"))
     assert w.value("r") == "early"

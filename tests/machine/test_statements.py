@@ -1,4 +1,4 @@
-"""The text of a statement as its binding keeps it (openprose.md 7.4)."""
+"""The statement text that a binding keeps (openprose.md 7.4)."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def test_further_lines_lose_the_indentation_of_the_statement(statement: str, kep
     assert text_of(statement, 2) == kept
 
 
-def test_in_the_first_column_nothing_moves() -> None:
+def test_a_statement_in_the_first_column_keeps_its_indentation() -> None:
     text = 'let x = exec """\n  a\n"""\n    timeout: "5s"'
     assert statement_text(Source(text), Span(0, len(text))) == text
 
 
-async def test_bindings_and_sessions_keep_it() -> None:
+async def test_bindings_and_sessions_keep_the_statement() -> None:
     w = World()
     await w.run(
         lines("do:", "  do:", '    let x = session "a"', "      model: opus", "    let y = [", "      1", "    ]")

@@ -1,4 +1,4 @@
-"""A machine for VVM over scripted ports."""
+"""A VVM machine with scripted ports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def tree_of(source: Source) -> Program:
 
 @dataclass
 class Vvm(World):
-    """Scripts as in `World`; the judge answers by the text of a criterion. `modules` maps paths to texts."""
+    """A VVM machine scripted like `World`; the judge looks up the text of a criterion. `modules` maps paths to texts."""
 
     modules: dict[str, str] = field(default_factory=dict)
     depth: int = 100
@@ -82,7 +82,7 @@ class Vvm(World):
         return await self.run("\n".join(lines) + "\n", cell=True)
 
     async def fails(self, *lines: str) -> RunError:
-        """Run a cell that must fail; its error."""
+        """Run a cell that must fail and return its error."""
         try:
             value = await self.cell(*lines)
         except RunError as error:
@@ -94,12 +94,12 @@ class Vvm(World):
 
 
 async def value_of(*lines: str, **world: Any) -> Any:
-    """The value of a cell whose last statement is an expression."""
+    """Run a cell whose last statement is an expression and return its value."""
     return await Vvm(**world).cell(*lines)
 
 
 async def raised_by(*lines: str, **world: Any) -> tuple[str, str]:
-    """Code and message of the error that ends a cell."""
+    """Run a cell that must raise and return the code and message of its error."""
     error = await Vvm(**world).fails(*lines)
     assert isinstance(error, VvmRaise), repr(error)
     return error.code, error.message

@@ -1,4 +1,4 @@
-"""Agent calls whose answers are files, to which the values refer (docs/reference/vvm.md 7)."""
+"""Agent calls whose answers are files, with references as values (docs/reference/vvm.md 7)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Act = Callable[[SessionRequest], SessionResult]
 
 
 def wrote(request: SessionRequest, text: str, reply: str) -> SessionResult:
-    """The output of a session with file tools: a file, and a confirmation."""
+    """Return the output of a session with file tools: a file and a confirmation."""
     return structs.replace(
         answered(reply, provider="fake", origin="model", request=request, writes=True), text=text or None
     )
@@ -96,7 +96,7 @@ async def test_an_answer_is_a_file_and_its_value_refers_to_it(tmp_path: Path) ->
     assert "] outline = @a (b000001)\n" in w.log
 
 
-async def test_r4_the_reply_of_a_backend_without_file_tools_is_kept_for_it(tmp_path: Path) -> None:
+async def test_r4_the_reply_of_a_backend_without_file_tools_is_stored(tmp_path: Path) -> None:
     w = Filed(tmp_path, sessions_say={"x": "First. Second! Third? Fourth.\n\nmore\n"})
     assert await w.cell(AGENT, "x = @a `x`(())", "x") == ref(1, "First. Second! Third?")
     assert w.binding(1) == "First. Second! Third? Fourth.\n\nmore\n"
@@ -110,7 +110,7 @@ async def test_r3_a_malformed_confirmation_is_tolerated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "summary"),
+    ("written", "summary"),
     [
         ("One. Two. Three. Four.", "One. Two. Three."),
         ("Two\nlines here.", "Two lines here."),
@@ -118,8 +118,8 @@ async def test_r3_a_malformed_confirmation_is_tolerated(tmp_path: Path) -> None:
         ("x" * 600, "x" * 499 + "…"),
     ],
 )
-async def test_a_summary_is_bounded(tmp_path: Path, said: str, summary: str) -> None:
-    w = Filed(tmp_path, lambda r: wrote(r, "content", confirmed(r, said)))
+async def test_a_summary_is_bounded(tmp_path: Path, written: str, summary: str) -> None:
+    w = Filed(tmp_path, lambda r: wrote(r, "content", confirmed(r, written)))
     assert await w.cell(AGENT, "@a `x`(())") == ref(1, summary)
 
 
@@ -160,7 +160,7 @@ async def test_a4_a_missing_binding_is_asked_for_again_with_the_same_number(tmp_
     assert w.binding(1) == "whole"
 
 
-async def test_a_session_that_writes_its_file_unseen_is_believed(tmp_path: Path) -> None:
+async def test_a_file_written_without_a_recorded_tool_call_is_accepted(tmp_path: Path) -> None:
     def act(request: SessionRequest) -> SessionResult:
         assert request.target is not None
         (tmp_path / request.target.location).write_text("by the session")
@@ -172,7 +172,7 @@ async def test_a_session_that_writes_its_file_unseen_is_believed(tmp_path: Path)
     assert w.binding(1) == "by the session" and (tmp_path / BINDINGS).stat().st_ino == before
 
 
-async def test_a_link_in_the_place_of_a_binding_is_not_an_answer(tmp_path: Path) -> None:
+async def test_a_link_instead_of_a_binding_file_is_not_an_answer(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("mine")
 
     def act(request: SessionRequest) -> SessionResult:
@@ -194,11 +194,11 @@ async def test_r5_a_call_that_is_not_all_of_an_assignment_has_no_name(tmp_path: 
     assert [row.split(" | ")[0] for row in w.rows] == ["| _anon_001", "| _anon_002", "| y", "| _anon_003", "| z"]
 
 
-async def test_r2_numbers_do_not_depend_on_who_is_fast(tmp_path: Path) -> None:
+async def test_r2_numbers_do_not_depend_on_the_order_of_completion(tmp_path: Path) -> None:
     texts: list[dict[str, str]] = []
     for turn, slow in enumerate(("1", "2")):
-        said = {slow: Reply("slow", after=50)}
-        w = Filed(tmp_path / str(turn), sessions_say=said)
+        replies = {slow: Reply("slow", after=50)}
+        w = Filed(tmp_path / str(turn), sessions_say=replies)
         lines = (AGENT, "def f(n):", "  x = @a `{n}`(n)", "  return @a `more {n}`(x)", "pmap([1, 2], f)")
         await w.cell(*lines)
         texts.append({r.task: r.target.name for r in w.sessions.requests if r.target})
@@ -236,7 +236,7 @@ async def test_r8_text_operations_on_refs_raise(tmp_path: Path) -> None:
     assert [(await w.fails(text)).code for text in ("len(x)", 'x + "a"', "x.text")] == ["R215", "R205", "R209"]
 
 
-async def test_a_ref_to_a_file_that_is_gone_is_passed_on(tmp_path: Path) -> None:
+async def test_a_ref_to_a_deleted_file_is_passed_on(tmp_path: Path) -> None:
     w = Filed(tmp_path)
     await w.cell(AGENT, "x = @a `1`(())")
     (tmp_path / BINDINGS / "b000001.md").unlink()
@@ -293,16 +293,16 @@ async def test_a_directory_that_cannot_be_written_is_an_error_value(tmp_path: Pa
     assert w.sessions.requests == []
 
 
-async def test_a_call_that_could_not_begin_has_its_number_and_its_line(tmp_path: Path) -> None:
+async def test_a_call_that_could_not_start_has_a_number_and_a_log_line(tmp_path: Path) -> None:
     w = Filed(tmp_path)
     (tmp_path / ".vvm/memory/k/digest.md").mkdir(parents=True)
     await w.cell('agent a(memory={scope: "project", key: "k"})', "x = @a `one`(())", "y = @{} `two`(())")
     assert w.value("x")["error"]["kind"] == "rejected" and w.value("y")["ref"].endswith("b000002.md")
     assert "x = @a (b000001) failed: rejected\n" in w.log
-    told = [event.error.message for event in w.events if isinstance(event, SessionFinished) and event.error]
-    assert told == ["the memory 'k' cannot be used: digest.md is a directory"]
+    messages = [event.error.message for event in w.events if isinstance(event, SessionFinished) and event.error]
+    assert messages == ["the memory 'k' cannot be used: digest.md is a directory"]
 
 
-def test_a_summary_of_a_million_lines_takes_its_time_and_no_more() -> None:
+def test_a_summary_is_found_quickly_in_a_million_lines() -> None:
     reply = f"Binding written: b000001\n{'> ' * 100_000}{chr(10) * 1_000_000}Summary: Done."
     assert summary_of(SessionResult(None, "", "p", "o", {}, reply=reply)) == "Done."

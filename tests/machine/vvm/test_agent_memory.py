@@ -1,4 +1,4 @@
-"""Agent calls with memory: the prelude, the patch channel, whose turn it is (docs/reference/vvm.md 6.6)."""
+"""Agent calls with memory: the prelude, the patch channel, and the order of access (docs/reference/vvm.md 6.6)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_an_interrupted_call_frees_the_memory(tmp_path: Path) -> None:
 
 
 class Announced:
-    """A port of memories that reports each one that is opened."""
+    """A memory port that reports each memory it opens."""
 
     def __init__(self, inner: Any) -> None:
         self.prelude, self._open = inner.prelude, inner.open
@@ -122,7 +122,7 @@ async def test_a_memory_is_freed_when_its_call_is_interrupted_before_its_turn(tm
     w.vvm.host.ports = structs.replace(w.vvm.host.ports, memories=memories)
     f = ("def f(n):", "  if n == 1:", "    return @a `one`(())", "  while true:", "    n = n + 1")
     running = asyncio.ensure_future(w.cell(AGENT, *f, "pmap([1, 2], f)"))
-    await memories.opened.wait()  # the other branch computes on and keeps the turn
+    await memories.opened.wait()  # the other branch keeps computing and does not yield
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -157,17 +157,17 @@ async def test_m3_the_memory_is_locked_through_all_attempts(tmp_path: Path) -> N
 
 
 async def test_m4_pmap_over_one_key_serialises_in_order(tmp_path: Path) -> None:
-    said = {str(n): Reply(patched(str(n), retain=[f"fact {n}"]), after=20.0 - n) for n in range(1, 5)}
-    w = world(tmp_path, sessions_say=said)
+    replies = {str(n): Reply(patched(str(n), retain=[f"fact {n}"]), after=20.0 - n) for n in range(1, 5)}
+    w = world(tmp_path, sessions_say=replies)
     value = await w.cell(AGENT, "def f(n):", "  return @a `{n}`(())", "pmap([1, 2, 3, 4], f)")
     assert value == ["1", "2", "3", "4"]
-    assert w.sessions.most == 1
+    assert w.sessions.peak == 1
     entries = (tmp_path / HERE / "ledger.jsonl").read_text().splitlines()
     assert [json.loads(entry)["retain"] for entry in entries] == [[f"fact {n}"] for n in range(1, 5)]
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
-async def test_m4_a_limit_of_sessions_does_not_get_in_the_way(tmp_path: Path, concurrency: int) -> None:
+async def test_m4_a_session_limit_does_not_block_calls_with_memory(tmp_path: Path, concurrency: int) -> None:
     w = world(tmp_path, concurrency=concurrency)
     value = await w.cell(
         AGENT, "agent b()", "def f(n):", "  x = @a `{n}`(())", "  return @b `{n}b`(())", "pmap([1, 2, 3], f)"
@@ -175,7 +175,7 @@ async def test_m4_a_limit_of_sessions_does_not_get_in_the_way(tmp_path: Path, co
     assert value == ["<1b>", "<2b>", "<3b>"]
 
 
-async def test_m4_a_memory_that_another_process_keeps_is_locked(tmp_path: Path) -> None:
+async def test_m4_a_memory_held_by_another_process_is_locked(tmp_path: Path) -> None:
     (tmp_path / HERE).mkdir(parents=True)
     w = world(tmp_path)
     with FileLock(tmp_path / HERE / "lock"):
@@ -263,7 +263,7 @@ def test_patches_are_taken_out(reply: str, visible: str | None, patches: tuple[s
     assert split(reply) == (reply if visible is None else visible, patches)
 
 
-def test_a_reply_of_a_million_fences_takes_its_time_and_no_more() -> None:
+def test_patches_are_found_quickly_in_a_million_fences() -> None:
     reply = "```x\n" * 200_000 + "```vvm-memory\n{}\n"
     assert split(reply).patches == (UNTERMINATED,)
     assert split(f"``` a{' ' * 1_000_000}b\n```\n```vvm-memory\n{{}}\n```").patches == ("{}\n",)

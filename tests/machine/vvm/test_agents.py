@@ -1,4 +1,4 @@
-"""Agents of VVM as values, and what a call asks (docs/reference/vvm.md 6.1 to 6.5)."""
+"""VVM agents as values, and the requests of their calls (docs/reference/vvm.md 6.1 to 6.5)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AGENT = 'agent a(model="small")'
 
 
 async def asked(*lines: str, **world: Any) -> SessionRequest:
-    """The request of the only session of a cell."""
+    """Run a cell and return the request of its only session."""
     w = Vvm(**world)
     await w.cell(*lines)
     (request,) = w.sessions.requests
@@ -69,7 +69,7 @@ async def test_a1_an_agent_is_a_value() -> None:
     ]
 
 
-async def test_a1_a_bare_name_is_the_last_step_of_the_lookup() -> None:
+async def test_a1_a_bare_agent_name_is_looked_up_last() -> None:
     assert await value_of("agent len()", "len([1])") == 1
     assert await value_of(AGENT, "a = 5", "a") == 5
 
@@ -140,9 +140,7 @@ async def test_perm_in_a_declaration_is_the_librarys_also_when_it_is_shadowed() 
         ("other={x: a}", "bad agent configuration: `other` cannot hold an agent"),
     ],
 )
-async def test_a7_a_configuration_that_cannot_be_right_raises_before_anything_is_asked(
-    config: str, message: str
-) -> None:
+async def test_a7_an_invalid_configuration_raises_before_any_session(config: str, message: str) -> None:
     w = Vvm()
     error = await w.fails(AGENT, f"x = @a.with({config})", "@x `q`(@a `inner`(()))")
     assert (error.code, error.message.startswith(message)) == ("R214", True), error.message
@@ -184,7 +182,7 @@ async def test_agent_input_options_template_are_evaluated_in_this_order() -> Non
     assert w.sessions.tasks == ["agent", "input", "ab", "option", "call"]
 
 
-async def test_options_are_checked_before_the_template_and_nothing_is_asked() -> None:
+async def test_options_are_checked_before_the_template_and_no_session_starts() -> None:
     w = Vvm()
     error = await w.fails(AGENT, "n = 0 - 1", "@a `{missing.x}`(1, retry=n)", "missing = 1")
     assert (error.code, error.message) == ("R212", "bad option: `retry` must be a whole number from 0 upwards")
@@ -194,13 +192,13 @@ async def test_options_are_checked_before_the_template_and_nothing_is_asked() ->
 @pytest.mark.parametrize(
     "option", ['timeout="soon"', "retry=0.5", "retry=true", 'backoff="linear"', "name=1", 'memory_mode="keep"']
 )
-async def test_computed_options_that_are_wrong_raise(option: str) -> None:
+async def test_invalid_computed_options_raise(option: str) -> None:
     name, _, value = option.partition("=")
     code, message = await raised_by(AGENT, f"v = {value}", f"@a `x`((), {name}=v)")
     assert (code, message.startswith(f"bad option: `{name}` must be")) == ("R212", True)
 
 
-async def test_a_template_that_cannot_be_rendered_asks_no_one() -> None:
+async def test_a_template_that_cannot_be_rendered_starts_no_session() -> None:
     w = Vvm()
     assert (await w.fails(AGENT, "x = {a: 1}", "@a `{x.b}`(())")).code == "R209"
     assert (await w.fails(AGENT, "@a `x`([1, len])")).code == "R211"
@@ -232,13 +230,13 @@ async def test_v4_references_are_found_at_any_depth() -> None:
     assert (request.given.references, request.given.readable) == (("one.md", "two.md"), "")
 
 
-async def test_every_call_has_its_own_path() -> None:
+async def test_every_call_has_a_unique_path() -> None:
     w = Vvm()
     await w.cell(AGENT, "x = [@a `1`(()), @a `2`(())]", "def f(n):", "  return @a `n`(n)", "pmap([1, 2], f)")
     assert [r.at for r in w.sessions.requests] == ["c1/1/s0", "c1/1/s1", "c1/2/i0/s0", "c1/2/i1/s0"]
 
 
-async def test_events_name_what_takes_the_answer() -> None:
+async def test_events_name_the_variable_of_the_answer() -> None:
     w = Vvm()
     await w.cell(AGENT, "x = @a `1`(())", "y = [@a `2`(())]", "@a `3`(())")
     assert [(e.bound_to, e.request.task) for e in w.of(SessionStarted)] == [("x", "1"), (None, "2"), (None, "3")]
@@ -246,10 +244,10 @@ async def test_events_name_what_takes_the_answer() -> None:
 
 
 async def test_v2_an_answer_is_text_and_never_parsed() -> None:
-    said = {"json": '{"error": {"kind": "timeout"}}', "lines": "  a\n\n b \n"}
-    assert await value_of(AGENT, "x = @a `json`(())", "x", sessions_say=said) == said["json"]
-    assert await value_of(AGENT, "@a `lines`(())", sessions_say=said) == said["lines"]
-    assert await value_of(AGENT, "x = @a `json`(())", "x.error.kind", sessions_say=said) == "timeout"
+    replies = {"json": '{"error": {"kind": "timeout"}}', "lines": "  a\n\n b \n"}
+    assert await value_of(AGENT, "x = @a `json`(())", "x", sessions_say=replies) == replies["json"]
+    assert await value_of(AGENT, "@a `lines`(())", sessions_say=replies) == replies["lines"]
+    assert await value_of(AGENT, "x = @a `json`(())", "x.error.kind", sessions_say=replies) == "timeout"
 
 
 # ---------------------------------------------------------------- failures
@@ -272,7 +270,7 @@ async def test_a_failure_is_an_error_value(failure: ProviderError, kind: str, da
 
 
 async def test_a_failure_is_not_a_raise_and_a_match_sees_it() -> None:
-    said = {"x": Reply(fails="broke")}
+    replies = {"x": Reply(fails="broke")}
     lines = (
         "try:",
         "  x = @a `x`(())",
@@ -281,11 +279,11 @@ async def test_a_failure_is_not_a_raise_and_a_match_sees_it() -> None:
         "match x:",
         '  case error(kind="spawn_failed"):',
     )
-    assert await value_of(AGENT, *lines, '    x = "seen"', "x", sessions_say=said) == "seen"
+    assert await value_of(AGENT, *lines, '    x = "seen"', "x", sessions_say=replies) == "seen"
 
 
 @pytest.mark.parametrize("failure", [NoProvider("nobody is here"), CassetteMiss("not recorded")])
-async def test_a23_that_no_one_can_answer_ends_the_run(failure: ProviderError) -> None:
+async def test_a23_a_missing_answer_ends_the_run(failure: ProviderError) -> None:
     w = Vvm(sessions_say={"x": Reply(fails=failure)})
     error = await w.fails(
         AGENT, "try:", "  @a `x`((), retry=3)", "except as e:", "  @a `caught`(())", "finally:", "  @a `final`(())"
@@ -306,15 +304,15 @@ async def test_a4_failed_attempts_are_repeated_with_the_same_request() -> None:
 
 
 async def test_a4_the_last_failure_is_the_result() -> None:
-    said = {"x": [Reply(fails="1"), Reply(fails="2"), Reply(fails="3")]}
-    value = await value_of(AGENT, "@a `x`((), retry=1)", sessions_say=said)
+    replies = {"x": [Reply(fails="1"), Reply(fails="2"), Reply(fails="3")]}
+    value = await value_of(AGENT, "@a `x`((), retry=1)", sessions_say=replies)
     assert value == {"error": {"kind": "spawn_failed", "message": "2"}}
 
 
 @pytest.mark.parametrize(
     "failure", [PermissionDenied("no"), SessionCancelled("no", retryable=True), ProviderAuth("no")]
 )
-async def test_a4_what_another_attempt_cannot_help_is_not_repeated(failure: ProviderError) -> None:
+async def test_a4_permanent_failures_are_not_retried(failure: ProviderError) -> None:
     w = Vvm(sessions_say={"x": Reply(fails=failure)})
     await w.cell(AGENT, "@a `x`((), retry=3)")
     assert len(w.sessions.requests) == 1
@@ -344,8 +342,8 @@ async def test_a6_a_timeout_limits_each_attempt() -> None:
 
 
 async def test_pmap_waits_for_all_and_gives_the_first_failure() -> None:
-    said = {"1": Reply("one", after=3), "2": Reply(fails="two", after=2), "3": Reply(fails="three", after=1)}
-    w = Vvm(sessions_say=said)
+    replies = {"1": Reply("one", after=3), "2": Reply(fails="two", after=2), "3": Reply(fails="three", after=1)}
+    w = Vvm(sessions_say=replies)
     value = await w.cell(AGENT, "def f(n):", "  return @a `{n}`(())", "pmap([1, 2, 3], f)")
     assert value == {"error": {"kind": "spawn_failed", "message": "two"}}
     assert w.sessions.cancelled == []

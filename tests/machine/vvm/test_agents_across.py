@@ -1,4 +1,4 @@
-"""Agents of one language asked from the other (docs/reference/vvm.md 13)."""
+"""Agents of one language called from the other (docs/reference/vvm.md 13)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from prose_kernel.runtime.values import Value, plain
 
 
 class Both(World):
-    """A run that is fed OpenProse and VVM in turn."""
+    """A run with cells in OpenProse and VVM."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,7 +45,7 @@ WRITER = ("agent writer:", "  model: sonnet", '  prompt: "You write."')
 # ---------------------------------------------------------------- OpenProse asks an agent of VVM
 
 
-async def test_a_session_of_an_agent_of_vvm() -> None:
+async def test_a_session_calls_an_agent_of_vvm() -> None:
     w = Both(sessions_say={"Note this": "noted"})
     await w.cell(SCRIBE)
     await w.prose("let r = session: scribe", '  prompt: "Note this"')
@@ -55,7 +55,7 @@ async def test_a_session_of_an_agent_of_vvm() -> None:
     assert await w.cell("r") == "noted"
 
 
-async def test_its_context_is_the_input() -> None:
+async def test_the_context_of_the_session_is_the_input() -> None:
     w = Both()
     await w.cell(SCRIBE)
     await w.prose('let a = "facts"', "session: scribe", '  prompt: "Go"', "  context: a")
@@ -63,7 +63,7 @@ async def test_its_context_is_the_input() -> None:
     assert request.given is not None and request.given.text == "facts"
 
 
-async def test_its_failure_raises_after_the_retries_of_the_session() -> None:
+async def test_a_failure_raises_after_the_retries_of_the_session() -> None:
     w = Both(sessions_say={"Go": [Reply(fails="1"), Reply(fails="2")]})
     await w.cell(SCRIBE)
     error = await w.prose_fails("session: scribe", '  prompt: "Go"', "  retry: 1")
@@ -76,7 +76,7 @@ async def test_its_failure_raises_after_the_retries_of_the_session() -> None:
     assert "catch" not in w.sessions.tasks and w.value("r") == 1
 
 
-async def test_a_memory_of_vvm_is_kept_from_openprose(tmp_path: Path) -> None:
+async def test_openprose_updates_the_memory_of_an_agent_of_vvm(tmp_path: Path) -> None:
     w = Both(sessions_say={"Go": 'ok\n```vvm-memory\n{"digest": "kept"}\n```'})
     memories = DigestMemories(Surroundings(str(tmp_path)), w.clock)
     w.vvm.host.ports = structs.replace(w.vvm.host.ports, memories=memories)
@@ -112,7 +112,7 @@ async def test_a_missing_answer_ends_both(tmp_path: Path) -> None:
     assert error.no_answer and w.commands.ran == []
 
 
-async def test_a_bad_configuration_is_an_error_there_too() -> None:
+async def test_an_invalid_configuration_is_an_error_in_openprose() -> None:
     w = Both()
     await w.cell(SCRIBE, 'b = scribe.with(memory={scope: "pro" + "ject"})')
     error = await w.prose_fails("session: b", '  prompt: "Go"')
@@ -139,7 +139,7 @@ async def test_an_agent_of_openprose_runs_as_its_session() -> None:
         (PermissionDenied("no"), "rejected", {"permanent": True}),
     ],
 )
-async def test_its_failure_is_an_error_value(failure: Any, kind: str, data: Any) -> None:
+async def test_a_failure_of_the_session_is_an_error_value(failure: Any, kind: str, data: Any) -> None:
     w = Both(sessions_say={"Go": Reply(fails=failure)})
     await w.prose(*WRITER)
     value = await w.cell("@writer `Go`(())")
@@ -147,7 +147,7 @@ async def test_its_failure_is_an_error_value(failure: Any, kind: str, data: Any)
     assert json.loads(json.dumps(value)) == {"error": error}
 
 
-async def test_options_count_for_it() -> None:
+async def test_options_apply_to_an_agent_of_openprose() -> None:
     w = Both(sessions_say={"Go": [Reply(fails="1"), Reply("late", after=9), Reply(fails="3")]})
     await w.prose(*WRITER)
     value = await w.cell('@writer `Go`((), retry=2, backoff="fixed", timeout="5s")')
@@ -158,7 +158,7 @@ async def test_options_count_for_it() -> None:
     assert value == {"error": {"kind": "timeout", "message": "session timed out after 2s"}}
 
 
-async def test_a_missing_answer_ends_the_run_here_too() -> None:
+async def test_a_missing_answer_ends_the_run_from_vvm() -> None:
     w = Both(sessions_say={"Go": Reply(fails=CassetteMiss("not recorded"))})
     await w.prose(*WRITER)
     with pytest.raises(RunError) as failed:
@@ -166,7 +166,7 @@ async def test_a_missing_answer_ends_the_run_here_too() -> None:
     assert failed.value.no_answer
 
 
-async def test_it_is_a_value_but_cannot_be_derived() -> None:
+async def test_an_agent_of_openprose_is_a_value_but_cannot_be_derived() -> None:
     w = Both()
     await w.prose(*WRITER)
     assert await w.cell("w = @writer", "@w `Go`(())") == "<Go>"
@@ -183,7 +183,7 @@ async def test_a_call_in_a_branch_of_openprose_takes_its_turn_and_path() -> None
     assert [(r.task, r.at) for r in w.sessions.requests] == [("1", "c2/1/b0/s0"), ("2", "c2/1/b1/s0")]
 
 
-async def test_a_branch_that_has_lost_its_race_asks_no_one_more() -> None:
+async def test_a_branch_that_lost_its_race_starts_no_more_sessions() -> None:
     w = Both(sessions_say={"slow": Reply("slow", after=50), "fast": Reply("fast", after=1)})
     await w.cell(SCRIBE, "def twice(what):", "  @scribe `{what}`(())", "  return @scribe `again {what}`(())")
     await w.prose('parallel ("first"):', '  a = do twice("slow")', '  b = session "fast"')

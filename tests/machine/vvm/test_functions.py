@@ -24,7 +24,7 @@ async def test_positional_and_keyword_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "what"),
+    ("call", "reason"),
     [
         ("f(1)", "'b' is missing"),
         ("f()", "a, b are missing"),
@@ -33,8 +33,8 @@ async def test_positional_and_keyword_arguments() -> None:
         ("f(1, a=2)", "'a' is given twice"),
     ],
 )
-async def test_arguments_that_do_not_fit_raise(call: str, what: str) -> None:
-    assert await raised_by("def f(a, b):", "  return 1", call) == ("R208", f"bad arguments to f: {what}")
+async def test_arguments_that_do_not_fit_raise(call: str, reason: str) -> None:
+    assert await raised_by("def f(a, b):", "  return 1", call) == ("R208", f"bad arguments to f: {reason}")
 
 
 async def test_a_value_that_is_not_a_function_is_not_called() -> None:
@@ -142,7 +142,7 @@ async def test_f3_range() -> None:
     assert await value_of("[range(3), range(0), range(0 - 2), range(n=2)]") == [[0, 1, 2], [], [], [0, 1]]
 
 
-async def test_a_range_that_no_memory_holds_is_refused() -> None:
+async def test_a_range_too_large_for_memory_is_refused() -> None:
     assert (await raised_by("range(10000000000000)"))[1] == "range: expected at most 10,000,000, not 10000000000000"
 
 
@@ -264,7 +264,7 @@ async def test_f6_refine_takes_error_values_for_candidates() -> None:
     assert await value_of(*text, "refine(0, 3, done, step)") == {"error": {"kind": "e"}}
 
 
-async def test_helpers_tell_how_far_they_are() -> None:
+async def test_helpers_report_their_progress() -> None:
     w = Vvm()
     await w.cell('map(["a", "b"], len)')
     assert [(e.operation, e.index, e.total) for e in w.of(PipeProgressed)] == [("map", 1, 2), ("map", 2, 2)]
@@ -324,7 +324,7 @@ async def test_pmap_of_pmap_has_its_own_paths() -> None:
     assert sorted(e.at for e in again.of(Judged)) == sorted(paths)
 
 
-async def test_a23_no_one_to_answer_in_pmap_ends_the_run() -> None:
+async def test_a23_a_missing_answer_in_pmap_ends_the_run() -> None:
     w = Vvm(judge_says={"c1": True})
     text = ("def f(n):", "  return ?`c{n}`(n)", "try:", "  pmap([1, 2], f)", "except as e:", "  x = 1")
     error = await w.fails(*text)
@@ -345,5 +345,5 @@ async def test_an_error_in_a_callback_shows_the_call_of_the_helper() -> None:
     assert error.call_stack == ("in function f, called at line 3 of cell",)
 
 
-def test_the_library_is_what_the_checker_knows_of_it() -> None:
+def test_the_checker_knows_the_whole_library() -> None:
     assert {name: function.parameters for name, function in LIBRARY.items()} == dict(NAMES)  # type: ignore[attr-defined]

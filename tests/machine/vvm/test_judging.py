@@ -1,4 +1,4 @@
-"""Predicates, match, choose, constrain (docs/reference/vvm.md 4.6 to 4.9), and what their judge is sent."""
+"""`?` predicates, `match`, `choose` and `constrain` (docs/reference/vvm.md 4.6 to 4.9), and their requests to the judge."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_the_judge_sees_one_value_and_nothing_else() -> None:
     assert (request.recent, request.loop, dict(request.bindings)) == ((), None, {"it": {"b": None, "a": "t"}})
 
 
-async def test_of_a_ref_the_judge_sees_the_preview() -> None:
+async def test_the_judge_sees_the_preview_of_a_ref() -> None:
     w = Vvm(judge_says={"c": True})
     await w.cell('?`c`({ref: "b/b1.md", summary: "Short."})', '?`c`([{ref: "b"}])')
     assert [r.subject for r in w.judge.requests] == ["[ref: b/b1.md]\nsummary: Short.", '[{"ref": "b"}]']
@@ -82,7 +82,7 @@ async def test_v6_functions_are_not_judged() -> None:
 @pytest.mark.parametrize(
     ("template", "code"), [("{x}", "R201"), ("{a.b}", "R209"), ("{n.b}", "R210"), ("{a.f}", "R211")]
 )
-async def test_what_cannot_be_rendered_is_not_judged(template: str, code: str) -> None:
+async def test_values_that_cannot_be_rendered_are_not_judged(template: str, code: str) -> None:
     w = Vvm()
     error = await w.fails("if false:", "  x = 1", "a = {c: 1, f: len}", "n = 1", f"?`{template}`(1)")
     assert error.code == code and w.judge.asked == []
@@ -131,10 +131,10 @@ async def test_a23_no_judge_at_all_ends_the_run() -> None:
     assert error.hint == "record it in an interactive run, or choose a judge (PROSE_JUDGE; in a notebook %judge)"
 
 
-# ---------------------------------------------------------------- who answers
+# ---------------------------------------------------------------- sources of answers
 
 
-async def test_the_rules_of_openprose_decide_criteria_only_where_they_are_asked_for() -> None:
+async def test_the_rules_of_openprose_decide_criteria_only_if_enabled() -> None:
     person = ScriptedPerson("n")
     w = judged_by(JudgeChain(human=person))
     assert await w.cell("?`it >= 85`(90)") is False
@@ -348,9 +348,9 @@ async def test_s6_every_requirement_is_judged_once_and_never_again() -> None:
         }
     }
     assert w.judge.asked == ["one", "two 3", "three"]
-    (told,) = w.of(Constrained)
-    assert (told.name, told.requirements, told.violations) == ("x", 3, ("one", "two 3"))
-    assert told.bounds == {"attempts": 3, "time": "5s", "budget": 0.5}
+    (event,) = w.of(Constrained)
+    assert (event.name, event.requirements, event.violations) == ("x", 3, ("one", "two 3"))
+    assert event.bounds == {"attempts": 3, "time": "5s", "budget": 0.5}
 
 
 async def test_s7_an_error_value_is_judged_like_any_other() -> None:
@@ -384,7 +384,7 @@ async def test_a_raise_while_judging_leaves_the_value() -> None:
 
 @pytest.mark.parametrize("use", ["?`{x}{x}{x}`(1)", "@a `{x}{x}{x}`(1)"])
 async def test_a32_a_template_ends_at_a_hundred_million_characters(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prose_kernel.machine.vvm.judging.LONGEST_TEXT", 5_000)  # the same bound, sooner
+    monkeypatch.setattr("prose_kernel.machine.vvm.judging.LONGEST_TEXT", 5_000)  # the same limit, reached sooner
     agent = 'agent a(model="sonnet")'
     text = f'x = "{"y" * 2000}"'
     error = await Vvm(judge_says={"y" * 4000: True}).fails(agent, text, use)

@@ -84,7 +84,7 @@ async def test_a_raise_in_a_module_ends_the_program() -> None:
     assert error.call_stack == ("in module a.vvm, reached by the import at line 1 of cell",)
 
 
-async def test_a_module_that_is_not_there() -> None:
+async def test_a_missing_module() -> None:
     error = await Vvm().fails('from "./no.vvm" import x')
     assert (error.code, error.message) == ("V090", "Module not found: no.vvm")
 
@@ -124,13 +124,13 @@ async def test_hoisting_is_per_cell() -> None:
     assert await w.cell("f()", "def f():", "  return 1") == 1
 
 
-async def test_what_a_failed_cell_has_bound_stays() -> None:
+async def test_bindings_of_a_failed_cell_are_kept() -> None:
     w = Vvm()
     await w.fails("x = 1", "y = nowhere")
     assert await w.cell("x") == 1
 
 
-async def test_what_can_be_looked_at() -> None:
+async def test_bindings_and_definitions_can_be_inspected() -> None:
     w = Vvm()
     await w.cell("x = 1", "def f(a, b):", "  x = 2", "  return a", "g = f", "export x")
     infos = w.vvm.bindings()
@@ -158,7 +158,7 @@ async def test_what_can_be_looked_at() -> None:
 
 
 class Both(World):
-    """A run that is fed OpenProse and VVM in turn."""
+    """A run with cells in OpenProse and VVM."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -199,7 +199,7 @@ async def test_functions_are_called_across() -> None:
         await w.cell("plus(1, b=2)")
 
 
-async def test_the_last_one_to_bind_a_name_says_what_it_means() -> None:
+async def test_the_last_binding_of_a_name_wins() -> None:
     w = Both()
     await w.cell("x = 1", "def f(n):", "  return [x, n]")
     await w.prose("x = 2", "let r = do f(x)")
@@ -226,7 +226,7 @@ async def test_an_error_is_caught_in_the_other_language() -> None:
     assert await w.cell("[said, after]") == ["from vvm", 1]
 
 
-async def test_calls_that_go_round_in_circles_end() -> None:
+async def test_circular_calls_across_languages_end() -> None:
     w = Both()
     await w.cell("def ping(n):", "  return n")
     await w.prose("block pong(n):", "  return do ping(n)")

@@ -16,7 +16,7 @@ async def previews(w: Vvm, *lines: str) -> tuple[Preview, ...]:
 
 
 async def asked(*lines: str) -> list[tuple[str, str | None, tuple[str, ...]]]:
-    """Task, input and what is not known of each call."""
+    """Return the task, the input and the unknown parts of each call."""
     found = await previews(Vvm(), AGENT, *lines)
     return [
         (one.request.task, one.request.given.text if one.request.given is not None else None, one.unknown)
@@ -47,7 +47,7 @@ async def test_a_known_condition_decides_and_an_open_one_shows_all_arms() -> Non
     assert [one[0] for one in await asked(*text)] == ["one", "two", "three ⟦x: not known yet⟧"]
 
 
-async def test_a_comparison_with_what_is_not_known_is_open() -> None:
+async def test_a_comparison_with_an_unknown_value_is_open() -> None:
     text = ("x = @a `q`()", 'y = x == "a"', 'if x == "a":', "  @a `one`()", "if y:", "  @a `two {y}`()")
     assert [one[0] for one in await asked(*text)] == ["q", "one", "two ⟦y: not known yet⟧"]
 
@@ -76,7 +76,7 @@ async def test_loops_over_known_items_run_for_each() -> None:
     ]
 
 
-async def test_functions_are_looked_into() -> None:
+async def test_calls_inside_functions_are_listed() -> None:
     text = (
         "def f(x):",
         "  y = @a `in {x}`()",
@@ -102,7 +102,7 @@ async def test_a_function_that_computes_is_known() -> None:
     ]
 
 
-async def test_members_of_what_is_not_known_are_not_known() -> None:
+async def test_members_of_unknown_values_are_unknown() -> None:
     found = await asked("x = @a `q`()", "@a `{x.title} and {x.more.deep}`(x.list[0])")
     assert found[1] == ("⟦x: not known yet⟧ and ⟦x: not known yet⟧", "⟦x: not known yet⟧", ("x",))
 
@@ -179,7 +179,7 @@ async def test_functions_of_earlier_cells_see_the_names_of_the_text() -> None:
     assert [one.request.task for one in found if one.request is not None] == ["2"]
 
 
-async def test_a_text_that_never_ends_is_left() -> None:
+async def test_a_preview_ends_after_200_calls() -> None:
     found = await previews(
         Vvm(),
         AGENT,

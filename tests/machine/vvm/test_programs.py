@@ -1,4 +1,4 @@
-"""Any program (docs/reference/vvm.md 4, 10.4): it ends in a result or a documented raise, the same in every run."""
+"""Any program ends in a result or a documented raise, the same in every run (docs/reference/vvm.md 4, 10.4)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def indented(lines: Iterable[str]) -> list[str]:
 
 
 class Program:
-    """Makes a program. `leaves` is how many more an expression may have."""
+    """Generates a program. `leaves` is the number of leaves that the current expression may still have."""
 
     def __init__(self, choices: Choices) -> None:
         self.below, self.of, self.many = choices.below, choices.of, choices.many
@@ -87,12 +87,12 @@ class Program:
         form = self.of(COMBINED).replace("OPERATOR", self.of(OPERATORS)).replace("FUNCTION", self.of(FUNCTIONS))
         return form.format(*(self.inner() for _ in range(form.replace("{{", "").count("{}"))))
 
-    def several(self, most: int, deep: int = 0, loop: bool = False, function: bool = False) -> list[str]:
-        """The lines of some statements."""
-        return [line for one in self.many(lambda: self.statement(deep, loop, function), most, 1) for line in one]
+    def several(self, limit: int, deep: int = 0, loop: bool = False, function: bool = False) -> list[str]:
+        """Return the lines of at most `limit` statements."""
+        return [line for one in self.many(lambda: self.statement(deep, loop, function), limit, 1) for line in one]
 
     def statement(self, deep: int, loop: bool, function: bool) -> list[str]:
-        """A statement, as its lines."""
+        """Return the lines of a statement."""
         kinds = ["assign", "assign", "assign", "expression", "raise", "pass"]
         kinds += ["break", "continue"] if loop else []
         kinds += ["return", "return"] if function else []
@@ -118,7 +118,7 @@ class Program:
                 return [f"if {expression()}:", *body(), "else:", *body()]
             case "for":
                 return [f"for {name} in {expression()}:", *body(True)]
-            case "while":  # at most three passes, and then it ends
+            case "while":  # ends after at most three passes
                 return ["n = 0", "while n < 3:", "  n = n + 1", *body(True)]
             case "match":
                 cases = ["  case error(_):", *indented(body()), "  case ?`like {}`:", *indented(body())]
@@ -156,7 +156,7 @@ programs = choices(1000).map(Program).map(Program.text)
 
 
 class Oracle(FakeJudge):
-    """Answers everything, always the same."""
+    """A judge that always gives the same answer to the same question."""
 
     async def decide(self, request: JudgeRequest) -> Verdict:
         await asyncio.sleep(0)
@@ -167,7 +167,7 @@ class Oracle(FakeJudge):
 
 
 def shown(value: object) -> object:
-    """A value, with functions by their names, so that two runs can be compared; booleans differ from numbers."""
+    """Return a value comparable between runs: functions become their names, and booleans differ from numbers."""
     if isinstance(value, list):
         return [shown(item) for item in value]
     if isinstance(value, dict):
@@ -176,14 +176,14 @@ def shown(value: object) -> object:
 
 
 def documented(error: VvmRaise) -> str:
-    """The code of an error, which is one of the reference's and says where it arose."""
+    """Return the code of an error, after checking that the reference lists it and that the error has a location."""
     assert CODE.fullmatch(error.code), repr(error)
     assert error.location is not None and error.details["statement"]
     return error.code
 
 
 async def outcome(text: str, program: Any = None, *, listening: bool = True) -> list[object]:
-    """All that can be seen of a run."""
+    """Run a program and return everything observable about the run."""
     w = Vvm(depth=6, listening=listening)
     w.vvm.host.ports = structs.replace(w.vvm.host.ports, judge=Oracle(w))
     source = Source(text, "cell")
@@ -201,7 +201,7 @@ async def outcome(text: str, program: Any = None, *, listening: bool = True) -> 
 
 
 @given(programs)
-async def test_a_program_ends_in_a_result_or_a_documented_raise_and_the_same_again(text: str) -> None:
+async def test_a_program_ends_in_the_same_result_or_documented_raise_twice(text: str) -> None:
     first = await outcome(text)
     assert await outcome(text) == first
     assert (await outcome(text, listening=False))[:3] == first[:3]

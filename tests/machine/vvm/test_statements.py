@@ -27,7 +27,7 @@ async def test_blocks_open_no_scope() -> None:
     assert await value_of("if true:", "  a = 1", "for i in [1, 2]:", "  b = i", "[a, b, i]") == [1, 2, 2]
 
 
-async def test_names_of_a_function_are_its_own() -> None:
+async def test_names_of_a_function_are_local() -> None:
     text = ("x = 1", "def f():", "  x = 2", "  return x", "y = f()", "[x, y]")
     assert await value_of(*text) == [1, 2]
 
@@ -172,7 +172,7 @@ async def test_a_million_passes_take_no_more_memory() -> None:
         tracemalloc.stop()
 
 
-async def test_loops_tell_their_passes() -> None:
+async def test_loops_report_their_passes() -> None:
     w = Vvm()
     await w.cell("for x in [1, 2]:", "  if x == 2:", "    break", "n = 0", "while n < 1:", "  n = n + 1")
     assert [(e.index, e.maximum) for e in w.of(LoopPass)] == [(0, 2), (1, 2), (0, None)]
@@ -307,7 +307,7 @@ async def test_finally_runs_on_every_way_out() -> None:
         ("break", "continue", "after"),
     ],
 )
-async def test_s8_what_leaves_finally_replaces_what_was_pending(body: str, final: str, result: object) -> None:
+async def test_s8_an_exit_from_finally_replaces_the_pending_one(body: str, final: str, result: object) -> None:
     text = ("def f():", "  for x in [1]:", "    try:", f"      {body}", "    finally:", f"      {final}")
     assert await value_of(*text, '  return "after"', "f()") == result
 
@@ -324,7 +324,7 @@ async def test_a_raise_in_except_runs_finally_first() -> None:
     assert error.message == "b" and w.value("x") == 1
 
 
-async def test_s9_a_bare_raise_raises_what_was_caught() -> None:
+async def test_s9_a_bare_raise_reraises_the_caught_error() -> None:
     assert await raised_by("try:", "  nowhere", "except as e:", "  e = 1", "  raise") == (
         "R201",
         "unbound name: nowhere",
@@ -359,7 +359,7 @@ async def test_s9_a_bare_raise_raises_what_was_caught() -> None:
     assert await value_of(*final, "f.error.message") == ""
 
 
-async def test_an_uncaught_raise_says_where_and_through_which_calls() -> None:
+async def test_an_uncaught_raise_shows_its_location_and_call_stack() -> None:
     w = Vvm()
     error = await w.fails("def inner(x):", '  raise "no good"', "def outer():", "  return inner(1)", "outer()")
     assert isinstance(error, VvmRaise) and error.value == {"error": {"kind": "thrown", "message": "no good"}}
@@ -371,7 +371,7 @@ async def test_an_uncaught_raise_says_where_and_through_which_calls() -> None:
     )
 
 
-async def test_s10_a49_an_interrupt_is_not_catchable_and_finally_asks_nothing() -> None:
+async def test_s10_a49_an_interrupt_is_not_catchable_and_finally_starts_no_session() -> None:
     w = Vvm()
     text = "def late(m):\n  return ?`late`(m)\ntry:\n  with input 5:\n    while true:\n      n = 1\nexcept as e:\n  x = 1\nfinally:\n  y = 1\n"
     text += "  try:\n    z = pmap([1, 2], late)\n    v = 1\n  finally:\n    u = 1\n  t = 1\n"
@@ -399,7 +399,7 @@ async def test_a49_a_second_interrupt_ends_finally() -> None:
         await task
 
 
-async def test_a23_a49_no_one_to_answer_passes_except_and_runs_finally() -> None:
+async def test_a23_a49_a_missing_answer_skips_except_and_runs_finally() -> None:
     w = Vvm()
     text = ("def f():", "  return ?`c`(1)", "try:", "  with input 2:", "    f()", "except as e:", "  x = 1", "finally:")
     error = await w.fails(*text, "  y = 1", "  ?`d`(2)", "  z = 1")

@@ -34,8 +34,8 @@ async def test_a_number_that_a_float_cannot_hold_is_refused() -> None:
     )
 
 
-async def test_a_text_that_would_be_too_long_is_refused_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`except` gives a program the message only, so that holds the reason."""
+async def test_a_text_that_would_be_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`except` gives a program only the message, so the message contains the reason."""
     monkeypatch.setitem(operators._LONGEST, str, 10)
     assert await raised_by('"abcdef" + "abcdef"') == (
         "R205",
@@ -53,13 +53,13 @@ async def test_a_text_that_would_be_too_long_is_refused_as_such(monkeypatch: pyt
         ('"abc".upper()', "members can be read of a text that is a JSON object or list; there are no methods"),
     ],
 )
-async def test_what_a_text_cannot_do_has_a_hint(text: str, hint: str | None) -> None:
+async def test_unsupported_text_operations_have_a_hint(text: str, hint: str | None) -> None:
     with pytest.raises(VvmRaise) as raised:
         await value_of("def plus(n):", f"  return {text}", "plus(1)")
     assert raised.value.hint == hint
 
 
-async def test_what_the_hint_for_a_sum_of_a_text_and_a_number_says_can_be_typed() -> None:
+async def test_the_hint_for_adding_text_and_a_number_is_valid_code() -> None:
     _, text, template = re.findall(r"`([^`]+)`", ADD_HINT)
     assert await value_of(f'"tickets: " + {text}') == "tickets: 4"
     program = f'agent w(model="m")\na = "n: "\nb = 4\nx = @w `{template}`()\nexport x\n'
@@ -133,7 +133,7 @@ async def test_functions_and_agents_are_not_compared() -> None:
     for text in ("len == len", "len != 1", "[1, len] == [1, 2]", "{a: len} == {a: 1}"):
         code, message = await raised_by(text)
         assert code == "R206" and message == "cannot compare a function"
-    assert await value_of("[1, len] == [2, len]") is False  # it is not reached
+    assert await value_of("[1, len] == [2, len]") is False  # never evaluated
 
 
 def test_deep_values_are_compared_and_written() -> None:
@@ -195,7 +195,7 @@ async def test_l1_l2_members_and_indexes() -> None:
         ("len.a", "R210"),
     ],
 )
-async def test_what_has_no_such_member_raises(text: str, code: str) -> None:
+async def test_a_missing_member_raises(text: str, code: str) -> None:
     assert (await raised_by(text))[0] == code
 
 
@@ -207,7 +207,7 @@ async def test_what_has_no_such_member_raises(text: str, code: str) -> None:
         ('map(["a"], @{})', "write a function that calls the agent, and pass that"),
     ],
 )
-async def test_the_hint_says_how_it_is_written(text: str, hint: str) -> None:
+async def test_the_hint_shows_the_correct_form(text: str, hint: str) -> None:
     with pytest.raises(VvmRaise) as caught:
         await value_of(text)
     assert caught.value.hint == hint
@@ -222,7 +222,7 @@ async def test_v2_members_look_through_json_text() -> None:
         None,
         "x",
     ]
-    assert await value_of(f"s = {json.dumps(text)}", "len(s)") == len(text)  # it stays a string
+    assert await value_of(f"s = {json.dumps(text)}", "len(s)") == len(text)  # the value remains a string
     assert await value_of('"[1, 2]"[1]') == 2
     for other in ("Here: {}", "3", '\\"a\\"', "[NaN]", "[1] [2]"):
         assert (await raised_by(f'"{other}".a'))[0] == "R210"
@@ -254,7 +254,7 @@ def test_huge_numbers_are_serialised() -> None:
     assert canonical([10**5000, {"a": -(10**4300)}]) == f'[1{"0" * 5000}, {{"a": -1{"0" * 4300}}}]'
 
 
-def test_what_people_see_keeps_the_order_of_keys_at_any_depth() -> None:
+def test_displayed_values_keep_the_order_of_keys_at_any_depth() -> None:
     from prose_kernel.machine.vvm.context import LIBRARY
 
     deep: list[object] = []
@@ -278,7 +278,7 @@ def test_what_people_see_keeps_the_order_of_keys_at_any_depth() -> None:
         ("x" * 2000, "x" * 2000),
     ],
 )
-def test_v3_v4_what_a_placeholder_inserts(value: object, text: str) -> None:
+def test_v3_v4_text_inserted_by_a_placeholder(value: object, text: str) -> None:
     assert inserted(value, None) == text  # type: ignore[arg-type]
 
 
