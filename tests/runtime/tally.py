@@ -1,12 +1,12 @@
-"""Tally: a language of a few statements with a machine of its own on the runtime. It proves that the seam holds.
+"""Tally: a small language with a separate machine on the runtime, to test the interface between languages and runtime.
 
     let n = 2                       a number, a text, a name, or a call
-    def twice(x) = x + x            a function: a value, which sees the names around it by reference
+    def twice(x) = x + x            a function: a value, which captures the enclosing names by reference
     ask a "Who?"                    a session; a failure is a value, not an error of the program
-    each r = twice over n n n       calls beside each other; none is ever cancelled
-    deep r = twice 100000           a call in a call in a call
+    each r = twice over n n n       concurrent calls; none is ever cancelled
+    deep r = twice 100000           100,000 nested calls
 
-A text is one statement a line. The value of the last one is the value of the text; without any it is `nothing`.
+Each line is a statement. The value of a text is the value of its last statement, or `nothing` if it has none.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def format_text(program: Text) -> str:
 
 @dataclass(frozen=True)
 class Function(shared_names.Function):
-    """A closure by reference: it sees what `names` hold when it is called."""
+    """A closure by reference: a call sees the values that `names` have at that time."""
 
     language: ClassVar[str] = "tally"
     called: str
@@ -200,7 +200,7 @@ class OperandCode(Code):
 
 
 async def invoke(s: Context, function: Value, argument: Value, depth: int = 1) -> Value:
-    """Call a function of its own result, `depth` times one inside the other."""
+    """Apply a function `depth` times, each time to its previous result."""
     if isinstance(function, shared_names.Function) and not isinstance(function, Function):
         return await call(function.invoke(s, s.statement, [argument]))
     if not isinstance(function, Function):

@@ -1,4 +1,4 @@
-"""The rules of `runtime/activities.py`, for traces of real programs, their prefixes, and traces with events missing."""
+"""The rules of `runtime/activities.py`, on traces of real programs, prefixes of them, and traces with missing events."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ TRACE = trace()
 
 
 class Watched:
-    """Activities with what was opened and closed so far, checked after each event."""
+    """Activities with lists of those opened and closed so far, checked after each event."""
 
     def __init__(self) -> None:
         self.times = itertools.count()
@@ -129,7 +129,7 @@ def test_the_activities_of_a_run_that_has_ended() -> None:
     watched.end()
 
 
-def test_parents_are_what_is_around() -> None:
+def test_parents_are_the_enclosing_activities() -> None:
     def path(one: Activity | None) -> list[str]:
         return [] if one is None else [*path(one.parent), one.kind]
 
@@ -179,7 +179,7 @@ def test_an_iteration_of_a_parallel_loop_is_a_branch_and_no_loop() -> None:
     )
 
 
-def test_a_command_that_is_started_again_under_its_number_replaces_the_one_before() -> None:
+def test_a_command_started_again_with_the_same_number_replaces_the_earlier_one() -> None:
     started = next(event for event in TRACE if isinstance(event, CommandStarted))
     watched = Watched().take([started, started])
     assert [one.state for one in watched.opened] == ["cancelled", "running"]

@@ -1,4 +1,4 @@
-"""Listeners and their events, and which loops run."""
+"""Listeners and the kinds of events they receive."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from prose_kernel.runtime.events import ArmChosen, Audience, Event, LoopPass, Pl
 PLACE = Place(Source("x", "cell"), Span(0, 1), 1)
 
 
-class Hears:
+class Listener:
     def __init__(self, *kinds: type[Event]) -> None:
         self.kinds = frozenset(kinds)
-        self.heard: list[Event] = []
+        self.received: list[Event] = []
 
     def __call__(self, event: Event) -> None:
-        self.heard.append(event)
+        self.received.append(event)
 
 
 def test_a_listener_with_kinds_gets_only_those_and_no_listener_gets_the_others() -> None:
-    loops, everything = Hears(LoopPass), list[Event]()
+    loops, everything = Listener(LoopPass), list[Event]()
     audience = Audience((loops,))
     assert not audience[ArmChosen]
     audience.add(everything.append)
     passed, warned = LoopPass(PLACE, 0, None), Warned(PLACE, "W1", "careful")
     audience(passed)
     audience(warned)
-    assert loops.heard == [passed] and everything == [passed, warned]
+    assert loops.received == [passed] and everything == [passed, warned]
 
 
-def test_who_comes_and_goes_in_an_inner_audience_is_known_outside() -> None:
+def test_changes_of_an_inner_audience_are_seen_by_the_outer_one() -> None:
     inner = Audience()
     outer = Audience((inner,))
     assert not outer[LoopPass]
-    one = Hears(LoopPass)
+    one = Listener(LoopPass)
     inner.add(one)
     assert outer[LoopPass] == (one,)
     inner.remove(one)

@@ -1,4 +1,4 @@
-"""The size of a value, and of a list that grows (amendment A55)."""
+"""The size of a value and of a growing list (amendment A55)."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ DATA: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(st.lists(DATA, max_size=5), st.lists(DATA, max_size=5), st.integers(0, 60))
-def test_a_joined_list_measures_what_a_new_one_of_the_same_members_does(
+def test_a_joined_list_has_the_size_of_a_new_list_with_the_same_members(
     left: list[Any], right: list[Any], repeated: int
 ) -> None:
     both = joined(left * repeated, right * repeated)
     assert measure(both) == measure(json.loads(json.dumps(both)))
 
 
-def test_a_list_in_several_places_counts_in_each_of_them() -> None:
+def test_a_list_referenced_several_times_counts_each_time() -> None:
     once = ["ab"]
     assert measure([once, once]) == Measure(levels=2, members=4, characters=4, plain=True)
 
 
-def test_what_is_more_than_json_makes_no_plain_list() -> None:
+def test_a_list_with_values_beyond_json_is_not_plain() -> None:
     assert not measure([{"a": [object()]}]).plain
 
 
-def test_adding_to_a_large_list_does_not_look_through_it(monkeypatch: Any) -> None:
+def test_adding_to_a_large_list_does_not_scan_it(monkeypatch: Any) -> None:
     looked_at = 0
     original = data_size._measured
 
@@ -49,5 +49,5 @@ def test_adding_to_a_large_list_does_not_look_through_it(monkeypatch: Any) -> No
     for number in range(2_000):
         grown = joined(grown, [{"number": number, "tags": ["x"]}])
         measure(grown)
-    # Four members an element; lists of at most 100 elements are measured again each time.
+    # Four members per element; lists of at most 100 elements are measured again each time.
     assert looked_at < 2_000 * 4 + 101 * 100 * 4

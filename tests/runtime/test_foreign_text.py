@@ -1,4 +1,4 @@
-"""Amendment A37: text that others wrote costs linear time, wherever it is read."""
+"""Amendment A37: reading foreign text takes linear time everywhere."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def _collection(given: str) -> object:
         return None
 
 
-def _said_by_a_server(given: str) -> object:
-    from prose_kernel.models.providers import model_errors  # with the SDK of models
+def _server_message(given: str) -> object:
+    from prose_kernel.models.providers import model_errors  # imports the model SDK
 
     return model_errors._clean(given, model_errors.ErrorPlace("stub", key="k" * 8))
 
@@ -62,7 +62,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "empty": emptiness.empty,
     "number": facts.number,
     "items": lambda given: facts.count(given, "items"),
-    "what a server said": _said_by_a_server,
+    "what a server said": _server_message,
 }
 
 UNITS = (
@@ -100,7 +100,7 @@ def test_a37_foreign_text_costs_linear_time(reader: str) -> None:
 
             began = time.process_time()
             work(10_000)()
-            if time.process_time() - began < 0.05:  # what grows with the square takes more for so long a text
+            if time.process_time() - began < 0.05:  # quadratic time would exceed this at such a length
                 continue
             try:
                 assert_linear(work, 5_000)
@@ -117,7 +117,7 @@ def test_a37_twenty_thousand_fences_are_read_in_linear_time() -> None:
 
 
 def test_a37_fences_are_found_as_the_reference_says() -> None:
-    """The fenced blocks of short texts, by their definition as a regular expression."""
+    """Compare the fenced blocks of short texts with their definition as a regular expression."""
     rule = re.compile(r"(?mis)^(`{3,})[ \t]*(?:json\w*)?[ \t]*\n(.*?)\n?^\1`*[ \t]*$")
     pieces = ("```", "````", "```json", "```JSONL", "``` ", "1", "{}", "", "``", "  ```", "```x", "[1]")
     chosen = random.Random(37)
@@ -127,8 +127,8 @@ def test_a37_fences_are_found_as_the_reference_says() -> None:
         assert structured_text._fenced(given) == (found[2] if found else None), given
 
 
-def test_a_folded_text_has_each_letter_that_a_pattern_finds() -> None:
-    """So that a form that is not looked for could not have matched."""
+def test_a_folded_text_contains_each_letter_that_a_pattern_matches() -> None:
+    """Therefore a pattern that is skipped could not have matched."""
     letter = re.compile("(?i)[a-z]")
     found = {one: secret_patterns.folded(one) for one in map(chr, range(0x3000)) if letter.fullmatch(one)}
     assert len(found) > 52
@@ -145,5 +145,5 @@ def test_a_text_without_secrets_stays(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["pa\u017fsword", "CREDENT\u0130AL", "api_\u212aey", "authorizat\u0131on: x"])
-def test_letters_that_count_as_others_hide_no_secret(name: str) -> None:
+def test_letters_that_fold_to_others_hide_no_secret(name: str) -> None:
     assert "hunter2-x" not in redaction.masked(f"{name}=hunter2-x" if ":" not in name else f"{name[:-1]}hunter2-x")

@@ -1,4 +1,4 @@
-"""JSON of values with numbers of any size."""
+"""JSON text of values with numbers of any size."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def closed(text: str) -> str:
 @pytest.mark.parametrize(
     "options", [{}, {"sort": True}, {"separators": (",", ":")}, {"ascii_only": True}, {"other": repr}]
 )
-def test_the_slow_way_writes_what_the_fast_way_writes(options: dict[str, Any]) -> None:
+def test_the_slow_and_the_fast_writer_agree(options: dict[str, Any]) -> None:
     value = {"é": [1, 2.5, None, True, 'x\n"', {}, []], "b": {"z": object, "a": [[]]}}
-    huge = [value, 10**5000]  # Python's own writer refuses it
+    huge = [value, 10**5000]  # Python's `json` refuses it
     shown = json_text(huge, **options)
     comma = options.get("separators", (", ", ": "))[0]
     assert shown == f"[{json_text(value, **options)}{comma}1{'0' * 5000}]"
@@ -49,7 +49,7 @@ DATA = st.recursive(LEAVES, lambda data: st.lists(data, max_size=4) | st.diction
 
 
 @given(DATA)
-def test_indented_text_is_that_of_the_standard_library(data: object) -> None:
+def test_indented_text_equals_the_standard_librarys(data: object) -> None:
     assert indented(json_text(data)) == json.dumps(data, ensure_ascii=False, indent=2)
 
 
@@ -75,7 +75,7 @@ def test_a_copy_keeps_the_order_and_asks_for_each_leaf() -> None:
     assert mapped(3, str) == "3"
 
 
-def test_what_would_not_fit_into_memory_is_named_and_not_written() -> None:
+def test_a_value_too_large_for_memory_is_reported_and_not_written() -> None:
     value: Any = [1]
     for _ in range(60):
         value = [value, value]

@@ -10,7 +10,7 @@ BY = ["vendor", "small"]
 
 
 class Conversation:
-    """Steps over several processes: each `process` begins with the records of all earlier ones."""
+    """Steps over several processes; each `process()` starts with the records of all earlier ones."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -22,7 +22,7 @@ class Conversation:
         return self.steps
 
     def make(self, kind: str, text: str, answer: str | None) -> str:
-        """Make a step, or take its recorded answer; returns which: `known ANSWER`, or its place and attempt."""
+        """Make a step or take its recorded answer; return its place and attempt, or `known ANSWER`."""
         known = self.steps.known(kind, text)
         if known is not None:
             return f"known {codec.decode(known, str)}"
@@ -42,7 +42,7 @@ def test_a_step_has_a_place_and_an_attempt_that_a_service_can_recognize() -> Non
         assert talk.make(TOOL, "pay", None) == f"c1/s0/t2 {attempt}"
 
 
-def test_after_another_answer_nothing_that_followed_counts_and_no_place_is_used_twice() -> None:
+def test_a_different_answer_discards_later_steps_and_no_place_is_used_twice() -> None:
     talk = Conversation()
     for kind, text, answer in (
         (MODEL, "begin", "call a"),
@@ -56,12 +56,12 @@ def test_after_another_answer_nothing_that_followed_counts_and_no_place_is_used_
     assert talk.make(TOOL, "other", "9") == "c1/s0/t5 1"
     assert talk.make(MODEL, "begin", "call c") == "c1/s0/m6 1"
     assert talk.steps.unused() == [["", *BY, {"requests": 1, "tokens_in": 5}, False]]
-    talk.process()  # the records of both conversations are there: the second one continues
+    talk.process()  # the records of both conversations exist; the second one continues
     answers = [talk.make(*step, "") for step in ((MODEL, "begin"), (TOOL, "other"), (MODEL, "begin"), (TOOL, "c"))]
     assert answers == ["known call a", "known 9", "known call c", "c1/s0/t7 1"]
 
 
-def test_a_failed_request_is_passed_over_and_a_lost_one_is_counted() -> None:
+def test_a_failed_request_is_skipped_and_a_lost_one_is_counted() -> None:
     talk = Conversation()
     step = talk.steps.begin(MODEL, "begin", by=BY)
     step.ends(usage=[*BY, {"requests": 1}])
@@ -78,7 +78,7 @@ def test_a_failed_request_is_passed_over_and_a_lost_one_is_counted() -> None:
     assert talk.steps.unused() == []
 
 
-def test_what_no_result_counts_is_counted_when_nothing_is_asked_any_more() -> None:
+def test_usage_of_unfinished_steps_is_returned_by_unused() -> None:
     talk = Conversation()
     talk.make(MODEL, "begin", "call a")
     talk.make(TOOL, "a", None)

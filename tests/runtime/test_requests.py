@@ -1,5 +1,5 @@
-"""The parts of requests: each field of a request counts for its key, or is listed here as one that does not; and keys of
-journals that exist are made again."""
+"""Fields of requests: each one counts for the key or is listed here as not counting; keys of existing journals stay
+the same."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def changes(table: dict[type, dict[str, Any]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("request_", "change"), changes(COUNT))
-def test_what_counts_changes_the_key_and_is_named(request_: Any, change: dict[str, Any]) -> None:
+def test_fields_that_count_change_the_key_and_are_named(request_: Any, change: dict[str, Any]) -> None:
     before, after = KEYS.of(request_), KEYS.of(structs.replace(request_, **change))
     assert before.digest != after.digest
     assert (
@@ -93,7 +93,7 @@ def test_what_counts_changes_the_key_and_is_named(request_: Any, change: dict[st
 
 
 @pytest.mark.parametrize(("request_", "change"), changes(DO_NOT))
-def test_what_does_not_count_leaves_the_key(request_: Any, change: dict[str, Any]) -> None:
+def test_fields_that_do_not_count_keep_the_key(request_: Any, change: dict[str, Any]) -> None:
     assert KEYS.of(structs.replace(request_, **change)) == KEYS.of(request_)
 
 
@@ -129,12 +129,12 @@ PINNED: list[tuple[Request, str, str]] = [
 
 
 @pytest.mark.parametrize(("request_", "key", "digest"), PINNED, ids=lambda one: type(one).__name__)
-def test_journals_that_exist_are_found_again(request_: Any, key: str, digest: str) -> None:
-    """A change of these keys would ask everything again that a run has kept; one of the digests would end each resume."""
+def test_keys_of_existing_journals_are_unchanged(request_: Any, key: str, digest: str) -> None:
+    """Changed keys would repeat every request that a run has stored; changed digests would end every resume."""
     assert (KEYS.of(request_).digest, describe(request_).digest(KEYS.run_ids)) == (key, digest)
 
 
-def test_recordings_that_exist_are_found_again() -> None:
+def test_keys_of_existing_recordings_are_unchanged() -> None:
     there = Surroundings("/start", environment={"HOME": "/home/al"})
     made = Identity(Redaction({}, (), {"/start": "«ws»"}), there, lambda _: ("read",), {})
     assert key_of(made.session(SESSION)) == "0883d6c5e8ad51a0ec40c633"

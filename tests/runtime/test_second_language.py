@@ -1,4 +1,4 @@
-"""A second language on the runtime: it imports nothing of OpenProse, and every front end runs it by its record."""
+"""A second language on the runtime: it imports nothing from OpenProse, and each front end runs its `Language`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from prose_kernel.runtime.values import Value, full_text, kind_of, plain
 
 
 class Tally:
-    """A machine for Tally over scripted ports."""
+    """A Tally machine with scripted ports."""
 
     def __init__(self, **sessions_say: object) -> None:
         world = World(sessions_say=dict(sessions_say))
@@ -53,7 +53,7 @@ class Tally:
         return {name: plain(info.value) for name, info in self.machine.bindings().items()}
 
 
-def test_it_needs_nothing_of_openprose() -> None:
+def test_a_language_needs_nothing_from_openprose() -> None:
     tree = ast.parse(Path(tally.__file__).read_text())
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
     assert not [module for module in imported if "openprose" in module]

@@ -1,4 +1,4 @@
-"""Two languages in one run (docs/reference/vvm.md 13): names, values and callables of one are those of the other."""
+"""Two languages in one run (docs/reference/vvm.md 13): names, values and callables are shared."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prose_kernel.runtime.values import Value, plain
 
 
 class Both(World):
-    """A run that is fed OpenProse and Tally in turn."""
+    """A run with cells in OpenProse and Tally."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,7 +37,7 @@ async def test_a_value_means_the_same_in_both() -> None:
     assert plain(w.machine.bindings()["d"].value) == 21
 
 
-async def test_the_last_one_to_bind_a_name_says_what_it_means() -> None:
+async def test_the_last_binding_of_a_name_wins() -> None:
     w = Both()
     await w.prose("const a = 1")
     await w.count("let a = 2")
@@ -45,7 +45,7 @@ async def test_the_last_one_to_bind_a_name_says_what_it_means() -> None:
     assert await w.count("let c = a") == 3
 
 
-async def test_what_branches_bind_is_seen_after_the_join() -> None:
+async def test_bindings_of_branches_are_seen_after_the_join() -> None:
     w = Both()
     await w.prose("parallel:", '  x = session "one"', "  do:", "    let y = 5")
     assert await w.count("let z = y") == 5
@@ -61,7 +61,7 @@ async def test_a_function_is_called_like_a_block() -> None:
     assert w.machine.bindings()["r"].value == 5
 
 
-async def test_a_block_is_called_like_a_function_and_sees_its_own_names() -> None:
+async def test_a_block_is_called_like_a_function_and_sees_the_names_of_its_language() -> None:
     w = Both()
     await w.prose("let total = 1", "block add(x):", "  total = total + x", "  return total")
     assert await w.count("let r = add(total)") == 2
@@ -105,7 +105,7 @@ async def test_cells_and_statements_are_numbered_as_one_run() -> None:
     assert [e.place.ordinal for e in w.events if isinstance(e, Bound)] == [1, 2, 3, 4]
 
 
-async def test_what_a_block_binds_for_another_language_is_stored() -> None:
+async def test_bindings_made_by_a_block_for_another_language_are_stored() -> None:
     w = Both()
     await w.prose("let total = 1", "block add(x):", "  total = total + x", "  return total")
     await w.count("let r = add(total)")
