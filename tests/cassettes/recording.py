@@ -42,7 +42,7 @@ Delay = Callable[[SessionRequest], float]
 
 @dataclass
 class Provider:
-    """Answers each call with something that nothing but a recording could give again."""
+    """Gives a different answer to each call, so that only a recording can repeat one."""
 
     clock: FakeClock
     delay: Delay = lambda _: 0.0
@@ -56,20 +56,20 @@ class Provider:
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
         self.asked.append(request.at)
         number = len(self.asked)
-        said = self.says.get(request.task)
-        if isinstance(said, list):
-            said = said.pop(0) if len(said) > 1 else said[0]
+        answer = self.says.get(request.task)
+        if isinstance(answer, list):
+            answer = answer.pop(0) if len(answer) > 1 else answer[0]
         seconds = self.delay(request)
         try:
             await (asyncio.get_running_loop().create_future() if seconds == NEVER else self.clock.wait(seconds))
         except asyncio.CancelledError:
             self.cancelled.append(request.at)
             raise
-        if isinstance(said, ProviderError):
-            raise said
-        if isinstance(said, SessionResult):
-            return said
-        text = said if isinstance(said, str) else f"answer {number} to {request.task}"
+        if isinstance(answer, ProviderError):
+            raise answer
+        if isinstance(answer, SessionResult):
+            return answer
+        text = answer if isinstance(answer, str) else f"answer {number} to {request.task}"
         return SessionResult(text, text[:40], "vendor", self.origin, {"model": "big-1"})
 
 
@@ -82,7 +82,7 @@ class NobodyCalls:
 
 @dataclass
 class Late:
-    """Sessions that arrive at, and come back from, the recordings in whatever order the delays make."""
+    """Delays sessions before or after the recordings, so that they arrive and return in any order."""
 
     inner: RecordedSessions
     clock: FakeClock
@@ -90,7 +90,7 @@ class Late:
 
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
         seconds = self.delay(request)
-        if seconds < 50:  # half of them arrive late, the others come back late
+        if seconds < 50:  # short delays come before the recordings, long ones after
             await self.clock.wait(seconds)
             return await self.inner.run(request, on_progress)
         result = await self.inner.run(request, on_progress)
@@ -105,18 +105,18 @@ class JudgeDouble:
     def __post_init__(self) -> None:
         self.asked: list[str] = []
 
-    def _next(self, what: str) -> Any:
-        self.asked.append(what)
-        said = self.says.get(what)
-        if isinstance(said, list):
-            said = said.pop(0) if said else None
-        if said is None:
-            raise Undecided(f"cannot decide {what}")
-        return said
+    def _next(self, label: str) -> Any:
+        self.asked.append(label)
+        answer = self.says.get(label)
+        if isinstance(answer, list):
+            answer = answer.pop(0) if answer else None
+        if answer is None:
+            raise Undecided(f"cannot decide {label}")
+        return answer
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        said = self._next(request.text)
-        return said if isinstance(said, Verdict) else Verdict(said, "model", "because")
+        answer = self._next(request.text)
+        return answer if isinstance(answer, Verdict) else Verdict(answer, "model", "because")
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         return Pick(self._next(request.text), "model", "it fits")
@@ -129,7 +129,7 @@ class JudgeDouble:
 
 
 class Recording:
-    """One workspace, in which programs run again and again. Each `run` is a run of its own, with its own recordings."""
+    """A workspace that runs several programs. Each `run` is a separate run with newly opened recordings."""
 
     def __init__(self, cwd: Path, *, environment: Mapping[str, str] | None = None, notebook: str | None = None) -> None:
         self.cwd = cwd
@@ -165,7 +165,7 @@ class Recording:
         asks_model: bool = True,
         **options: Any,
     ) -> Any:
-        """Run a program (or cells); the values of all variables, in order of their names. A failure is the error."""
+        """Run a program or cells; return all variables sorted by name, or the error as text."""
         self.runs += 1
         self.clock = clock or FakeClock()
         self.error = None
@@ -204,7 +204,7 @@ class Recording:
             cassettes.close()
         return {name: plain(slot.value) for name, slot in sorted(self.machine.bindings().items())}
 
-    # ------------------------------------------------------------ what is on disk
+    # ------------------------------------------------------------ files on disk
 
     def path(self, name: str = "session") -> Path:
         return self.cwd / "cassettes" / f"{name}.jsonl"

@@ -1,4 +1,4 @@
-"""The files of a recorded session are written again where it may, and nowhere else (4.2, side effects)."""
+"""A replay writes the files of a recorded session again, only where permitted (sessions.md 4.2, side effects)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def there(tmp_path: Path) -> Recording:
 
 
 async def recorded(there: Recording, *writes: FileWrite, text: str = PROGRAM) -> Any:
-    """Record a session that wrote these files, as they then stand on disk."""
+    """Record a session that wrote these files, which are on disk afterwards."""
     for write in writes:
         path = there.cwd / write.path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,8 +59,8 @@ async def test_a_foreign_file_is_not_overwritten(there: Recording) -> None:
     await recorded(there, FileWrite("out/b.md", None, "new"), FileWrite("a.md", "old", "changed"))
     (there.cwd / "out/b.md").unlink()
     (there.cwd / "a.md").write_text("precious")
-    said = await there.run(PROGRAM, "replay")
-    assert said == (
+    message = await there.run(PROGRAM, "replay")
+    assert message == (
         "E201 the files of cassettes/session.jsonl, line 2 cannot be written again: a.md: what is there is neither what"
         " was there before nor what the session wrote"
     )
@@ -95,13 +95,13 @@ async def test_a_binary_file_is_known_by_its_digest(there: Recording) -> None:
 async def test_the_rules_of_this_program_hold(there: Recording) -> None:
     await recorded(there, FileWrite("a.md", None, "x"))
     hostile(there, lambda write: write.update(path="b.md"))
-    said = await there.run(PROGRAM, "replay")
-    assert said.startswith("E201 the recorded session wrote b.md, which this one may not: ")
+    message = await there.run(PROGRAM, "replay")
+    assert message.startswith("E201 the recorded session wrote b.md, which this one may not: ")
     assert not (there.cwd / "b.md").exists()
 
 
 def hostile(there: Recording, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Changes that another person might make to the cassette."""
+    """Edit the cassette as another person might."""
     records = there.records()
     change(records[1]["facts"]["writes"][0])
     there.path().write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -131,15 +131,15 @@ async def test_no_path_leads_out(there: Recording, path: str, tmp_path_factory: 
     (there.cwd / "link").symlink_to(elsewhere)
     (there.cwd / "out/link.md").symlink_to(victim)
     hostile(there, lambda write: write.update(path=path))
-    said = await there.run(text, "replay")
-    assert isinstance(said, str)
-    assert "cannot be written again" in said
+    message = await there.run(text, "replay")
+    assert isinstance(message, str)
+    assert "cannot be written again" in message
     assert victim.read_text() == "old"
     assert not (there.cwd.parent / "outside.md").exists()
 
 
-async def test_no_file_is_written_where_one_cannot_be(there: Recording) -> None:
-    """A name that the file system refuses is found before the first file is written."""
+async def test_no_file_is_written_if_one_cannot_be(there: Recording) -> None:
+    """A name that the file system refuses is detected before the first file is written."""
     text = PROGRAM.replace('["out/**", "a.md"]', '["**"]')
     await recorded(there, FileWrite("a.md", None, "x"), FileWrite("b.md", None, "y"), text=text)
     (there.cwd / "a.md").unlink()
@@ -156,8 +156,8 @@ async def test_protected_places_stay_protected(there: Recording, path: str) -> N
     text = PROGRAM.replace('["out/**", "a.md"]', '["**"]')
     await recorded(there, FileWrite("out/x.md", None, "evil"), text=text)
     hostile(there, lambda write: write.update(path=path))
-    said = await there.run(text, "replay")
-    assert isinstance(said, str), said
+    message = await there.run(text, "replay")
+    assert isinstance(message, str), message
     assert not (there.cwd / path).exists()
 
 
@@ -170,9 +170,7 @@ async def test_a_damaged_content_is_not_written(there: Recording) -> None:
 
 
 @pytest.mark.parametrize(("answers", "allowed"), [(["y"], True), (["n"], False), ([], False)])
-async def test_where_the_rule_says_prompt_the_person_is_asked(
-    there: Recording, answers: list[str], allowed: bool
-) -> None:
+async def test_a_prompt_rule_asks_the_person(there: Recording, answers: list[str], allowed: bool) -> None:
     text = PROGRAM.replace('["out/**", "a.md"]', "prompt")
     live = await recorded(there, FileWrite("a.md", None, "x"), text=text)
     (there.cwd / "a.md").unlink()
@@ -203,7 +201,7 @@ async def test_files_outside_are_reported_and_not_replayed(
     assert not outside.exists()
 
 
-# ---------------------------------------------------------------- what else an answer holds
+# ---------------------------------------------------------------- other parts of an answer
 
 
 async def test_an_answer_that_the_session_wrote_itself_is_recorded(there: Recording) -> None:
@@ -224,10 +222,10 @@ async def test_an_answer_that_the_session_wrote_itself_is_recorded(there: Record
 
 async def test_memory_segment_and_trace_come_back(there: Recording) -> None:
     trace = (ToolUse("read", "src/a.py", "ok", "1 line"), ToolUse("bash", "rm", "refused", "no"))
-    said = SessionResult("t", "s", "vendor", "model", trace=trace, memory_after="m", segment="g")
+    result = SessionResult("t", "s", "vendor", "model", trace=trace, memory_after="m", segment="g")
     cassettes = there.open("auto")
     request = SessionRequest("session", "Make", "c1/1/s0")
-    sessions = RecordedSessions(Provider(FakeClock(), says={"Make": said}), cassettes, asker=there.person)
+    sessions = RecordedSessions(Provider(FakeClock(), says={"Make": result}), cassettes, asker=there.person)
     await sessions.run(request, lambda _: None)
     seen: list[Any] = []
     again = await RecordedSessions(None, there.open("replay"), asker=there.person).run(request, seen.append)
@@ -265,7 +263,7 @@ async def test_another_machine_with_another_secret_hits(tmp_path: Path) -> None:
 
 
 async def test_texts_with_the_places_of_another_machine_still_hit(tmp_path: Path) -> None:
-    """The answer of one machine's session goes into the next session's prompt on the other."""
+    """On the other machine, the first answer becomes part of the next session's prompt."""
     first, second = tmp_path / "alice", tmp_path / "bob"
     for cwd in (first, second):
         cwd.mkdir()
@@ -283,8 +281,8 @@ async def test_a_private_key_is_neither_sent_nor_recorded(there: Recording) -> N
     provider = Provider(FakeClock())
     in_context = f'let k = """\n{PEM}\n"""\nlet a = session "Look"\n  context: k\n'
     for program in (text, in_context):
-        said = await there.run(program, provider=provider)
-        assert "its prompt or context holds a private key (PEM)" in said
+        message = await there.run(program, provider=provider)
+        assert "its prompt or context holds a private key (PEM)" in message
     assert provider.asked == []
     assert not there.path().exists()
     live = await there.run('let a = session "Make"\n', provider=Provider(FakeClock(), says={"Make": PEM}))

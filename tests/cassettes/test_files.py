@@ -53,7 +53,7 @@ def test_records_come_back_as_they_were(made: list[tuple[str, int, dict[str, Any
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_are_fatal(data: bytes) -> None:
+def test_no_file_content_is_fatal(data: bytes) -> None:
     found = files.parse(data, Path("x"), "x")
     list(found.warnings)
     tidied(data)
@@ -78,19 +78,19 @@ async def test_a_record_reads_as_documented(there: Recording) -> None:
     }  # fmt: skip
 
 
-# ---------------------------------------------------------------- what makes no sense
+# ---------------------------------------------------------------- unreadable records
 
 
 @pytest.mark.parametrize(("lines", "more"), [(10, []), (11, ["1 more line is"]), (1_500, ["1,490 more lines are"])])
-async def test_of_a_file_that_is_no_recording_the_first_lines_are_named(
+async def test_the_first_lines_of_a_file_that_is_not_a_recording_are_named(
     there: Recording, lines: int, more: list[str]
 ) -> None:
     live = await there.run(TWO, provider=Provider(FakeClock()))
     other = there.path().with_name("other.jsonl")
     other.write_text("text\n" * lines)
     assert await there.run(TWO, "replay") == live
-    said = [f"Warning: cassettes/other.jsonl, line {line} is left out: it is not JSON" for line in range(1, 11)]
-    assert there.person.transcript == [*said, *(f"Warning: cassettes/other.jsonl: {one} left out" for one in more)]
+    warnings = [f"Warning: cassettes/other.jsonl, line {line} is left out: it is not JSON" for line in range(1, 11)]
+    assert there.person.transcript == [*warnings, *(f"Warning: cassettes/other.jsonl: {one} left out" for one in more)]
 
 
 async def test_a_torn_last_line_is_left_out_and_kept(there: Recording) -> None:
@@ -107,7 +107,7 @@ async def test_a_torn_last_line_is_left_out_and_kept(there: Recording) -> None:
     assert there.person.transcript[-1] == "Warning: cassettes/session.jsonl, line 3 is left out: it is not JSON"
 
 
-async def test_a_broken_line_in_the_middle_costs_only_that_line(there: Recording) -> None:
+async def test_a_broken_line_in_the_middle_loses_only_that_line(there: Recording) -> None:
     live = await there.run(TWO, provider=Provider(FakeClock()))
     head, first, second = there.path().read_bytes().splitlines(keepends=True)
     broken = [b"\xff\xfe garbage\n", b'{"t":1}\n', b"[]\n", b"null\n", b'{"t":"session"}\n', b"[" * 100_000 + b"\n"]
@@ -133,19 +133,19 @@ async def test_newer_files_are_kept_and_reported_once(there: Recording) -> None:
     assert all(line in data for line in newer)
 
 
-async def test_a19_a_record_that_is_damaged_inside_is_named_and_costs_itself(there: Recording) -> None:
+async def test_a19_a_record_that_is_damaged_inside_is_named_and_skipped(there: Recording) -> None:
     await there.run(ONE, provider=Provider(FakeClock()))
     line = there.records()[1]
     line["out"]["text"] = 5
     there.path().write_text(json.dumps(line) + "\n")
-    said = await there.run(ONE, "replay")
-    assert said.startswith("E201 nothing is recorded for session c1/1/s0")
+    message = await there.run(ONE, "replay")
+    assert message.startswith("E201 nothing is recorded for session c1/1/s0")
     assert there.person.transcript[0].startswith(
         "Warning: cassettes/session.jsonl, line 1 is left out: its answer cannot be read"
     )
 
 
-async def test_a32_a_record_that_nests_too_deeply_is_named_and_costs_itself(there: Recording) -> None:
+async def test_a32_a_record_that_nests_too_deeply_is_named_and_skipped(there: Recording) -> None:
     program = 'let a = session "one"\nlet b = a.name\n'
     await there.run(program, provider=Provider(FakeClock()), judge=JudgeDouble({"name": [[[1]]]}))
     line = there.path().read_text()
@@ -167,19 +167,19 @@ async def test_a_directory_a_pipe_and_an_unreadable_file_are_reported(there: Rec
 # ---------------------------------------------------------------- writing
 
 
-async def test_what_cannot_be_written_loses_no_answer(there: Recording) -> None:
+async def test_a_record_that_cannot_be_written_loses_no_answer(there: Recording) -> None:
     (there.cwd / "cassettes").write_text("a file in the way")
     live = await there.run(TWO, provider=Provider(FakeClock()))
     assert set(live) == {"a", "b"}
-    told = "Warning: cassettes/session.jsonl: a record could not be written: cassettes is not a directory"
-    assert there.person.transcript[0] == told
+    warning = "Warning: cassettes/session.jsonl: a record could not be written: cassettes is not a directory"
+    assert there.person.transcript[0] == warning
 
 
 async def test_a_lock_that_is_a_directory_is_named(there: Recording) -> None:
     (there.cwd / "cassettes" / ".lock").mkdir(parents=True)
     await there.run(ONE, provider=Provider(FakeClock()))
-    told = "Warning: cassettes/session.jsonl: a record could not be written: cassettes/.lock is a directory"
-    assert there.person.transcript[0] == told
+    warning = "Warning: cassettes/session.jsonl: a record could not be written: cassettes/.lock is a directory"
+    assert there.person.transcript[0] == warning
 
 
 async def test_private_files(there: Recording) -> None:
@@ -198,7 +198,7 @@ async def test_a_file_that_others_may_read_stays_so_when_it_is_rewritten(there: 
     assert {p.name for p in (there.cwd / "cassettes").iterdir()} == {"session.jsonl", ".lock", ".gitignore"}
 
 
-def test_a_disk_that_fills_up_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_file_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = Writer(tmp_path / "c" / "x.jsonl")
     writer.append(b'{"a":1}\n')
     before = writer.path.read_bytes()
@@ -237,7 +237,7 @@ for n in range(300):
 """
 
 
-def test_two_processes_do_not_mix(tmp_path: Path) -> None:
+def test_two_processes_do_not_mix_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "cassettes" / "x.jsonl"
     command = [sys.executable, "-c", APPENDING, str(path)]
     started = [subprocess.Popen([*command, who], stdin=subprocess.PIPE) for who in "ab"]
@@ -266,7 +266,7 @@ async def test_a_record_waits_while_another_kernel_writes(there: Recording) -> N
     assert there.records(kind="session")[0]["out"]["text"] == live["a"]
 
 
-async def test_what_another_kernel_records_meanwhile_is_found(there: Recording) -> None:
+async def test_records_that_another_kernel_adds_meanwhile_are_found(there: Recording) -> None:
     other = Recording(there.cwd)
     cassettes = there.open("replay")
     await other.run(ONE, provider=Provider(FakeClock()))

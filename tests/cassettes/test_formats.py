@@ -68,7 +68,7 @@ def written(kind: str, answer: object, req: dict[str, Any], noted: Facts | None 
 
 
 @given(sessions, facts)
-def test_a_session_comes_back_as_it_was(answer: SessionResult, noted: Facts) -> None:
+def test_a_session_is_read_back_unchanged(answer: SessionResult, noted: Facts) -> None:
     found = written("session", answer, {"kind": "session"}, noted)
     assert records.damage(found) is None
     assert records.answer_of(found) == answer
@@ -77,7 +77,7 @@ def test_a_session_comes_back_as_it_was(answer: SessionResult, noted: Facts) -> 
 
 @pytest.mark.parametrize("kind", judged)
 @given(st.data())
-def test_a_judgement_comes_back_as_it_was(kind: str, drawn: st.DataObject) -> None:
+def test_a_judgement_is_read_back_unchanged(kind: str, drawn: st.DataObject) -> None:
     answer = drawn.draw(judged[kind])
     found = written("judge", answer, {"kind": kind})
     assert records.damage(found) is None
@@ -85,7 +85,7 @@ def test_a_judgement_comes_back_as_it_was(kind: str, drawn: st.DataObject) -> No
 
 
 @given(failures, texts, st.none() | texts, st.booleans())
-def test_a_failure_comes_back_as_it_was(kind: Any, message: str, hint: str | None, retryable: bool) -> None:
+def test_a_failure_is_read_back_unchanged(kind: Any, message: str, hint: str | None, retryable: bool) -> None:
     error = kind(message, hint=hint)
     error.retryable = retryable
     found = records.answer_of(written("error", error, {"kind": "session"}))
@@ -114,7 +114,7 @@ async def test_a_failure_that_cannot_be_read_is_named(tmp_path: Path, out: dict[
 
 
 @given(st.lists(st.integers(0, 99), max_size=5).map(tuple))
-def test_a_race_comes_back_as_it_was(ended: tuple[int, ...]) -> None:
+def test_a_race_is_read_back_unchanged(ended: tuple[int, ...]) -> None:
     found = written("race", Order(ended), {"kind": "race"})
     assert records.answer_of(found) == Order(ended)
 
@@ -129,7 +129,7 @@ def test_a_journal_reads_the_same_answers(command: CommandResult, session: Sessi
 
 
 def former(line: dict[str, Any]) -> dict[str, Any]:
-    """A session's record as version 0.1 wrote it."""
+    """Return a session's record as version 0.1 wrote it."""
     key = "k1:" + hashlib.sha256(canonical(line["req"])).hexdigest()
     return line | {"v": 1, "key": key, "out": {**line["out"], "memory_after": None, "writes": []}}
 
@@ -161,7 +161,7 @@ async def test_a_record_of_format_1_that_was_edited_is_named(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in OLD.iterdir()))
-def test_every_answer_of_format_1_is_the_same_in_the_present_one(name: str) -> None:
+def test_every_answer_of_format_1_is_the_same_in_the_current_format(name: str) -> None:
     old = (OLD / name).read_bytes()
     new, count = upgraded(old)
     before = [json.loads(line) for line in old.splitlines()]
@@ -181,13 +181,13 @@ def test_every_answer_of_format_1_is_the_same_in_the_present_one(name: str) -> N
                 assert answer.memory_after == then["memory_after"]
                 assert len(answer.trace) == len(then.get("trace", ()))
                 assert len(records.part(record.facts, Facts).reads) == len(then.get("reads", ()))
-            case Verdict(answer=said) | Pick(label=said) | Finding(value=said):
-                assert said == then["answer"]
+            case Verdict(answer=answered) | Pick(label=answered) | Finding(value=answered):
+                assert answered == then["answer"]
             case Exception() as error:
                 assert (type(error).__name__, str(error)) == (then["class"], then["message"])
 
 
-def test_upgrade_converts_once_and_leaves_what_makes_no_sense(
+def test_upgrade_converts_once_and_leaves_unreadable_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -200,9 +200,9 @@ def test_upgrade_converts_once_and_leaves_what_makes_no_sense(
     assert here.read_bytes() == old
     assert capsys.readouterr().out == "cassettes/old.jsonl: 4 records would be converted\n"
     assert main(["cassette", "upgrade", "old"]) == 0
-    said = capsys.readouterr()
-    assert said.out == "cassettes/old.jsonl: 4 records converted\n"
-    assert [line.partition(" stays")[0] for line in said.err.splitlines()] == [
+    printed = capsys.readouterr()
+    assert printed.out == "cassettes/old.jsonl: 4 records converted\n"
+    assert [line.partition(" stays")[0] for line in printed.err.splitlines()] == [
         "Warning: cassettes/old.jsonl, line 6",
         "Warning: cassettes/old.jsonl, line 7",
     ]
@@ -212,7 +212,7 @@ def test_upgrade_converts_once_and_leaves_what_makes_no_sense(
     assert here.read_bytes() == new
 
 
-def test_redaction_of_format_1_makes_a_key_of_the_present_one() -> None:
+def test_redaction_of_format_1_makes_a_key_of_the_current_format() -> None:
     req = {"kind": "session", "prompt": "use tok-1234567890abcdef"}
     old = former({"t": "session", "at": "c1", "req": req, "out": {"text": "tok-1234567890abcdef"}})
     (line,) = redacted(records.encoded(old), Redaction({}, (r"tok-\w+",))).data.splitlines()

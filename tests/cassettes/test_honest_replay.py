@@ -1,4 +1,4 @@
-"""A replay is honest: it says what is out of date, misses cannot be hidden, damage is named (A12, A19)."""
+"""Replays report outdated answers and damaged records, and programs cannot hide misses (A12, A19)."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ async def recorded(there: Recording) -> None:
     assert await there.run(ONE, provider=provider) == {"a": "the summary"}
 
 
-async def test_a12_a_replay_over_unchanged_files_says_nothing(there: Recording) -> None:
+async def test_a12_a_replay_over_unchanged_files_prints_no_warning(there: Recording) -> None:
     await recorded(there)
     assert await there.run(ONE, "replay") == {"a": "the summary"}
     assert there.person.transcript == []
 
 
-async def test_a12_auto_asks_again_where_a_file_has_changed_and_says_why(there: Recording) -> None:
+async def test_a12_auto_asks_again_if_a_file_has_changed_and_reports_why(there: Recording) -> None:
     await recorded(there)
     (there.cwd / "notes.md").write_text("second")
     provider = Provider(FakeClock(), says={"Summarise": reads(there.cwd, "notes.md")})
     await there.run(ONE, "auto", provider=provider)
     assert provider.asked == ["c1/1/s0"]
     assert any("asked again: notes.md has changed since it was recorded" in str(event) for event in there.events)
-    assert await there.run(ONE, "replay") == {"a": "the summary"}  # what was asked again is what counts now
+    assert await there.run(ONE, "replay") == {"a": "the summary"}  # the newer answer is used
     assert there.person.transcript == []
 
 
 @pytest.mark.parametrize("gone", [False, True])
-async def test_a12_a_replay_warns_where_a_file_has_changed(there: Recording, gone: bool) -> None:
+async def test_a12_a_replay_warns_if_a_file_has_changed(there: Recording, gone: bool) -> None:
     await recorded(there)
     (there.cwd / "notes.md").unlink() if gone else (there.cwd / "notes.md").write_text("second")
     assert await there.run(ONE, "replay") == {"a": "the summary"}
@@ -67,8 +67,8 @@ async def test_a12_stale_answers_can_be_ignored_or_fail(there: Recording) -> Non
     (there.cwd / "notes.md").write_text("second")
     assert await there.run(ONE, "replay", stale="ignore") == {"a": "the summary"}
     assert there.person.transcript == []
-    said = await there.run("try:\n  " + ONE + 'catch:\n  let a = "caught"\n', "replay", stale="fail")
-    assert said.startswith("E201 session c1/1/1/s0: notes.md has changed") or "notes.md has changed" in said
+    message = await there.run("try:\n  " + ONE + 'catch:\n  let a = "caught"\n', "replay", stale="fail")
+    assert message.startswith("E201 session c1/1/1/s0: notes.md has changed") or "notes.md has changed" in message
     assert there.error is not None and there.error.no_answer
 
 
@@ -77,8 +77,8 @@ async def test_a12_under_ci_a_stale_answer_fails(there: Recording, monkeypatch: 
     (there.cwd / "notes.md").write_text("second")
     where = there.where
     monkeypatch.setattr(there, "where", lambda run=None: _in_ci(where(run)))
-    said = await there.run(ONE, "replay")
-    assert "notes.md has changed" in said and there.error is not None and there.error.no_answer
+    message = await there.run(ONE, "replay")
+    assert "notes.md has changed" in message and there.error is not None and there.error.no_answer
 
 
 def _in_ci(where: Surroundings) -> Surroundings:
@@ -96,8 +96,8 @@ def _in_ci(where: Surroundings) -> Surroundings:
     ],
 )
 async def test_a12_a_miss_can_neither_be_caught_nor_ignored(there: Recording, program: str) -> None:
-    said = await there.run(program, "replay")
-    assert isinstance(said, str) and said[:4] in ("E201", "E211")
+    message = await there.run(program, "replay")
+    assert isinstance(message, str) and message[:4] in ("E201", "E211")
     assert there.error is not None and there.error.no_answer
 
 
@@ -124,13 +124,13 @@ async def test_a12_a_key_must_belong_to_its_prompt(there: Recording) -> None:
     record = there.records()[1]
     record["req"]["prompt"] = "Something else"
     there.path().write_text(json.dumps(record) + "\n")
-    said = await there.run(ONE, "replay")
-    assert isinstance(said, str) and said.startswith("E201 nothing is recorded")
+    message = await there.run(ONE, "replay")
+    assert isinstance(message, str) and message.startswith("E201 nothing is recorded")
     assert "its key does not match its request" in there.person.transcript[0]
 
 
 async def test_a19_an_edited_copy_of_a_record_does_not_displace_it(there: Recording) -> None:
-    """As a merge may leave it: the same key twice, the later one with another prompt."""
+    """A merge may leave the same key twice, the later record with another prompt."""
     live = await there.run(ONE, provider=Provider(FakeClock()))
     record = there.records()[1]
     record["req"]["prompt"] = "Something else"
@@ -159,19 +159,19 @@ async def test_a12_a_binding_that_the_judge_was_not_sent_does_not_break_a_record
     judged = 'if **draft reads well**:\n  let b = "good"\n'
     judge = JudgeDouble({"draft reads well": True})
     await there.run('let draft = "A poem"\n' + judged, judge=judge)
-    said = await there.run('let other = "x"\nlet more = "y"\nlet draft = "A poem"\n' + judged, "replay")
-    assert said["b"] == "good" and judge.asked == ["draft reads well"]
+    values = await there.run('let other = "x"\nlet more = "y"\nlet draft = "A poem"\n' + judged, "replay")
+    assert values["b"] == "good" and judge.asked == ["draft reads well"]
 
 
 async def test_a11_a_judgement_is_keyed_by_what_it_was_sent(there: Recording) -> None:
-    """Without a name in the condition the newest bindings are sent whole, so another value is another question."""
+    """A condition that names no binding sends the newest ones whole, so another value makes another question."""
     program = 'let draft = "{0}"\nif **all is well**:\n  let b = "good"\n'
     await there.run(program.replace("{0}", "one"), judge=JudgeDouble({"all is well": True}))
     assert (await there.run(program.replace("{0}", "one"), "replay"))["b"] == "good"
     assert str(await there.run(program.replace("{0}", "two"), "replay")).startswith("E211")
 
 
-async def test_a19_damaged_lines_cost_themselves(there: Recording) -> None:
+async def test_a19_only_damaged_lines_are_lost(there: Recording) -> None:
     text = "".join(f'let v{n} = session "Say {n}"\n' for n in range(4))
     live = await there.run(text, provider=Provider(FakeClock()))
     lines = there.path().read_bytes().split(b"\n")

@@ -1,4 +1,4 @@
-"""What makes two requests the same (4.2): stable under everything that differs from run to run and place to place."""
+"""Keys of requests (sessions.md 4.2): they do not depend on differences between runs and machines."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ SAME = [
 
 
 @pytest.mark.parametrize("change", CHANGED, ids=str)
-def test_what_counts(change: dict[str, Any]) -> None:
+def test_fields_that_count(change: dict[str, Any]) -> None:
     assert key(structs.replace(REQUEST, **change)) != key(REQUEST)
 
 
 @pytest.mark.parametrize("change", SAME, ids=str)
-def test_what_does_not(change: dict[str, Any]) -> None:
+def test_fields_that_do_not_count(change: dict[str, Any]) -> None:
     assert key(structs.replace(REQUEST, **change)) == key(REQUEST)
 
 
@@ -109,7 +109,7 @@ def test_tools_and_the_rules_of_the_host_count() -> None:
         ((), set()),
     ],
 )
-def test_a47_only_the_rules_that_the_request_can_touch_count(tools: tuple[str, ...], counting: set[str]) -> None:
+def test_a47_only_rules_for_tools_of_the_request_count(tools: tuple[str, ...], counting: set[str]) -> None:
     asked = structs.replace(REQUEST, permissions={})
     plain = identity(tools=tools).session(asked)
     assert set(plain.get("perm", ())) == counting
@@ -183,7 +183,7 @@ def test_the_output_of_a_command_counts_alike_by_value_and_by_reference() -> Non
     assert key(by_reference) == key(by_value)
 
 
-def test_long_texts_are_held_by_their_beginning() -> None:
+def test_long_texts_are_recorded_by_their_beginning() -> None:
     asked = structs.replace(REQUEST, task="p" * 200_000, context=(ContextItem("big", text="c" * 10_000_000),))
     req = identity().session(asked)
     assert len(records.canonical(req)) < 5_000

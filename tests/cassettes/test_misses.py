@@ -1,4 +1,4 @@
-"""The message of a miss: the nearest record, the field, the character, the command; at a bounded price (4.2)."""
+"""Messages of misses: nearest record, field, character and command, found in bounded time (sessions.md 4.2)."""
 
 from __future__ import annotations
 
@@ -57,25 +57,25 @@ DIFFERENT: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(
-    ("recorded", "asked", "told"),
+    ("recorded", "asked", "expected"),
     [
         ({"read": "workspace"}, {"read": ["docs/"]}, ["`permissions.read` is docs/ instead of workspace"]),
         ({"read": "deny"}, {"network": "allow", "read": "deny"}, ["`permissions.network` is allow instead of none"]),
         (None, {"write": "allow"}, ["`permissions.write` is allow instead of none"]),
     ],
 )
-def test_a47_a_miss_names_the_rule_that_differs(recorded: Any, asked: Any, told: list[str]) -> None:
+def test_a47_a_miss_names_the_rule_that_differs(recorded: Any, asked: Any, expected: list[str]) -> None:
     rest = {"kind": "session", "prompt": "Write"}
     before, now = ({**rest, "perm": rules} if rules else rest for rules in (recorded, asked))
     found = nearest(line("c1/s0", before))
-    assert differences.message("session c1/s0", found, now, "c1/s0").endswith(": " + "; ".join(told))
+    assert differences.message("session c1/s0", found, now, "c1/s0").endswith(": " + "; ".join(expected))
 
 
-@pytest.mark.parametrize(("change", "told"), DIFFERENT)
-def test_what_differs(change: dict[str, Any], told: list[str]) -> None:
+@pytest.mark.parametrize(("change", "expected"), DIFFERENT)
+def test_differing_fields_are_named(change: dict[str, Any], expected: list[str]) -> None:
     asked = {name: value for name, value in {**BASE, **change}.items() if value is not None}
     found = differences.differences(BASE, asked)
-    assert found == told
+    assert found == expected
 
 
 def test_members_and_long_texts() -> None:
@@ -92,7 +92,7 @@ def test_members_and_long_texts() -> None:
     ]
 
 
-def test_a_place_deep_in_a_text_is_shown_with_what_is_around_it() -> None:
+def test_a_difference_deep_in_a_text_is_shown_with_its_context() -> None:
     was, now = "word " * 100 + "frogs" + " end" * 50, "word " * 100 + "toads" + " end" * 50
     (difference,) = differences.differences({"prompt": was}, {"prompt": now})
     assert difference == (
@@ -114,11 +114,11 @@ def test_the_same_path_comes_first_then_the_likest() -> None:
     assert (entry.line, same) == (2, False)
     entry, same = finder.find(BASE, "c7/1/s0") or (None, None)
     assert entry is not None
-    assert (entry.line, same) == (2, False)  # a cell was put in: paths move, words stay
+    assert (entry.line, same) == (2, False)  # a cell was inserted: paths change, texts stay
     assert nearest().find(BASE, "c1") is None
 
 
-def test_a_path_in_the_recording_of_another_notebook_is_chance() -> None:
+def test_an_equal_path_in_the_recording_of_another_notebook_is_ignored() -> None:
     other, near = {**BASE, "prompt": "Paint a house"}, {**BASE, "prompt": "Write a poem about frogs"}
     entries = files.parse(line("c1/1/s0", other) + line("c1/2/s0", near), Path("c.jsonl"), "c.jsonl").entries
 
@@ -138,8 +138,8 @@ def test_judgements_are_not_compared_with_sessions() -> None:
     assert finder.find({"kind": "decide", "condition": "it is bad"}, "c1/j0") is not None
 
 
-def test_the_price_of_misses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few records are compared word by word, and only their beginnings; to choose them costs linear time."""
+def test_the_time_of_misses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the beginnings of a few records are compared word by word; choosing them takes linear time."""
     compared: list[str] = []
     similarity = differences._Request.similarity
 
@@ -160,7 +160,7 @@ def test_the_price_of_misses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 
     def work(size: int) -> Callable[[], object]:
         found = finder(size)
-        found.find(big, "x")  # everything is decoded by now
+        found.find(big, "x")  # all records are decoded by now
         return lambda: differences.message("session x", found, big, "x")
 
     assert_linear(work, 1_000)

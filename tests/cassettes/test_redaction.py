@@ -1,4 +1,4 @@
-"""Secrets and places leave a text before it is hashed or written; it costs the same for every text (4.2)."""
+"""Secrets and locations are removed from a text before it is hashed or written, in linear time (sessions.md 4.2)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_token_shapes(secret: str, name: str) -> None:
         "-----BEGIN CERTIFICATE-----",
     ],
 )
-def test_what_only_looks_alike_stays(text: str) -> None:
+def test_text_that_only_resembles_a_secret_stays(text: str) -> None:
     assert Redaction().text(text) == text
 
 
@@ -76,7 +76,7 @@ def test_values_of_secret_looking_variables() -> None:
         assert redaction.text(text) == text
 
 
-def test_own_expressions() -> None:
+def test_custom_expressions() -> None:
     redaction = Redaction({}, [r"project \w+", r"(?i)customer-\d+"])
     assert redaction.text("Project X, project Zeta: CUSTOMER-12") == "Project X, «secret:custom»: «secret:custom»"
     with pytest.raises(UsageError, match="not a regular expression"):
@@ -84,7 +84,7 @@ def test_own_expressions() -> None:
     assert Redaction({}, ["x*"]).text("axb") == "a«secret:custom»b"
 
 
-def test_places_leave_keys_and_stay_in_answers() -> None:
+def test_locations_are_removed_from_keys_and_stay_in_answers() -> None:
     redaction = Redaction(
         {}, (), {"/home/al": "«home»", "/home/al/work": "«ws»", ".prose/runs/20260101-000000-abcdef": "«run»"}
     )
@@ -96,7 +96,7 @@ def test_places_leave_keys_and_stay_in_answers() -> None:
     assert redaction.text(text) == text
 
 
-def test_what_a_key_does_not_see() -> None:
+def test_values_that_keys_ignore() -> None:
     same = Redaction().identity
     assert same("one\r\ntwo  \n\tthree\t\n\n") == "one\ntwo\n\tthree"
     assert same("Cafe\u0301") == same("Caf\u00e9")
@@ -118,13 +118,13 @@ def test_redacting_twice_changes_nothing(text: str) -> None:
     assert redaction.identity(once) == once
 
 
-def test_data_is_redacted_through_and_through() -> None:
+def test_data_is_redacted_at_any_depth() -> None:
     redaction = Redaction({"TOKEN": "a very secret value"})
     data = {"a": ["a very secret value", 1, None], "b": {"a very secret value": True}}
     assert redaction.data(data) == {"a": ["«env:TOKEN»", 1, None], "b": {"«env:TOKEN»": True}}
 
 
-def test_private_keys_are_noticed() -> None:
+def test_private_keys_are_detected() -> None:
     assert holds_private_key(f"x {PEM}")
     assert holds_private_key("-----BEGIN OPENSSH PRIVATE KEY-----")
     assert not holds_private_key("-----BEGIN PUBLIC KEY-----")
@@ -167,11 +167,11 @@ def test_a12_ordinary_words_are_not_redacted(value: str) -> None:
         "postgres://me:pa55@host/db", "0f3a9c77b1d2e4f6",
     ],
 )  # fmt: skip
-def test_a12_what_looks_like_a_secret_is_redacted(value: str) -> None:
+def test_a12_text_that_looks_like_a_secret_is_redacted(value: str) -> None:
     assert Redaction({"API_TOKEN": value}).text(f"use {value} now") == "use «env:API_TOKEN» now"
 
 
-def test_half_a_character_in_an_answer_is_recorded_as_a_replacement_and_is_not_a_secret(tmp_path: Path) -> None:
+def test_a_lone_surrogate_is_recorded_as_a_replacement_and_is_not_a_secret(tmp_path: Path) -> None:
     """A lone surrogate cannot be written as UTF-8."""
     where = Surroundings(str(tmp_path))
     cassettes = Cassettes(CassetteOptions(), where, SystemClock())
@@ -183,7 +183,7 @@ def test_half_a_character_in_an_answer_is_recorded_as_a_replacement_and_is_not_a
     assert not cassettes.warnings
 
 
-# ---------------------------------------------------------------- A38: one list of patterns
+# ---------------------------------------------------------------- A38: a single list of patterns
 
 
 @pytest.mark.parametrize("vendor", PUBLISHED)
@@ -198,11 +198,11 @@ def test_a38_published_formats_are_found_wherever_texts_are_written(vendor: str)
             kept = Redaction({}).text(shown)
             secret = secret_part(token)
             assert "«secret:" in kept and secret not in kept, (shown, kept)
-            assert masked(shown) != shown, shown  # what commands show
+            assert masked(shown) != shown, shown  # output of commands
             assert secret_in(shown) is not None, shown  # what is kept from memories
 
 
-def test_a38_a_password_in_a_url_is_secret_whatever_the_variable_is_called() -> None:
+def test_a38_a_password_in_a_url_is_secret_for_any_variable_name() -> None:
     redaction = Redaction(
         {"OPENPROSE_POSTGRES_URL": "postgresql://me:Tr0ub4dor%21@db/x", "MY_DB": "redis://:swordfish9@h"}
     )
@@ -232,7 +232,7 @@ PIECES = [*(fixed for find in FINDS for fixed in find.fixed), *OWN.values(), *(t
 @given(
     st.lists(st.sampled_from([*PIECES, " ", "\n", "x", "0123456789abcdefghij", "authorization: Bearer "]), max_size=8)
 )
-def test_a_find_is_replaced_whichever_character_is_looked_for_first(pieces: list[str]) -> None:
+def test_a_match_is_replaced_whichever_character_is_searched_first(pieces: list[str]) -> None:
     finds, text = (*secret_finds(OWN), *FINDS), "".join(pieces)
     present = [find for find in finds if find.may_be_in(text)]
     whole = "|".join(f"(?P<k{at}>{find.kept})(?P<f{at}>{find.expression})" for at, find in enumerate(present))

@@ -40,7 +40,7 @@ def at_random(seed: int) -> Callable[[SessionRequest], float]:
 
 
 def parallel_sessions(count: int) -> str:
-    """So many sessions; half of them ask the same."""
+    """Return a program with `count` parallel sessions, half of them with the same task."""
     return lines(
         f"let found = parallel for n in [{', '.join(str(n) for n in range(count))}]:",
         f"  if n < {count // 2}:",
@@ -61,7 +61,7 @@ async def test_parallel_sessions_give_the_same_under_any_schedule(there: Recordi
         assert await there.run(text, "replay", provider=NobodyCalls(), late=at_random(schedule)) == live
 
 
-async def test_a_replay_asks_no_one_and_says_that_it_is_one(there: Recording) -> None:
+async def test_a_replay_calls_no_provider_and_is_marked_as_replayed(there: Recording) -> None:
     text = 'let a = session "Write"\n'
     live = await there.run(text, provider=Provider(FakeClock()))
     assert await there.run(text) == live
@@ -75,8 +75,8 @@ async def test_a_replay_asks_no_one_and_says_that_it_is_one(there: Recording) ->
 
 async def test_a_miss_in_replay_never_calls(there: Recording) -> None:
     await there.run('let a = session "Write about frogs"\n', provider=Provider(FakeClock()))
-    said = await there.run('let a = session "Write about toads"\n', "replay")
-    assert said == (
+    message = await there.run('let a = session "Write about toads"\n', "replay")
+    assert message == (
         "E201 nothing is recorded for session c1/1/s0: the record at the same path is cassettes/session.jsonl, line 2: "
         '`prompt` differs at character 13: "Write about toads" instead of "Write about frogs"'
     )
@@ -91,7 +91,7 @@ def test_the_command_that_records_an_answer_can_be_typed() -> None:
     assert differences.command("a b.prose").startswith("record it: `prose run --cassette-mode=auto 'a b.prose'`, ")
 
 
-async def test_auto_calls_only_what_is_missing(there: Recording) -> None:
+async def test_auto_calls_only_for_missing_answers(there: Recording) -> None:
     first = await there.run('let a = session "One"\n', provider=Provider(FakeClock()))
     second = Provider(FakeClock())
     both = await there.run('let a = session "One"\nlet b = session "Two"\n', provider=second)
@@ -151,13 +151,15 @@ async def test_repeats(there: Recording) -> None:
     two = 'let a = session "same"\nlet b = session "same"\n'
     three = two + 'let c = session "same"\n'
     live = await there.run(two, provider=Provider(FakeClock()))
-    said = await there.run(three, "replay")
-    assert said.startswith("E201 nothing is recorded for session c1/3/s0: the same was asked before, and its 2 records")
+    message = await there.run(three, "replay")
+    assert message.startswith(
+        "E201 nothing is recorded for session c1/3/s0: the same was asked before, and its 2 records"
+    )
     again = await there.run(three, "replay", repeats="reuse")
     assert again == {**live, "c": live["b"]}
 
 
-async def test_the_own_cassette_comes_first_and_all_are_read(there: Recording) -> None:
+async def test_the_programs_cassette_comes_first_and_all_are_read(there: Recording) -> None:
     text = 'let a = session "same"\n'
     for name in ("alpha", "beta"):
         await there.run(text, "record", provider=Provider(FakeClock(), says={"same": f"from {name}"}), name=name)
@@ -190,7 +192,7 @@ async def test_a_loop_and_blocks_replay_pass_by_pass(there: Recording) -> None:
 RETRIED = lines('let a = session "Try"', "  retry: 3", '  backoff: "exponential"')
 
 
-async def test_retries_are_replayed_without_their_waits(there: Recording) -> None:
+async def test_retries_are_replayed_without_waiting(there: Recording) -> None:
     clock = FakeClock()
     failures = [ProviderRateLimit("slow down", retry_after=2), ProviderConnection("cut"), "at last"]
     live = await there.run(RETRIED, provider=Provider(clock, says={"Try": failures}), clock=clock)
@@ -198,12 +200,12 @@ async def test_retries_are_replayed_without_their_waits(there: Recording) -> Non
         True,
         True,
     ]
-    told = [(e.attempt, e.delay) for e in there.events if isinstance(e, Retried)]
+    retries = [(e.attempt, e.delay) for e in there.events if isinstance(e, Retried)]
     assert [(r["t"], r["try"]) for r in there.records()[1:]] == [("error", 1), ("error", 2), ("session", 3)]
 
     assert await there.run(RETRIED, "replay") == live == {"a": "at last"}
     assert there.clock.slept == []
-    assert [(e.attempt, e.delay) for e in there.events if isinstance(e, Retried)] == told
+    assert [(e.attempt, e.delay) for e in there.events if isinstance(e, Retried)] == retries
     errors = [e.error.message for e in there.events if isinstance(e, SessionFinished) and e.error]
     assert errors == ["slow down", "cut"]
 
@@ -243,8 +245,8 @@ async def test_a27_a_person_is_not_asked_where_a_record_is_a_failure(there: Reco
 )
 async def test_a_failure_for_good_is_replayed_and_asked_again_in_auto(there: Recording, failure: ProviderError) -> None:
     wrong = Provider(FakeClock(), says={"Try": failure})
-    said = await there.run(RETRIED, provider=wrong)
-    assert said == await there.run(RETRIED, "replay") == f"E201 {failure}"
+    message = await there.run(RETRIED, provider=wrong)
+    assert message == await there.run(RETRIED, "replay") == f"E201 {failure}"
     assert there.error is not None
     assert there.error.hint == "cut it"
     assert len(wrong.asked) == 1
@@ -252,7 +254,7 @@ async def test_a_failure_for_good_is_replayed_and_asked_again_in_auto(there: Rec
     assert await there.run(RETRIED, provider=larger) == await there.run(RETRIED, "replay") == {"a": "here"}
 
 
-async def test_settings_that_are_wrong_are_not_recorded(there: Recording) -> None:
+async def test_invalid_settings_are_not_recorded(there: Recording) -> None:
     await there.run(RETRIED, provider=Provider(FakeClock(), says={"Try": ProviderAuth("wrong key")}))
     assert not there.path().exists()
 
@@ -281,7 +283,7 @@ async def test_realtime_waits_as_long_as_it_took(there: Recording) -> None:
     assert there.clock.time == 0
 
 
-async def test_what_an_interrupt_ends_is_not_recorded(there: Recording) -> None:
+async def test_interrupted_sessions_are_not_recorded(there: Recording) -> None:
     text = lines('let v = parallel ("first"):', '  session "slow"', '  exec "quick"')
     clock = FakeClock()
     provider = Provider(clock, lambda _: NEVER)
@@ -309,7 +311,7 @@ async def test_a_race_has_the_recorded_winner(there: Recording, winner: int) -> 
 
 
 def shown(there: Recording) -> list[str]:
-    """The visible events of a run, in order."""
+    """Return the visible events of a run, in order."""
     return [f"{type(e).__name__} {getattr(e, 'status', '')} {getattr(e, 'index', '')}" for e in there.events]
 
 
@@ -344,7 +346,7 @@ async def test_a_race_in_a_race_and_in_a_loop(there: Recording) -> None:
         assert await there.run(text, "replay") == live
 
 
-async def test_a_race_over_iterations_beyond_the_living(there: Recording) -> None:
+async def test_a_race_over_more_iterations_than_run_at_once(there: Recording) -> None:
     text = lines(f'let v = parallel for n in [{", ".join(map(str, range(300)))}] ("first"):', '  session "try {n}"')
     clock = FakeClock()
     live = await there.run(text, provider=Provider(clock, lambda r: 1.0 if "/i255/" in r.at else NEVER), clock=clock)
@@ -408,27 +410,27 @@ async def test_no_progress_is_replayed(there: Recording) -> None:
 
 async def test_a_judgement_that_is_missing_is_undecided(there: Recording) -> None:
     text = lines("let n = 0", "if **it is done**:", "  n = 1")
-    said = await there.run(text, "replay")
-    assert said.startswith("E211 nothing is recorded for the condition **it is done**: there is no cassette")
+    message = await there.run(text, "replay")
+    assert message.startswith("E211 nothing is recorded for the condition **it is done**: there is no cassette")
     assert there.error is not None
     assert there.error.no_answer
     await there.run(text, judge=JudgeDouble({"it is done": True}))
-    said = await there.run(text.replace("done", "over"), "replay")
-    assert "`condition` differs at character 7" in said
+    message = await there.run(text.replace("done", "over"), "replay")
+    assert "`condition` differs at character 7" in message
 
 
 async def test_a_judgement_over_other_values_is_another_one(there: Recording) -> None:
     text = lines('let draft = "{x}"', "let n = 0", "if **draft reads well**:", "  n = 1").replace("{x}", "one")
     await there.run(text, judge=JudgeDouble({"draft reads well": True}))
     assert await there.run(text, "replay") == {"draft": "one", "n": 1}
-    said = await there.run(text.replace('"one"', '"two"'), "replay")
-    assert "`bindings.draft` differs at character 1" in said
+    message = await there.run(text.replace('"one"', '"two"'), "replay")
+    assert "`bindings.draft` differs at character 1" in message
 
 
 # ---------------------------------------------------------------- budgets
 
 
-async def test_a_budget_ends_a_replay_where_it_ended_what_was_recorded(there: Recording) -> None:
+async def test_a_budget_ends_a_replay_where_it_ended_the_recorded_run(there: Recording) -> None:
     """And a recording that others may answer, too, costs nothing: the next run comes further."""
 
     class Costly(Provider):
@@ -447,7 +449,7 @@ do work()
 """
     first = await there.run(text, provider=Costly(FakeClock()), counted=True)
     assert first["n"] == 3
-    assert {record["t"] for record in there.records()} == {"head", "session"}  # E221 is not an answer
+    assert {record["t"] for record in there.records()} == {"head", "session"}  # E221 is not recorded as an answer
     again = await there.run(text, "replay", counted=True)
     assert (again, there.error) == (first, None)
     assert (await there.run(text, provider=Costly(FakeClock()), counted=True))["n"] == 5
@@ -456,7 +458,7 @@ do work()
 # ---------------------------------------------------------------- reports
 
 
-async def test_unused_records_are_known(there: Recording) -> None:
+async def test_unused_records_are_reported(there: Recording) -> None:
     await there.run('let a = session "One"\nlet b = session "Two"\n', provider=Provider(FakeClock()))
     await there.run('let b = session "Two"\n', "replay")
     assert there.cassettes is not None
@@ -465,7 +467,7 @@ async def test_unused_records_are_known(there: Recording) -> None:
     ]
 
 
-async def test_looking_up_uses_nothing(there: Recording) -> None:
+async def test_a_lookup_does_not_mark_records_as_used(there: Recording) -> None:
     await there.run('let a = session "One"\n', provider=Provider(FakeClock()))
     cassettes = Cassettes(CassetteOptions(mode="replay"), there.where(), there.clock)
     asked = SessionRequest("session", "One", "c9/1/s0", program="demo.ipynb")

@@ -39,14 +39,14 @@ CALL = SessionRequest("call", "Do it.", "c1/1/s0", agent="a", model="small", giv
         {"kind": "session", "context": (ContextItem("input", text="in"),)},
     ],
 )
-def test_what_counts_for_a_key(change: dict[str, Any]) -> None:
+def test_fields_that_count_for_a_key(change: dict[str, Any]) -> None:
     assert key(structs.replace(CALL, **change)) != key(CALL)
 
 
 @pytest.mark.parametrize(
     "change", [{"at": "c9/s7"}, {"agent": "b"}, {"label": "x"}, {"program": "p"}, {"position": 9}, {"attempt": 1}]
 )
-def test_what_does_not_count(change: dict[str, Any]) -> None:
+def test_fields_that_do_not_count(change: dict[str, Any]) -> None:
     assert key(structs.replace(CALL, **change)) == key(CALL)
 
 
@@ -54,7 +54,7 @@ def test_an_empty_input_is_not_missing() -> None:
     assert key(structs.replace(CALL, given=Given(""))) != key(structs.replace(CALL, given=None))
 
 
-def test_secrets_and_places_are_taken_out_of_keys() -> None:
+def test_secrets_and_locations_are_removed_from_keys() -> None:
     secret = "ghp_" + "a1B2" * 9
     with_secret = structs.replace(CALL, given=Given(f"in {secret} /work/a/x"), prelude=f"m {secret}")
     req = identity().session(with_secret)
@@ -64,7 +64,7 @@ def test_secrets_and_places_are_taken_out_of_keys() -> None:
     assert key(elsewhere, identity("/work/b")) == key(with_secret)
 
 
-def test_the_files_that_an_input_refers_to_count_by_what_they_hold(tmp_path: Path) -> None:
+def test_files_that_an_input_refers_to_count_by_their_content(tmp_path: Path) -> None:
     run = ".vvm/runs/r/bindings"
     (tmp_path / run).mkdir(parents=True)
     place = tmp_path / run / "b000001.md"
@@ -84,7 +84,7 @@ def test_the_files_that_an_input_refers_to_count_by_what_they_hold(tmp_path: Pat
 
 
 class Provider:
-    """Answers each call with something that nothing but a recording could give again."""
+    """Gives a different answer to each call, so that only a recording can repeat one."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -112,7 +112,7 @@ PROGRAM = (
 
 
 async def run(cwd: Path, run_id: str, *, files: bool, live: bool) -> tuple[Any, int]:
-    """The program in a directory with recordings; its value, and how often the provider was asked."""
+    """Run the program in a directory with recordings; return its value and the number of calls."""
     w = Vvm()
     where = Surroundings(str(cwd), run_directory=f".vvm/runs/{run_id}", environment={"HOME": str(cwd / "home")})
     options = CassetteOptions("main", "record" if live else "replay")

@@ -1,4 +1,4 @@
-"""Recorded in one workspace, replayed in another: everything real, a person as the provider."""
+"""A run recorded in one workspace and replayed in another, with real components and a person as the provider."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def kinds(events: list[Event]) -> list[str]:
     return [name for event in events if (name := type(event).__name__) not in ("SessionProgressed", "Warned")]
 
 
-async def test_a_person_is_recorded_and_replayed_somewhere_else(tmp_path: Path) -> None:
+async def test_answers_of_a_person_are_recorded_and_replayed_in_another_workspace(tmp_path: Path) -> None:
     first, second = tmp_path / "a" / "work", tmp_path / "b" / "work"
     for cwd in (first, second):
         cwd.mkdir(parents=True)
@@ -66,9 +66,9 @@ async def test_a_person_is_recorded_and_replayed_somewhere_else(tmp_path: Path) 
 
     (second / "cassettes").mkdir()
     (second / "cassettes" / "demo.jsonl").write_bytes((first / "cassettes" / "session.jsonl").read_bytes())
-    nobody = ScriptedPerson(available=False)
+    unavailable = ScriptedPerson(available=False)
     for provider in ("replay", None):
-        again, replayed = await run(second, nobody, provider=provider, concurrency="1")
+        again, replayed = await run(second, unavailable, provider=provider, concurrency="1")
         assert again == live
-        assert nobody.transcript == []
+        assert unavailable.transcript == []
         assert kinds(replayed) == kinds(events)
