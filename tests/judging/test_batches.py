@@ -1,4 +1,4 @@
-"""Several conditions about the same values in one request: what is asked, paid, recorded, replayed (sessions.md 3.2)."""
+"""Several conditions about the same values in one request: requests, costs, recording and replay (sessions.md 3.2)."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ elif **the report is about frogs**:
 """
 
 
-def said(*answers: str) -> str:
-    """The reply of a model to so many questions in one request."""
+def batch_reply(*answers: str) -> str:
+    """Return a model's reply that answers several questions in one request."""
     pairs = enumerate(answers, 1)
     return json.dumps(
         {key: value for n, a in pairs for key, value in ((f"reason_{n}", f"because {n}"), (f"answer_{n}", a))}
@@ -57,7 +57,7 @@ def stub() -> Iterator[StubServer]:
 
 
 class World:
-    """Workspaces in a directory over the stub, with what was judged."""
+    """Runs workspaces in a directory with the stub server and collects their judgements."""
 
     def __init__(self, directory: Path, stub: StubServer) -> None:
         self.directory = directory
@@ -96,11 +96,11 @@ def world(tmp_path: Path, stub: StubServer) -> World:
     return World(tmp_path, stub)
 
 
-# ---------------------------------------------------------------- VVM: requirements are all asked
+# ---------------------------------------------------------------- VVM: all requirements are judged
 
 
 async def test_requirements_of_one_value_are_one_request(world: World, stub: StubServer) -> None:
-    model = stub.script("all", said("yes", "no", "uncertain"))
+    model = stub.script("all", batch_reply("yes", "no", "uncertain"))
     found = await world.run(CONSTRAIN, VVM, model, cassette_mode="auto")
     assert stub.stats.requests == 1
     assert found["draft"]["error"]["data"]["violations"] == ["is about frogs", "rhymes"]
@@ -115,8 +115,8 @@ async def test_requirements_of_one_value_are_one_request(world: World, stub: Stu
     assert (world.usage.judgements, world.usage.requests) == (3, 1)
 
 
-async def test_each_has_its_record_with_the_key_of_a_single_run(world: World, stub: StubServer) -> None:
-    await world.run(CONSTRAIN, VVM, stub.script("all", said("yes", "yes", "no")), cassette_mode="auto")
+async def test_each_condition_has_a_record_with_the_key_of_a_single_request(world: World, stub: StubServer) -> None:
+    await world.run(CONSTRAIN, VVM, stub.script("all", batch_reply("yes", "yes", "no")), cassette_mode="auto")
     together = {record["key"]: record["out"] for record in world.records}
     assert len(together) == 3 and all(record["out"]["reason"] for record in world.records)
     stub.reset()
@@ -129,56 +129,56 @@ async def test_each_has_its_record_with_the_key_of_a_single_run(world: World, st
     assert [record["key"] for record in world.records] == list(together)
 
 
-async def test_what_is_recorded_is_not_asked_again_with_the_rest(world: World, stub: StubServer) -> None:
+async def test_recorded_answers_are_not_asked_again_with_the_rest(world: World, stub: StubServer) -> None:
     first = CONSTRAIN.replace("    require ?`rhymes`\n", "")
-    await world.run(first, VVM, stub.script("two", said("yes", "yes")), cassette_mode="auto")
+    await world.run(first, VVM, stub.script("two", batch_reply("yes", "yes")), cassette_mode="auto")
     stub.reset()
     more = CONSTRAIN.replace("?`is short`", "?`is in English`").replace("?`rhymes`", "?`is funny`")
-    await world.run(more, VVM, stub.script("others", said("no", "yes")), cassette_mode="auto")
+    await world.run(more, VVM, stub.script("others", batch_reply("no", "yes")), cassette_mode="auto")
     assert stub.stats.requests == 1 and [one.answer for one in world.judged] == [False, True, True]
     assert [bool(one.details.get("replayed")) for one in world.judged] == [False, True, False]
 
 
-async def test_what_a_rule_decides_is_not_asked(world: World, stub: StubServer) -> None:
+async def test_conditions_decided_by_a_rule_are_not_asked(world: World, stub: StubServer) -> None:
     ruled = CONSTRAIN.replace("is about frogs", 'it contains "frogs"')
-    await world.run(ruled, VVM, stub.script("two", said("yes", "no")), vvm_rules=True, cassette_mode="off")
+    await world.run(ruled, VVM, stub.script("two", batch_reply("yes", "no")), vvm_rules=True, cassette_mode="off")
     assert [one.by for one in world.judged] == ["model", "rules", "model"] and stub.stats.requests == 1
 
 
 @pytest.mark.parametrize("reply", ['{"reason": "because", "answer": "no"}', "Perhaps. Who knows?"])
-async def test_a_model_that_cannot_is_asked_one_by_one(world: World, stub: StubServer, reply: str) -> None:
+async def test_a_model_that_cannot_batch_is_asked_one_by_one(world: World, stub: StubServer, reply: str) -> None:
     if reply.startswith("{"):
         await world.run(CONSTRAIN, VVM, stub.script("one", reply), cassette_mode="off")
         assert [one.answer for one in world.judged] == [False, False, False]
-        assert stub.stats.requests == 4  # once together, then each separately, and never together again
+        assert stub.stats.requests == 4  # once together, then each separately, then only separately
         assert world.usage.requests == 4
         return
     with pytest.raises(RunError, match="judgement failed"):
         await world.run(CONSTRAIN, VVM, stub.script("none", reply), cassette_mode="off")
 
 
-async def test_it_can_be_switched_off(world: World, stub: StubServer) -> None:
+async def test_batches_can_be_switched_off(world: World, stub: StubServer) -> None:
     await world.run(CONSTRAIN, VVM, "json-0-yes", cassette_mode="off", judge_batch="off")
     assert stub.stats.requests == 3
 
 
-async def test_cases_of_a_match_are_asked_one_by_one_unless_wanted(world: World, stub: StubServer) -> None:
+async def test_cases_of_a_match_are_asked_one_by_one_by_default(world: World, stub: StubServer) -> None:
     cases = "".join(f'    case ?`is about {one}`:\n        r = "{one}"\n' for one in ("cats", "dogs", "frogs"))
     text = f'text = "{LONG}"\nmatch text:\n{cases}export r\n'
-    model = stub.script("frogs", said("no", "no", "yes"))
+    model = stub.script("frogs", batch_reply("no", "no", "yes"))
     assert (await world.run(text, VVM, model, cassette_mode="off", judge_batch="ahead"))["r"] == "frogs"
     assert stub.stats.requests == 1
     stub.reset()
     await world.run(text, VVM, "json-0-yes", cassette_mode="off")
-    assert stub.stats.requests == 1  # the first case is met: nothing else was asked for
+    assert stub.stats.requests == 1  # the first case matches: no further request
     assert [len(last.asked.user.split("criterion?")) for last in stub.seen] == [2]
 
 
-# ---------------------------------------------------------------- OpenProse: an elif is asked only if it comes to that
+# ---------------------------------------------------------------- OpenProse: an elif is judged only if it is reached
 
 
-async def test_an_elif_is_asked_ahead_only_where_that_is_wanted(world: World, stub: StubServer) -> None:
-    model = stub.script("chain", said("no", "no", "yes"))
+async def test_an_elif_is_asked_ahead_only_if_enabled(world: World, stub: StubServer) -> None:
+    model = stub.script("chain", batch_reply("no", "no", "yes"))
     found = await world.run(CHAIN, PROSE, model, cassette_mode="auto", judge_batch="ahead")
     assert found["animal"] == "frog" and stub.stats.requests == 1
     assert len(world.records) == 3
@@ -193,7 +193,7 @@ async def test_by_default_an_elif_is_asked_in_its_turn(world: World, stub: StubS
 
 
 async def test_answers_that_were_not_needed_are_not_recorded(world: World, stub: StubServer) -> None:
-    model = stub.script("first", said("yes", "no", "yes"))
+    model = stub.script("first", batch_reply("yes", "no", "yes"))
     found = await world.run(CHAIN, PROSE, model, cassette_mode="auto", judge_batch="ahead")
     assert found["animal"] == "cat" and len(world.records) == 1 and len(world.judged) == 1
 
@@ -203,9 +203,9 @@ async def test_small_values_are_not_worth_asking_ahead(world: World, stub: StubS
     assert stub.stats.requests == 3
 
 
-async def test_only_what_is_about_the_same_values_goes_together(world: World, stub: StubServer) -> None:
+async def test_only_conditions_about_the_same_values_share_a_request(world: World, stub: StubServer) -> None:
     text = 'let log = "A log."\n' + CHAIN.replace("**the report is about dogs**", "**the log is about dogs**")
-    model = stub.script("chain", said("no", "yes"))
+    model = stub.script("chain", batch_reply("no", "yes"))
     with pytest.raises(RunError, match=r"cannot decide \*\*the log is about dogs\*\*"):
         await world.run(text, PROSE, model, cassette_mode="off", judge_batch="ahead")
     asked = [last.asked.user for last in stub.seen]
@@ -230,8 +230,8 @@ async def test_nothing_is_asked_ahead_of_a_condition_that_is_more_than_a_marker(
 
 
 async def test_the_same_question_after_something_happened_is_asked_again(world: World, stub: StubServer) -> None:
-    """The answer to an `elif` that was not reached is not that of a later `if`."""
-    model = stub.script("later", said("yes", "yes"))
+    """The answer to an unreached `elif` is not reused for a later `if`."""
+    model = stub.script("later", batch_reply("yes", "yes"))
     text = f"""
 let report = "{LONG}"
 if **the report is about cats**:
@@ -248,21 +248,25 @@ elif **the report is about frogs**:
 
 
 async def test_one_request_counts_once_for_a_budget(world: World, stub: StubServer) -> None:
-    await world.run(CONSTRAIN, VVM, stub.script("all", said("yes", "yes", "yes")), cassette_mode="off")
+    await world.run(CONSTRAIN, VVM, stub.script("all", batch_reply("yes", "yes", "yes")), cassette_mode="off")
     once = world.usage.tokens_in + world.usage.tokens_out
     found = await world.run(
-        CONSTRAIN, VVM, stub.script("all", said("yes", "yes", "yes")), cassette_mode="off", budget=f"{once + 1} tokens"
+        CONSTRAIN,
+        VVM,
+        stub.script("all", batch_reply("yes", "yes", "yes")),
+        cassette_mode="off",
+        budget=f"{once + 1} tokens",
     )
     assert found["draft"] == "A short text about frogs."
 
 
-async def test_a_spent_budget_refuses_no_answer_that_is_paid_for(world: World, stub: StubServer) -> None:
-    await world.run(CONSTRAIN, VVM, stub.script("all", said("yes", "yes", "no")), cassette_mode="off")
+async def test_a_spent_budget_keeps_answers_already_paid_for(world: World, stub: StubServer) -> None:
+    await world.run(CONSTRAIN, VVM, stub.script("all", batch_reply("yes", "yes", "no")), cassette_mode="off")
     once = world.usage.tokens_in + world.usage.tokens_out
-    model = stub.script("all", said("yes", "yes", "no"))
+    model = stub.script("all", batch_reply("yes", "yes", "no"))
     found = await world.run(CONSTRAIN, VVM, model, cassette_mode="off", budget=f"{once} tokens")
     assert found["draft"]["error"]["data"]["violations"] == ["rhymes"]
-    with pytest.raises(RunError) as refused:  # another question is refused
+    with pytest.raises(RunError) as refused:  # a new question is refused
         await world.run(
             CONSTRAIN + "blue = ?`is blue`(draft)\nexport blue\n",
             VVM,
@@ -276,8 +280,8 @@ async def test_a_spent_budget_refuses_no_answer_that_is_paid_for(world: World, s
 def test_a_run_that_is_resumed_has_the_answers(
     world: World, stub: StubServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each condition is in the journal for itself, whichever request has answered it."""
-    model = stub.script("chain", said("no", "no", "yes"))
+    """The journal holds each condition separately, whichever request answered it."""
+    model = stub.script("chain", batch_reply("no", "no", "yes"))
     (world.directory / "prose.toml").write_text(
         f'[judge]\nprovider = "stub:{model}"\nbatch = "ahead"\n[cassette]\nmode = "off"\n'
         f'[providers.stub]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nkey = ""\n'

@@ -1,4 +1,4 @@
-"""`%judge calibrate` and `prose judge calibrate`: a judge whose accuracy is known, files, recordings, budgets."""
+"""`%judge calibrate` and `prose judge calibrate`: judges of known accuracy, files, recordings and budgets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ITEMS = load(SHIPPED)
 
 
 class Scripted:
-    """A judge that is right but for the items named in `wrong`."""
+    """A judge that is right except on the items named in `wrong`."""
 
     def __init__(self, wrong: dict[str, bool | None] | None = None, fails: tuple[str, ...] = ()) -> None:
         self.wrong = wrong or {}
@@ -76,13 +76,13 @@ def test_no_rule_contradicts_a_label() -> None:
 # ---------------------------------------------------------------- counting
 
 
-async def test_a_judge_of_known_accuracy_is_shown_as_such() -> None:
+async def test_the_accuracy_of_a_known_judge_is_reported() -> None:
     wrong: dict[str, bool | None] = {"prose-02": True, "prose-01": False, "uncertain-01": True, "code-01": None}
     judge = Scripted(wrong, fails=("logs-01",))
     found = await calibrate(ITEMS, judge, "scripted", at_once=5)
     assert judge.peak == 5 and sorted(judge.asked) == sorted(item.name for item in ITEMS)
     assert found.accuracy == Share(195, 200)
-    assert found.leads_right == Share(196, 200)  # `uncertain` for no goes the right way
+    assert found.leads_right == Share(196, 200)  # `uncertain` instead of no leads to the right branch
     assert found.categories["prose"] == Share(18, 20) and found.categories["long"] == Share(20, 20)
     assert found.confusion["yes"] == {"yes": 82, "no": 1, "uncertain": 0, "no answer": 0}
     assert found.confusion["no"] == {"yes": 1, "no": 92, "uncertain": 1, "no answer": 1}
@@ -94,7 +94,7 @@ async def test_a_judge_of_known_accuracy_is_shown_as_such() -> None:
     ("share", "low", "high"),
     [(Share(0, 10), 0.0, 0.278), (Share(10, 10), 0.722, 1.0), (Share(90, 100), 0.826, 0.945), (Share(0, 0), 0.0, 1.0)],
 )
-def test_intervals_are_wilsons(share: Share, low: float, high: float) -> None:
+def test_intervals_are_wilson_intervals(share: Share, low: float, high: float) -> None:
     assert share.interval == pytest.approx((low, high), abs=0.001)
 
 
@@ -133,7 +133,7 @@ def a_file(directory: Path, *lines: object) -> Path:
 GOOD: dict[str, Any] = {"values": {"x": "It rains."}, "condition": "it rains", "label": "yes"}
 
 
-def test_a_custom_item_needs_little(tmp_path: Path) -> None:
+def test_a_custom_item_needs_few_fields(tmp_path: Path) -> None:
     criterion = {"value": "Hello", "criterion": "is polite", "label": "uncertain", "why": "a matter of taste"}
     found = load(a_file(tmp_path, GOOD, "", criterion))
     assert found[0] == Item("line-1", "all", "it rains", True, {"x": "It rains."})
@@ -141,7 +141,7 @@ def test_a_custom_item_needs_little(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("{", "no JSON: expecting property name enclosed in double quotes in column 2"),
         ("[1]", "an item is a JSON object"),
@@ -163,13 +163,13 @@ def test_a_custom_item_needs_little(tmp_path: Path) -> None:
         (GOOD | {"id": 7}, "`id` isn't a text"),
     ],
 )
-def test_a_broken_line_is_named(tmp_path: Path, line: object, said: str) -> None:
+def test_a_broken_line_is_named(tmp_path: Path, line: object, message: str) -> None:
     with pytest.raises(UsageError) as error:
         load(a_file(tmp_path, GOOD, line), "items.jsonl")
-    assert str(error.value) == f"items.jsonl, line 2: {said}"
+    assert str(error.value) == f"items.jsonl, line 2: {message}"
 
 
-def test_files_that_are_not_sets(tmp_path: Path) -> None:
+def test_files_that_are_not_calibration_sets_fail(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no items"):
         load(a_file(tmp_path, "", ""))
     with pytest.raises(UsageError, match="line 2: there is an item 'a' already"):
@@ -214,7 +214,7 @@ def test_a_model_that_always_says_yes(project: Path, stub: StubServer, capsys: p
     assert found["misses"][0]["said"] == "yes" and found["misses"][0]["reason"] == "because"
     assert found["usage"]["requests"] == stub.stats.requests == 20
     assert err.strip() == "Error: it is right less often than in 60 %"
-    # it is recorded, only for this judge: the same again makes no request
+    # recorded only for this judge: a repetition makes no request
     kept = project / "cassettes" / "calibration" / "stub-json-0-yes.jsonl"
     assert sum('"t":"judge"' in line for line in kept.read_text().splitlines()) == 20
     stub.reset()
@@ -226,7 +226,7 @@ def test_a_model_that_always_says_yes(project: Path, stub: StubServer, capsys: p
     assert json.loads(capsys.readouterr().out)["right"] == 20 - yes
 
 
-def test_the_report_for_people(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_in_the_terminal(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = a_file(project, *({"condition": f"it rains in {n}", "label": "no" if n < 2 else "yes"} for n in range(4)))
     assert main(["judge", "calibrate", own.name, "--judge", "stub"]) == 0
     out = capsys.readouterr().out
@@ -239,7 +239,7 @@ def test_the_report_for_people(project: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "said"),
+    ("words", "status", "message"),
     [
         (["--judge", "nobody"], 2, "there is no provider `nobody`"),
         ([], 2, "no model and no agent judges here"),
@@ -251,8 +251,8 @@ def test_the_report_for_people(project: Path, capsys: pytest.CaptureFixture[str]
         (["--judge", "stub", "--budget", "1k tokens"], 1, "budget"),
     ],
 )
-def test_what_cannot_be_calibrated(
-    project: Path, capsys: pytest.CaptureFixture[str], words: list[str], status: int, said: str
+def test_calibrations_that_cannot_start(
+    project: Path, capsys: pytest.CaptureFixture[str], words: list[str], status: int, message: str
 ) -> None:
     assert main(["judge", "calibrate", *words]) == status
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

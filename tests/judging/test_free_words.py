@@ -1,7 +1,7 @@
-"""A31: conditions in free words, with values and the right answer (`data/*.jsonl`, the format of docs/how-to/judge.md).
+"""A31: conditions in free words, with values and their correct answers (`data/*.jsonl`, the format of docs/how-to/judge.md).
 
-`conditions.jsonl` was written before the rules were made for it, `held_out.jsonl` and `treacherous.jsonl`, which tries to
-mislead them, afterwards. `mechanical` items follow only from the values; `judgement` and `treacherous` ones do not, or only seem to. A rule that answers other than the
+`conditions.jsonl` was written before its rules; `held_out.jsonl` and `treacherous.jsonl`, which tries to mislead the
+rules, were written afterwards. `mechanical` items follow only from the values; `judgement` and `treacherous` ones do not, or only seem to. A rule that answers other than the
 label is wrong; where the label is `uncertain`, every answer is.
 """
 
@@ -22,7 +22,7 @@ LEAST = {"conditions": 300, "held_out": 100, "treacherous": 200}
 
 
 def value_of(written: Value) -> Value:
-    """A value of an item; `{"exec": 1, "stdout": "..."}` is what a command gave, `command` its text."""
+    """Return a value of an item; `{"exec": 1, "stdout": "..."}` is the result of a command, `command` its text."""
     if not (isinstance(written, dict) and {"exec", "stdout"} <= written.keys()):
         return written
     code, text = written["exec"], written["stdout"]
@@ -43,7 +43,7 @@ def test_a31_no_rule_decides_wrongly(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["conditions", "held_out"])
-def test_a31_what_is_mechanical_is_decided(name: str) -> None:
+def test_a31_mechanical_conditions_are_decided(name: str) -> None:
     mechanical = [item for item in SETS[name] if item.category == "mechanical"]
     opened = [item.text for item in mechanical if ruled(item).answer is None]
     assert len(mechanical) > 60

@@ -1,4 +1,4 @@
-"""A text that holds JSON is read alike by a program (`x.a`, `x[0]`, `for`) and by the rules of the judge (`x.a is 1`)."""
+"""Programs (`x.a`, `x[0]`, `for`) and judge rules (`x.a is 1`) read a text that holds JSON in the same way."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TEXTS = [
 
 
 def by_program(read: object, *given: object) -> tuple[bool, Value]:
-    """The result for the program: a value, or that no rule decides it."""
+    """Return whether the program can read the value, and the value."""
     try:
         return True, read(*given)  # type: ignore[operator]
     except (RunError, JudgeNeeded):
@@ -42,13 +42,13 @@ def by_program(read: object, *given: object) -> tuple[bool, Value]:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_both_doors_see_the_same_member(text: str) -> None:
+def test_programs_and_rules_see_the_same_member(text: str) -> None:
     assert by_program(structured_text.member, text, "a") == facts.resolve("x.a", {"x": text})
 
 
 @pytest.mark.parametrize("text", [text for text in TEXTS if not text.lstrip().startswith('{"')])
-def test_both_doors_see_the_same_element(text: str) -> None:
-    """A list is a list for both; what the program takes for one beyond that (lines, an object's only list) is its own."""
+def test_programs_and_rules_see_the_same_element(text: str) -> None:
+    """Both read lists; only programs also read lines and an object's only list as a collection."""
     data = facts.structure(text)
     listed = isinstance(data, list) and len(data) > 0
     assert facts.resolve("x[0]", {"x": text}) == ((True, data[0]) if listed else (False, None))

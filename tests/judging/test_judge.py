@@ -35,7 +35,7 @@ def script(**judge: object) -> Script:
 # ---------------------------------------------------------------- the order of the chain
 
 
-async def test_rules_decide_first_and_say_which_rule() -> None:
+async def test_rules_decide_first_and_name_the_rule() -> None:
     person = ScriptedPerson("n")
     chain = JudgeChain(human=person, scripted=Script({"judge": {"*": "no"}}))
     verdict = await chain.decide(asked("score >= 85", bindings={"score": "90"}))
@@ -43,7 +43,7 @@ async def test_rules_decide_first_and_say_which_rule() -> None:
     assert person.transcript == []
 
 
-async def test_then_the_script_then_the_person() -> None:
+async def test_the_script_and_then_the_person_follow_the_rules() -> None:
     person = ScriptedPerson("y")
     chain = JudgeChain(human=person, scripted=script(the_draft=["no", "uncertain", "no progress"]))
     assert [await chain.decide(asked()) for _ in range(3)] == [
@@ -54,7 +54,7 @@ async def test_then_the_script_then_the_person() -> None:
     assert await chain.decide(asked("it rains")) == Verdict(True, "human")
 
 
-async def test_rules_off_leaves_a_plain_condition_to_others() -> None:
+async def test_rules_off_leaves_a_plain_condition_to_the_next_judge() -> None:
     chain = JudgeChain("off", ScriptedPerson("n"))
     assert await chain.decide(asked("score >= 85", bindings={"score": "90"})) == Verdict(False, "human")
 
@@ -71,7 +71,7 @@ async def test_rules_only_asks_no_judge() -> None:
     assert person.transcript == []
 
 
-async def test_no_one_can_decide_names_the_condition_why_and_the_fix() -> None:
+async def test_an_undecided_condition_is_named_with_the_reason_and_the_fix() -> None:
     chain = JudgeChain(human=ScriptedPerson(available=False))
     with pytest.raises(Undecided) as undecided:
         await chain.decide(asked("the draft\n  sings"))
@@ -119,11 +119,11 @@ async def test_a_scripted_answer_that_is_not_a_verdict_is_refused() -> None:
         ("no progress", Verdict(None, "human", no_progress=True)),
     ],
 )
-async def test_what_a_person_may_say(typed: str, verdict: Verdict) -> None:
+async def test_answers_that_a_person_may_type(typed: str, verdict: Verdict) -> None:
     assert await JudgeChain(human=ScriptedPerson("", "perhaps", typed)).decide(asked()) == verdict
 
 
-async def test_why_tells_what_is_known() -> None:
+async def test_why_shows_the_named_bindings() -> None:
     def gone() -> str:
         raise StateError("gone")
 
@@ -292,10 +292,10 @@ async def test_a_dry_run_shows_the_body_of_a_loop_once() -> None:
     assert (first.no_progress, second.no_progress) == (False, True)
 
 
-# ---------------------------------------------------------------- plugging, and before a run
+# ---------------------------------------------------------------- connecting, and before a run
 
 
-async def test_connect_makes_doors_that_share_one_person(tmp_path: Any) -> None:
+async def test_connect_makes_services_that_share_one_person(tmp_path: Any) -> None:
     path = tmp_path / "s.yaml"
     path.write_text("sessions: {a: b}\njudge: {rains: yes}\n")
     services = connect(ScriptedPerson("typed"), SessionOptions(script=str(path)))
@@ -311,7 +311,7 @@ def discretion(text: str, at: int, *parts: str | tree.Interpolation) -> tree.Dis
     return tree.Discretion(tree.Text(parts or (text,)), span=Span(at, at + len(text)))
 
 
-def test_conditions_are_listed_in_source_order_with_what_a_rule_can_decide() -> None:
+def test_conditions_are_listed_in_source_order_and_marked_if_a_rule_can_decide() -> None:
     source = Source("line one\nline two\nline three\nline four\nline five\n")
     body = (tree.Assert(discretion("docs is empty", 30)),)
     program = tree.Program(

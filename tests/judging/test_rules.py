@@ -1,4 +1,4 @@
-"""The rules: every example of the documentation, and the laws of three-valued logic."""
+"""Judge rules: every example of the documentation, and the laws of three-valued logic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value
 
 PAGES = (Path(__file__).parents[2] / "docs" / "reference" / "judge-rules.md", Path(__file__).with_name("rules.md"))
 """The page, and more examples that would make it long."""
-SAID = {"yes": True, "no": False, "open": None}
+ANSWERS = {"yes": True, "no": False, "open": None}
 
 
 def command(exit_code: int, stdout: str, *, bare: bool = False, truncated: bool = False, of: str = "") -> ExecText:
@@ -42,8 +42,8 @@ def documented() -> Iterator[tuple[str, dict[str, Value], bool | None]]:
         above, _, below = block.partition("\n\n")
         bindings = {n: binding(v) for n, _, v in (line.partition(" = ") for line in above.splitlines())}
         for line in below.splitlines():
-            text, said = line.rsplit(None, 1)
-            yield text.strip(), bindings, SAID[said]
+            text, expected = line.rsplit(None, 1)
+            yield text.strip(), bindings, ANSWERS[expected]
 
 
 EXAMPLES = list(documented())
@@ -51,21 +51,21 @@ EXAMPLES = list(documented())
 
 def test_the_documentation_has_examples_of_every_answer() -> None:
     assert len(EXAMPLES) > 60
-    assert {said for _, _, said in EXAMPLES} == {True, False, None}
+    assert {expected for _, _, expected in EXAMPLES} == {True, False, None}
 
 
-@pytest.mark.parametrize(("text", "bindings", "said"), EXAMPLES, ids=[text for text, _, _ in EXAMPLES])
-def test_documented(text: str, bindings: dict[str, Value], said: bool | None) -> None:
-    assert rules.decide(text, bindings).answer is said
+@pytest.mark.parametrize(("text", "bindings", "expected"), EXAMPLES, ids=[text for text, _, _ in EXAMPLES])
+def test_documented_examples(text: str, bindings: dict[str, Value], expected: bool | None) -> None:
+    assert rules.decide(text, bindings).answer is expected
 
 
-@pytest.mark.parametrize(("text", "bindings", "said"), EXAMPLES, ids=[text for text, _, _ in EXAMPLES])
-def test_not_turns_every_documented_answer_round(text: str, bindings: dict[str, Value], said: bool | None) -> None:
+@pytest.mark.parametrize(("text", "bindings", "expected"), EXAMPLES, ids=[text for text, _, _ in EXAMPLES])
+def test_not_inverts_every_documented_answer(text: str, bindings: dict[str, Value], expected: bool | None) -> None:
     turned = rules.decide(f"not ({text})", bindings).answer
-    assert turned is (None if said is None else not said)
+    assert turned is (None if expected is None else not expected)
 
 
-def test_every_rule_names_itself_and_the_value_it_went_by() -> None:
+def test_every_ruling_names_its_rule_and_value() -> None:
     bindings: dict[str, Value] = {"score": "90", "docs": "", "build": command(2, "x")}
     assert rules.decide("score >= 85", bindings) == rules.Ruling(True, "number", 'score is "90"')
     assert rules.decide("docs is empty", bindings) == rules.Ruling(True, "empty", "docs is empty text")
@@ -185,7 +185,7 @@ def test_a_binding_that_cannot_be_read_decides_nothing() -> None:
         ("score >= 85 and docs is not empty", True),
         ("not (the build failed)", True),
         ('status is "done"', True),
-        ("status is done", False),  # decides only when it is met
+        ("status is done", False),  # a rule decides only if it is true
         ("score >= 85 or the reviewer agrees", False),
         ("the tests look good to everybody", False),
     ],
@@ -232,7 +232,7 @@ conditions = st.recursive(
 
 @given(conditions)
 @settings(max_examples=200, deadline=None)
-def test_kleene(condition: tuple[str, bool | None]) -> None:
+def test_logic_is_kleenes_three_valued_logic(condition: tuple[str, bool | None]) -> None:
     text, answer = condition
     if len(text) <= rules.LONGEST and text.count("(") <= rules.DEEPEST // 2:
         assert rules.decide(text, KNOWN).answer is answer
@@ -319,7 +319,7 @@ def test_hostile_patterns_end(pattern: str) -> None:
     assert rules.decide(f"x matches /{pattern}/", {"x": "a" * 20_000}).answer in (None, False)
 
 
-def test_a_condition_costs_what_its_length_says() -> None:
+def test_a_condition_takes_linear_time() -> None:
     def work(count: int) -> Callable[[], None]:
         text = "t is 1 and " * count + "t is 1"
         assert len(text) < rules.LONGEST
@@ -365,7 +365,7 @@ def test_a11_a_text_that_has_something_is_still_decided(text: str, answer: bool)
         "True\nFalse",
     ],
 )
-def test_a11_yes_but_is_not_decided_by_rule(text: str) -> None:
+def test_a11_a_qualified_yes_is_not_decided_by_rule(text: str) -> None:
     assert rules.decide("verdict is yes", {"verdict": text}).answer is None
 
 
@@ -413,7 +413,7 @@ WRONG_ELSEWHERE: dict[str, tuple[str, dict[str, Value]]] = {
 
 
 @pytest.mark.parametrize(("text", "bindings"), WRONG_ELSEWHERE.values(), ids=WRONG_ELSEWHERE)
-def test_what_has_another_reading_is_open(text: str, bindings: dict[str, Value]) -> None:
+def test_ambiguous_conditions_are_open(text: str, bindings: dict[str, Value]) -> None:
     assert rules.decide(text, bindings).answer is None
 
 
@@ -425,5 +425,5 @@ def test_what_has_another_reading_is_open(text: str, bindings: dict[str, Value])
         ("score >= 85 and the reviewer agrees or docs is empty", None),
     ],
 )
-def test_and_with_or_counts_the_verdict_of_both_readings(text: str, answer: bool | None) -> None:
+def test_and_with_or_is_decided_if_both_readings_agree(text: str, answer: bool | None) -> None:
     assert rules.decide(text, {"mode": "a", "score": 90, "docs": ""}).answer is answer

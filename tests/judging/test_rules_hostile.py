@@ -1,4 +1,4 @@
-"""Rules against an evaluator that knows nothing of them, and wordings that must stay open however the values are."""
+"""Judge rules against an independent evaluator, and wordings that must stay open for all values."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FORMS_OF_NUMBERS = st.sampled_from((lambda n: n, str))
 
 @given(st.sampled_from(list(COMPARISONS)), NUMBERS, NUMBERS, FORMS_OF_NUMBERS, FORMS_OF_NUMBERS)
 @settings(max_examples=300)
-def test_two_numbers_compare_as_python_does(
+def test_two_numbers_compare_as_in_python(
     form: str, left: float, right: float, a: Callable[[Any], Value], b: Callable[[Any], Value]
 ) -> None:
     wanted = COMPARISONS[form](left, right)
@@ -73,7 +73,7 @@ ANYTHING = st.one_of(
 
 
 def plain_number(value: Value) -> tuple[float, bool] | None:
-    """Return the number that a value is, computed in another way than by the rules, and whether it is a percentage."""
+    """Return a value's number, computed independently of the rules, and whether it is a percentage."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
@@ -133,20 +133,20 @@ def test_a_member_is_a_condition_only_where_it_is_a_boolean(form: str, value: Va
 
 
 @given(st.sampled_from(["approved", "ready to ship", "done"]), ANYTHING, st.booleans())
-def test_an_object_says_what_it_is_by_a_boolean_field(words: str, value: Value, negated: bool) -> None:
+def test_an_object_has_a_property_if_its_boolean_field_is_true(words: str, value: Value, negated: bool) -> None:
     key = words.replace(" ", "_")
     answer = rules.decide(f"review is {'not ' * negated}{words}", {"review": {key: value, "other": "x"}}).answer
     assert answer is ((value != negated) if isinstance(value, bool) else None)
 
 
 @given(st.text("ab \n", max_size=40), st.integers(0, 12), st.sampled_from(["word", "character"]))
-def test_lengths_are_counted_as_python_does(text: str, count: int, unit: str) -> None:
+def test_lengths_are_counted_as_in_python(text: str, count: int, unit: str) -> None:
     lengths = {len(text.split())} if unit == "word" else {len(text), len(text.strip())}
     bindings: dict[str, Value] = {"draft": text}
     for form, test in (("longer than", int.__gt__), ("shorter than", int.__lt__)):
         answer = rules.decide(f"draft is {form} {count} {unit}s", bindings).answer
-        said = {test(length, count) for length in lengths}
-        assert answer is (said.pop() if len(said) == 1 else None) or answer is None
+        verdicts = {test(length, count) for length in lengths}
+        assert answer is (verdicts.pop() if len(verdicts) == 1 else None) or answer is None
 
 
 @given(ANYTHING)
@@ -162,7 +162,7 @@ def test_the_number_of_a_value_that_is_not_a_list_is_open(value: Value) -> None:
         assert answer is None
 
 
-# ---------------------------------------------------------------- what no rule may read
+# ---------------------------------------------------------------- wordings that no rule may decide
 
 VALUES: dict[str, Value] = {
     "tests": command(1, "3 failed"),
@@ -246,8 +246,8 @@ def test_wordings_that_stay_open(text: str) -> None:
 @pytest.mark.parametrize("text", OPEN)
 @given(st.data())
 @settings(max_examples=15)
-def test_they_stay_open_for_all_values(text: str, data: st.DataObject) -> None:
-    """Those about names; a value may be the same word as in the condition (`status is finished`)."""
+def test_wordings_stay_open_for_all_values(text: str, data: st.DataObject) -> None:
+    """Only for wordings about names: a value may equal a word of the condition (`status is finished`)."""
     values = {
         name: data.draw(ANYTHING, name) for name in ("tests", "build", "issues", "bugs", "errors", "approved", "done")
     }
@@ -262,7 +262,7 @@ def test_an_exit_with_an_error_is_a_non_zero_code(value: Value) -> None:
 
 
 @pytest.mark.parametrize("text", ["score > threshold", "score is more than expected", "review.approved", "it is done"])
-def test_forms_that_only_the_values_tell_do_not_count_as_decidable(text: str) -> None:
+def test_forms_that_depend_on_the_values_do_not_count_as_decidable(text: str) -> None:
     assert rules.named(text) and not rules.decidable(text)
 
 

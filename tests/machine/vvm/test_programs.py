@@ -176,7 +176,7 @@ def shown(value: object) -> object:
 
 
 def documented(error: VvmRaise) -> str:
-    """Return the code of an error, after checking that the reference lists it and that the error has a location."""
+    """Return the code of an error, after checking that it is a documented R code and that the error has a location."""
     assert CODE.fullmatch(error.code), repr(error)
     assert error.location is not None and error.details["statement"]
     return error.code
