@@ -143,7 +143,7 @@ async def test_a19_an_edited_copy_of_a_record_does_not_displace_it(there: Record
     assert (result.records, result.duplicates, len(result.aside)) == (1, 0, 1)
 
 
-async def test_a12_an_answer_that_had_to_be_changed_is_announced(tmp_path: Path) -> None:
+async def test_a12_an_answer_with_a_redacted_secret_is_reported(tmp_path: Path) -> None:
     there = Recording(tmp_path, environment={"API_TOKEN": "hunter2!x9"})
     provider = Provider(FakeClock(), says={"Summarise": "use hunter2!x9"})
     assert await there.run(ONE, provider=provider) == {"a": "use hunter2!x9"}

@@ -118,7 +118,7 @@ def test_the_same_path_comes_first_then_the_likest() -> None:
     assert nearest().find(BASE, "c1") is None
 
 
-def test_an_equal_path_in_the_recording_of_another_notebook_is_ignored() -> None:
+def test_an_equal_path_in_the_recording_of_another_notebook_counts_least() -> None:
     other, near = {**BASE, "prompt": "Paint a house"}, {**BASE, "prompt": "Write a poem about frogs"}
     entries = files.parse(line("c1/1/s0", other) + line("c1/2/s0", near), Path("c.jsonl"), "c.jsonl").entries
 

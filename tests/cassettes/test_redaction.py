@@ -96,7 +96,7 @@ def test_locations_are_removed_from_keys_and_stay_in_answers() -> None:
     assert redaction.text(text) == text
 
 
-def test_values_that_keys_ignore() -> None:
+def test_whitespace_and_unicode_forms_that_keys_ignore() -> None:
     same = Redaction().identity
     assert same("one\r\ntwo  \n\tthree\t\n\n") == "one\ntwo\n\tthree"
     assert same("Cafe\u0301") == same("Caf\u00e9")

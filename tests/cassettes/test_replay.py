@@ -346,7 +346,7 @@ async def test_a_race_in_a_race_and_in_a_loop(there: Recording) -> None:
         assert await there.run(text, "replay") == live
 
 
-async def test_a_race_over_more_iterations_than_run_at_once(there: Recording) -> None:
+async def test_a_race_over_more_iterations_than_run_concurrently(there: Recording) -> None:
     text = lines(f'let v = parallel for n in [{", ".join(map(str, range(300)))}] ("first"):', '  session "try {n}"')
     clock = FakeClock()
     live = await there.run(text, provider=Provider(clock, lambda r: 1.0 if "/i255/" in r.at else NEVER), clock=clock)
@@ -431,7 +431,7 @@ async def test_a_judgement_over_other_values_is_another_one(there: Recording) ->
 
 
 async def test_a_budget_ends_a_replay_where_it_ended_the_recorded_run(there: Recording) -> None:
-    """And a recording that others may answer, too, costs nothing: the next run comes further."""
+    """In mode `auto`, recorded answers cost nothing, so the next run gets further."""
 
     class Costly(Provider):
         async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:

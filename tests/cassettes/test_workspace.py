@@ -49,7 +49,7 @@ async def run(cwd: Path, person: ScriptedPerson, **chosen: Any) -> tuple[dict[st
 
 
 def kinds(events: list[Event]) -> list[str]:
-    """The events of a run. The second replay is warned that the agent has memory by now; notes are for the person who asks."""
+    """Return the kinds of events, without notes to the person and the warning (replay only) that the agent has memory."""
     return [name for event in events if (name := type(event).__name__) not in ("SessionProgressed", "Warned")]
 
 

@@ -59,7 +59,7 @@ async def test_a42_tools_none(agent: str, session: str | None, tools: tuple[str,
     assert (request.tools, request.bare) == (tools, bare)
 
 
-async def test_a42_contexts_know_which_of_them_is_newest() -> None:
+async def test_a42_contexts_are_ordered_by_age() -> None:
     w = World()
     await w.run(
         lines(
