@@ -17,7 +17,7 @@ async def answer() -> str:
     return "done"
 
 
-async def test_what_the_work_returns_and_raises_comes_back(engine: Engine) -> None:
+async def test_a_call_returns_the_result_and_raises_the_error_of_its_work(engine: Engine) -> None:
     async def broken() -> str:
         raise ValueError("broken")
 
@@ -46,7 +46,7 @@ async def test_a_cancelled_call_waits_for_the_end_of_its_work(engine: Engine) ->
     assert ended.is_set()
 
 
-async def test_a_call_cancelled_before_its_work_began_comes_back(engine: Engine) -> None:
+async def test_a_call_cancelled_before_its_work_began_returns(engine: Engine) -> None:
     engine.start()
     go = threading.Event()
     engine.post(go.wait)  # the engine's loop is busy: it sees the call and its cancellation together

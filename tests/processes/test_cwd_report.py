@@ -142,7 +142,7 @@ async def test_line_numbers_in_messages_are_the_commands_own(run: Runner) -> Non
     assert result.stderr == "exec: line 2: no_such_program_anywhere: command not found\n"
 
 
-async def test_a_syntax_error_says_nothing_about_the_wrapper(run: Runner) -> None:
+async def test_a_syntax_error_does_not_mention_the_wrapper(run: Runner) -> None:
     result = await run("echo 'open")
     assert result.stderr == "exec: eval: line 1: unexpected EOF while looking for matching `''\n"
 
@@ -175,7 +175,7 @@ async def test_an_exit_trap_with_an_exit_is_a_known_blind_spot(run: Runner) -> N
         b"/etc/passwd\n\0",
     ],
 )
-def test_hazard_66_a_report_that_makes_no_sense_is_not_a_report(data: bytes) -> None:
+def test_hazard_66_an_invalid_report_is_ignored(data: bytes) -> None:
     assert parse(data) is None
 
 

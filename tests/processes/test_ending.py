@@ -96,7 +96,7 @@ async def test_hazard_20_the_leader_obeys_and_its_sibling_does_not(run: Runner, 
     assert marked(engine.marker) == []
 
 
-async def test_hazard_21_a_stopped_process_ends(run: Runner, clock: Clock) -> None:
+async def test_hazard_21_a_stopped_process_is_ended(run: Runner, clock: Clock) -> None:
     task = run.start("echo $$ >pid; mv pid ready; kill -STOP $$; sleep 600", timeout=HOUR)
     await appears(run.directory / "ready")
     stat = Path("/proc") / (run.directory / "ready").read_text().strip() / "stat"
@@ -113,7 +113,7 @@ async def test_hazard_22_a_background_job_immune_to_int(run: Runner, engine: Eng
     assert marked(engine.marker) == []
 
 
-async def test_hazard_23_a_program_that_cleans_up_keeps_its_code_and_its_last_words(
+async def test_hazard_23_a_program_that_cleans_up_keeps_its_exit_code_and_last_output(
     run: Runner, engine: Engine
 ) -> None:
     engine.grace = 30.0
@@ -141,7 +141,7 @@ async def test_hazard_25_exit_and_limit_in_the_same_instant_have_one_outcome(run
         }
 
 
-async def test_hazard_26_a_kill_from_outside_is_reported_as_what_it_is(run: Runner) -> None:
+async def test_hazard_26_a_kill_from_outside_is_reported_as_such(run: Runner) -> None:
     task = run.start("echo $$ >pid; mv pid ready; sleep 30")
     await appears(run.directory / "ready")
     leader = int((run.directory / "ready").read_text())
@@ -195,7 +195,7 @@ async def test_hazard_34_two_hundred_children_are_all_gone_after_the_limit(run: 
     assert marked(engine.marker) == []
 
 
-async def test_hazard_35_who_leaves_the_session_is_left_alone(run: Runner) -> None:
+async def test_hazard_35_a_process_that_leaves_the_session_is_not_ended(run: Runner) -> None:
     task = run.start("setsid sleep 7.35 & echo $! >pid; mv pid ready; sleep 30", timeout=0.5)
     await appears(run.directory / "ready")
     result = await task
@@ -231,7 +231,7 @@ async def test_hazard_75_ten_stubborn_branches_cost_one_ladder(run: Runner, engi
     assert marked(engine.marker) == []
 
 
-async def test_what_ignores_an_interrupt_gets_no_grace_once_the_leader_has_ended(
+async def test_a_process_that_ignores_an_interrupt_gets_no_grace_after_its_leader(
     run: Runner, engine: Engine, clock: Clock
 ) -> None:
     """A shell starts its background jobs with INT ignored, so there is no reason to wait for them."""
@@ -242,7 +242,7 @@ async def test_what_ignores_an_interrupt_gets_no_grace_once_the_leader_has_ended
 
 
 @pytest.mark.linux  # elsewhere a process's handling of signals is unknown: each gets the grace after TERM
-async def test_what_handles_the_signal_keeps_its_grace_without_the_leader(
+async def test_a_process_that_handles_the_signal_keeps_its_grace_after_its_leader(
     run: Runner, engine: Engine, clock: Clock
 ) -> None:
     script = "trap 'sleep 0.3; touch cleaned; exit' TERM; touch ready; while :; do sleep 0.05; done"
@@ -305,7 +305,7 @@ async def test_cancelling_after_an_interrupt_lets_its_ladder_continue(run: Runne
     assert (run.directory / "cleaned").exists()
 
 
-async def test_cancelling_before_the_start_starts_nothing_that_stays(run: Runner, engine: Engine) -> None:
+async def test_cancelling_before_the_start_leaves_no_process(run: Runner, engine: Engine) -> None:
     """Hazard 54: a child is not started, or it is ended."""
     tasks = [run.start("touch started; sleep 30") for _ in range(20)]
     await asyncio.sleep(0)
@@ -330,7 +330,7 @@ async def test_hazard_54_a_storm_of_interrupts_around_the_spawn(run: Runner, eng
     assert marked(engine.marker) == []
 
 
-async def test_what_a_command_left_is_ended_when_it_is_cancelled_while_draining(run: Runner, engine: Engine) -> None:
+async def test_cancelling_a_draining_command_ends_its_leftover_processes(run: Runner, engine: Engine) -> None:
     task = run.start("echo $$ > leader; (while :; do echo x; sleep .02; done) & touch ready")
     await appears(run.directory / "ready")
     leader = int((run.directory / "leader").read_text())
@@ -341,7 +341,7 @@ async def test_what_a_command_left_is_ended_when_it_is_cancelled_while_draining(
     assert marked(engine.marker) == []
 
 
-async def test_hazard_33_the_clock_on_the_wall_means_nothing(
+async def test_hazard_33_changes_of_the_wall_clock_have_no_effect(
     run: Runner, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: 0.0)
@@ -353,7 +353,7 @@ async def test_hazard_33_the_clock_on_the_wall_means_nothing(
     assert HOUR <= result.duration < 1.5 * HOUR
 
 
-def test_a_caller_whose_loop_is_gone_leaves_nothing(engine: Engine) -> None:
+def test_a_caller_with_a_closed_loop_leaves_no_process(engine: Engine) -> None:
     """The loop is closed during the call: the next output of the command ends it."""
     commands = ShellCommands(engine, "bash")
     loop = asyncio.new_event_loop()
@@ -366,7 +366,7 @@ def test_a_caller_whose_loop_is_gone_leaves_nothing(engine: Engine) -> None:
     task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
-async def test_what_even_kill_does_not_end_is_given_up_counted_and_reaped_later(
+async def test_a_process_that_survives_kill_is_abandoned_counted_and_reaped_later(
     run: Runner, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Signals without effect simulate a process in uninterruptible sleep or of another user."""
@@ -414,7 +414,7 @@ async def test_a_signal_that_was_lost_is_sent_again(run: Runner, engine: Engine,
     assert (result.outcome, result.exit_code) == ("interrupted", 130)
 
 
-async def test_a_command_that_resets_its_handler_to_clean_up_is_left_alone(
+async def test_a_command_that_resets_its_handler_to_clean_up_gets_no_second_signal(
     run: Runner, engine: Engine, commands: ShellCommands
 ) -> None:
     """A second interrupt would end it, but there was only one."""

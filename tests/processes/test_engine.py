@@ -64,7 +64,7 @@ def test_nothing_is_started_before_the_first_command(tmp_path: Path) -> None:
     assert (threading.active_count(), descriptors()) == before
 
 
-async def test_the_thread_is_not_a_daemon_and_takes_no_signals_away(engine: Engine, run: Runner) -> None:
+async def test_the_thread_is_not_a_daemon_and_blocks_no_signals(engine: Engine, run: Runner) -> None:
     await run("true")
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "prose-commands"]
     assert not thread.daemon
@@ -336,7 +336,7 @@ def test_groups_that_have_ended_are_forgotten() -> None:
     assert forgotten == sorted(set(forgotten))
 
 
-async def test_hazard_30_a_stranger_with_a_number_of_ours_is_never_signalled() -> None:
+async def test_hazard_30_a_foreign_process_with_a_reused_number_is_never_signalled() -> None:
     """The group left by a command has ended, and its number now belongs to another process."""
     stranger = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:

@@ -45,8 +45,8 @@ class Heard:
         self.text += piece
         self._changed.set()
 
-    async def until(self, what: str) -> None:
-        while what not in self.text:
+    async def until(self, text: str) -> None:
+        while text not in self.text:
             self._changed.clear()
             await self._changed.wait()
 
@@ -62,7 +62,7 @@ async def shell(helpers: Helpers, text: str, heard: Callable[[str], None], **env
     return await helpers.start(("sh", "-c", text), env, "/", heard)
 
 
-async def test_what_is_written_is_answered_in_order_and_whole(helpers: Helpers) -> None:
+async def test_written_lines_are_answered_completely_and_in_order(helpers: Helpers) -> None:
     heard = Heard()
     helper = await helpers.start(("cat",), {}, "/", heard)
     line = "ä" * 1000 + "\n"
@@ -73,7 +73,7 @@ async def test_what_is_written_is_answered_in_order_and_whole(helpers: Helpers) 
     assert await helper.stop(1) == HelperEnd(None, "SIGTERM", ours=True)
 
 
-async def test_a_helper_gets_our_environment_and_its_own_on_top_and_its_directory(
+async def test_a_helper_gets_our_environment_its_own_additions_and_its_directory(
     helpers: Helpers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OURS", "1")
@@ -88,7 +88,7 @@ async def test_a_helper_gets_our_environment_and_its_own_on_top_and_its_director
     assert ours | {"THEIRS": "2"} == seen
 
 
-async def test_how_it_ended_and_its_last_complaints(helpers: Helpers) -> None:
+async def test_the_end_of_a_helper_and_its_last_stderr_are_reported(helpers: Helpers) -> None:
     heard = Heard()
     helper = await shell(helpers, "echo late; yes complaint | head -c 100000 >&2; echo last words >&2; exit 7", heard)
     assert await helper.ended() == HelperEnd(7)
@@ -98,15 +98,15 @@ async def test_how_it_ended_and_its_last_complaints(helpers: Helpers) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         (("no-such-agent-anywhere",), "cannot start no-such-agent-anywhere: not found"),
         (("/no/such/agent",), "cannot start /no/such/agent: not found"),
         (("/etc/passwd",), "cannot start /etc/passwd: permission denied (EACCES)"),
     ],
 )
-async def test_what_cannot_be_started_says_why(helpers: Helpers, command: tuple[str, ...], said: str) -> None:
-    with pytest.raises(OSError, match=f"^{said.replace('(', '.').replace(')', '.')}$"):
+async def test_a_failed_start_gives_its_reason(helpers: Helpers, command: tuple[str, ...], message: str) -> None:
+    with pytest.raises(OSError, match=f"^{message.replace('(', '.').replace(')', '.')}$"):
         await helpers.start(command, {}, "/", Heard())
 
 
@@ -127,7 +127,7 @@ async def test_a_helper_that_ends_by_itself_leaves_nothing(helpers: Helpers) -> 
     assert marked("HELPER_MARK=left") == []
 
 
-async def test_one_that_reads_nothing_does_not_hold_up_the_others(helpers: Helpers) -> None:
+async def test_a_helper_that_reads_nothing_does_not_delay_the_others(helpers: Helpers) -> None:
     deaf, heard = await shell(helpers, "sleep 100", Heard()), Heard()
     deaf.write("x" * 5_000_000)
     cat = await helpers.start(("cat",), {}, "/", heard)
@@ -156,7 +156,7 @@ async def test_the_engine_ends_its_helpers_and_starts_none_afterwards(tmp_path: 
         await shell(helpers, "true", Heard())
 
 
-async def test_a_users_interrupt_does_not_reach_it(tmp_path: Path) -> None:
+async def test_a_users_interrupt_does_not_reach_a_helper(tmp_path: Path) -> None:
     engine = Engine(grace=0.2, state_dir=tmp_path / "state")
     helpers, heard = Helpers(engine), Heard()
     helper = await helpers.start(("cat",), {}, "/", heard)

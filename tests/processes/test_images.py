@@ -57,13 +57,13 @@ def test_an_image_may_come_after_text(size: int) -> None:
     ],
 )
 @pytest.mark.parametrize("size", [1, 3, 100])
-def test_what_only_looks_like_one_is_text(data: bytes, size: int) -> None:
+def test_data_that_only_resembles_an_image_is_text(data: bytes, size: int) -> None:
     capture, live = fed(data, size)
     assert capture.image == b""
     assert capture.text == live == data.decode("utf-8", "replace")
 
 
-def test_one_that_is_too_large_is_not_kept_and_its_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_that_is_too_large_is_dropped_with_a_remark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "LARGEST", 50)
     capture, live = fed(png(), 30)
     assert (capture.image, capture.truncated) == (b"", True)
@@ -83,12 +83,12 @@ def test_one_that_is_too_large_is_not_kept_and_its_line_says_so(monkeypatch: pyt
         (PDF[:-7], "its end is missing"),
     ],
 )
-def test_a_broken_one_says_what_is_wrong(data: bytes, why: str) -> None:
+def test_a_broken_image_gives_its_reason(data: bytes, why: str) -> None:
     found = picture(data)
     assert found is not None and found.broken == why
 
 
-async def test_a_command_hands_an_image_on_and_takes_one(tmp_path: Path) -> None:
+async def test_a_command_outputs_an_image_and_takes_one_as_input(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png())
     engine = Engine(state_dir=tmp_path / "state")
     try:

@@ -35,7 +35,7 @@ async def test_a34_an_orphan_that_ended_is_gone(run: Runner) -> None:
     assert (await run("(sleep 0.1 & echo $! > pid); sleep 0.2; " + GONE, timeout=20)).stdout == "gone\n"
 
 
-def test_a34_an_orphan_in_its_own_session_is_gone_where_nothing_else_runs(tmp_path: Path) -> None:
+def test_a34_an_orphan_in_its_own_session_is_reaped_in_an_idle_process(tmp_path: Path) -> None:
     (tmp_path / "p.prose").write_text(f"exec \"setsid -f sh -c 'echo $$ > pid; sleep 0.2'; sleep 0.1; {GONE}\"\n")
     program = tmp_path / "prose"  # as installed
     program.write_text("import sys; from prose_kernel.cli.main import main; sys.exit(main())")
@@ -44,7 +44,7 @@ def test_a34_an_orphan_in_its_own_session_is_gone_where_nothing_else_runs(tmp_pa
     assert ended.stdout == "gone\n", ended.stderr
 
 
-async def test_a34_exit_codes_of_other_children_stay(run: Runner) -> None:
+async def test_a34_exit_codes_of_other_children_are_not_taken(run: Runner) -> None:
     """A notebook's Python code may read them an hour later."""
     others = [
         subprocess.Popen([sys.executable, "-I", "-S", "-c", "raise SystemExit(7)"], start_new_session=new)

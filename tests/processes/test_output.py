@@ -98,12 +98,12 @@ async def test_hazard_3_a_background_child_that_keeps_the_pipes(run: Runner, clo
     assert (result.stdout, result.pipes_held, result.background_left) == ("hi\n", True, 1)
 
 
-async def test_hazard_4_a_detached_child_is_left_alone(run: Runner) -> None:
+async def test_hazard_4_a_detached_child_is_not_ended(run: Runner) -> None:
     result = await run("setsid env -i sh -c 'touch ready; exec sleep 7.1' & until [ -e ready ]; do :; done; echo hi")
     assert (result.stdout, result.pipes_held, result.background_left) == ("hi\n", True, 0)
 
 
-async def test_hazard_5_what_a_straggler_writes_right_after_the_exit_is_captured(run: Runner, clock: Clock) -> None:
+async def test_hazard_5_output_of_a_child_just_after_the_exit_is_captured(run: Runner, clock: Clock) -> None:
     with clock.stopped():
         task = run.start(f"{LEADER}; (until [ -e go ]; do sleep 0.01; done; echo tail) & echo head")
         await leader_is_gone(run)
@@ -260,9 +260,9 @@ async def test_hazard_17_a_writer_after_our_close_is_reported_and_nothing_else_h
     """The shell ignores SIGPIPE, which would end it, to see the error."""
     result = await run("(trap '' PIPE; sleep 1; echo late || echo refused >told) 2>/dev/null & echo hi")
     assert (result.stdout, result.pipes_held) == ("hi\n", True)
-    told = run.directory / "told"
-    await eventually(lambda: told.exists() and told.read_text())
-    assert told.read_text() == "refused\n"
+    report = run.directory / "told"
+    await eventually(lambda: report.exists() and report.read_text())
+    assert report.read_text() == "refused\n"
 
 
 async def test_hazard_18_order_within_a_stream_is_exact(run: Runner) -> None:
@@ -307,7 +307,9 @@ def _waiting() -> int:
 
 
 @pytest.mark.linux
-async def test_a21_what_waits_for_a_busy_display_is_bounded_and_its_ends_are_exact(engine: Engine, run: Runner) -> None:
+async def test_a21_output_that_waits_for_a_busy_display_is_bounded_and_its_ends_are_exact(
+    engine: Engine, run: Runner
+) -> None:
     """The caller's loop is blocked while 150 MB arrive: both ends are shown, with the size of the part between them."""
     pieces: list[tuple[str, Omitted]] = []
 
@@ -362,7 +364,7 @@ async def test_a_command_that_is_cancelled_while_it_waits_for_its_display_ends(r
         await task
 
 
-async def test_a_line_every_fifty_milliseconds_is_not_held_up(run: Runner, clock: Clock) -> None:
+async def test_a_line_every_fifty_milliseconds_is_not_delayed(run: Runner, clock: Clock) -> None:
     """Nor is a line that comes a little early."""
     seen = Seen()
     with Lines(run.directory) as lines:

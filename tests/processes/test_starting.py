@@ -64,7 +64,7 @@ async def test_hazard_39_the_shell_is_missing_or_no_program(engine: Engine, tmp_
     assert (await start(str(plain)))[3] == f"cannot start {plain}: its interpreter was not found"
 
 
-async def test_hazard_40_the_directory_is_missing_a_file_or_not_ours(run: Runner) -> None:
+async def test_hazard_40_the_directory_is_missing_or_a_file_or_forbidden(run: Runner) -> None:
     missing, file, closed = (run.directory / name for name in ("missing", "file", "closed"))
     file.write_text("")
     closed.mkdir(mode=0)
@@ -176,9 +176,7 @@ async def test_hazard_49_the_first_command_does_not_hang_and_the_watchdog_comes_
     assert engine._watchdog.pid is not None
 
 
-async def test_hazard_49_a_command_ends_although_no_descriptor_is_left_to_look_at_it(
-    engine: Engine, run: Runner
-) -> None:
+async def test_hazard_49_a_command_ends_even_without_a_descriptor_to_observe_it(engine: Engine, run: Runner) -> None:
     task = run.start("trap '' TERM; touch ready; sleep 60; sleep 60")
     await appears(run.directory / "ready")
     with no_descriptors():

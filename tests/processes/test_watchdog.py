@@ -90,7 +90,7 @@ def kept(directory: Path) -> list[Path]:
     return sorted(directory.glob("jobs-*"))
 
 
-def told(directory: Path) -> int:
+def group_count(directory: Path) -> int:
     """Return the number of groups in the private files that are running or left."""
     count = 0
     for file in kept(directory):
@@ -149,8 +149,8 @@ def test_a_kernel_that_ends_with_running_commands_leaves_nothing(tmp_path: Path)
         timeout=20,
         check=True,
     )
-    marker, said = done.stdout.splitlines()
-    assert said == "hi 1"
+    marker, printed = done.stdout.splitlines()
+    assert printed == "hi 1"
     assert done.stderr == ""
     assert marked(marker) == watchdogs(marker) == []
 
@@ -217,7 +217,7 @@ async def test_hazard_73_a_killed_watchdog_is_replaced_and_gets_all_groups_again
     victim = host(f"touch {shlex.quote(str(tmp_path))}/ready; sleep 600", "sleep 600 & true")
     assert ready(tmp_path, "ready")
     state = tmp_path / "state"
-    until(lambda: told(state) == 2)
+    until(lambda: group_count(state) == 2)
     (first,) = watchdogs(victim.marker)
     os.kill(first, signal.SIGKILL)
     until(lambda: len(now := watchdogs(victim.marker)) == 1 and now != [first])
@@ -225,7 +225,7 @@ async def test_hazard_73_a_killed_watchdog_is_replaced_and_gets_all_groups_again
     until(lambda: marked(victim.marker) == [])
 
 
-async def test_a_watchdog_that_dies_again_and_again_is_reported_once(tmp_path: Path) -> None:
+async def test_a_watchdog_that_dies_repeatedly_is_reported_once(tmp_path: Path) -> None:
     warnings: list[str] = []
     engine = Engine(on_warning=warnings.append, state_dir=tmp_path)
     try:
@@ -308,7 +308,7 @@ _BOTH_KILLED_WHILE_STARTING = _KILLED_WHILE_STARTING.replace(
 
 
 @pytest.mark.parametrize("texts", [("sleep 4807 & sleep 4807",), ("setsid sleep 33.3 & sleep 0.1", "sleep 4807")])
-def test_a18_a_command_is_swept_though_both_were_killed_in_its_first_instant(
+def test_a18_a_command_is_swept_if_kernel_and_watchdog_die_during_its_start(
     host: Callable[..., Host], tmp_path: Path, texts: tuple[str, ...]
 ) -> None:
     kernel = started_and_died(_BOTH_KILLED_WHILE_STARTING, tmp_path, texts)
@@ -331,7 +331,7 @@ def detached(pid: int) -> bool:
 def test_a_living_kernels_file_is_not_touched(host: Callable[..., Host], tmp_path: Path) -> None:
     first = host("sleep 600")
     state = tmp_path / "state"
-    until(lambda: told(state) == 1)
+    until(lambda: group_count(state) == 1)
     before = kept(state)
     watchdog_process.sweep(str(state))
     assert kept(state) == before
@@ -359,14 +359,14 @@ def test_hazard_82_a_sweep_kills_only_when_boot_number_and_start_all_match(tmp_p
         stranger.wait()
 
 
-def test_files_that_are_not_state_are_left_alone_or_harmless(tmp_path: Path) -> None:
+def test_foreign_files_in_the_state_directory_are_harmless(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("child 1 1\n")
     (tmp_path / "jobs-2").write_text("")
     watchdog_process.sweep(str(tmp_path))
     assert (tmp_path / "notes.txt").exists()
 
 
-def test_a_directory_of_someone_else_is_not_used(tmp_path: Path) -> None:
+def test_a_directory_of_another_user_is_not_used(tmp_path: Path) -> None:
     open_to_all = tmp_path / "open"
     open_to_all.mkdir(mode=0o777)
     open_to_all.chmod(0o777)
@@ -421,7 +421,7 @@ def left_of(marker: str) -> list[int]:
 
 
 @pytest.mark.parametrize("line", [b"+%d\n", b"=%d %d %d\n"], ids=["running", "left"])
-def test_a49_a_group_that_one_look_misses_is_ended(
+def test_a49_a_group_missing_from_one_reading_of_the_table_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes
 ) -> None:
     """The process table misses a process forked during the reading by a process that has since ended."""
@@ -444,7 +444,7 @@ def test_a49_a_group_that_one_look_misses_is_ended(
             process.kill()
 
 
-async def test_a49_what_one_look_misses_when_a_command_ends_is_not_forgotten(
+async def test_a49_a_process_missing_from_the_reading_at_a_commands_end_is_not_forgotten(
     run: Runner, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = list[int]()

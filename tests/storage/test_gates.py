@@ -588,7 +588,7 @@ async def test_asking_mode_opens_no_socket(keeper: Keeper, records: FileRecords)
         await task
 
 
-def test_a19_a_damaged_record_costs_itself(records: FileRecords) -> None:
+def test_a19_only_a_damaged_record_is_lost(records: FileRecords) -> None:
     records.open(request(), outside=True)
     (records.directory / "x.pending.json").write_text("{")
     (records.directory / "y.pending.json").write_text('{"created_at": "2026-03-01T10:15:00Z"}')

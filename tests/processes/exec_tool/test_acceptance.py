@@ -145,7 +145,7 @@ async def test_acceptance_8_without_the_grant_or_without_a_record(bench: Bench) 
     assert (await bench("/bin/echo", "hi", agent="nobody")).error == "permission_denied"
 
 
-async def test_acceptance_8_everything_spelled_out_is_enough(bench: Bench) -> None:
+async def test_acceptance_8_an_explicit_record_is_sufficient(bench: Bench) -> None:
     agent = bench.agent(("/", "r"), tools=("*",))
     assert result(await bench("/bin/echo", "hi", agent=agent))["stdout"] == "hi\n"
 
@@ -190,7 +190,7 @@ async def test_acceptance_12_what_the_agent_may_write_it_cannot_run(bench: Bench
     assert result(await bench(str(mine), agent=agent))["stdout"] == "ran\n"
 
 
-async def test_acceptance_13_an_ungranted_path_tells_nothing(bench: Bench, tmp_path: Path) -> None:
+async def test_acceptance_13_an_ungranted_path_reveals_nothing(bench: Bench, tmp_path: Path) -> None:
     granted = tmp_path / "granted"
     granted.mkdir()
     there = program(tmp_path / "secret" / "there", "#!/bin/sh\n")
@@ -241,7 +241,7 @@ async def test_acceptance_15_shell_characters_are_literal(bench: Bench) -> None:
     assert list(bench.directory.iterdir()) == []
 
 
-async def test_acceptance_16_a_useless_path_is_not_an_obstacle(bench: Bench) -> None:
+async def test_acceptance_16_a_useless_path_variable_is_no_obstacle(bench: Bench) -> None:
     bench.environment["PATH"] = "/nowhere"
     assert result(await bench("/bin/echo", "hi"))["stdout"] == "hi\n"
 
@@ -472,7 +472,7 @@ def test_acceptance_29_create_and_read_back() -> None:
         CapabilityRecord(tool_grants=frozenset({""})),
     ],
 )
-def test_acceptance_29_grants_that_make_no_sense(record: CapabilityRecord) -> None:
+def test_acceptance_29_invalid_grants(record: CapabilityRecord) -> None:
     with pytest.raises(CapabilityError) as refused:
         CapabilityStore().create("a", record)
     assert refused.value.kind == "invalid_grant"

@@ -128,7 +128,7 @@ async def test_hazards_31_32_nothing_grows(bench: Bench) -> None:
     assert await some(30) <= before
 
 
-async def test_hazard_33_the_wall_clock_is_not_looked_at(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hazard_33_the_wall_clock_is_not_used(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 0.0)
     assert not result(await bench("/bin/true"))["timed_out"]
 
@@ -241,7 +241,9 @@ def test_hazards_71_72_the_kernel_is_killed(tmp_path: Path, also: str) -> None:
     """The guard ends the program, even without the monitor. The watchdog ends it if the guard is killed too."""
     script = "(trap '' TERM INT HUP; sleep 86.1) & setsid sleep 86.2 & touch ready; sleep 86.3"
     if also == "guards":
-        script = "(trap '' TERM INT HUP; sleep 86.1) & touch ready; sleep 86.3"  # the first survives in another session
+        script = (
+            "(trap '' TERM INT HUP; sleep 86.1) & touch ready; sleep 86.3"  # a process in another session would survive
+        )
     host = subprocess.Popen(
         [sys.executable, str(HOST), str(tmp_path / "state"), str(tmp_path), "/bin/sh", "-c", script],
         start_new_session=True,

@@ -96,7 +96,7 @@ async def test_a_stopped_monitor_fails_the_call_and_is_replaced(bench: Bench) ->
     assert await asyncio.wait([first.call]) and first.pids == []
 
 
-async def test_what_a_killed_guard_owned_is_ended_however_it_detached(bench: Bench) -> None:
+async def test_detached_processes_of_a_killed_guard_are_ended(bench: Bench) -> None:
     """Hazard 73."""
     script = "(setsid env -i sh -c 'setsid sleep 95.1 & sleep 95.1' &) ;"
     program = await Program(bench, "95.1", script).running()

@@ -108,8 +108,8 @@ async def test_red_team_link_chains_and_loops(bench: Bench, tmp_path: Path) -> N
     ).error == ("fs_denied")
 
 
-async def test_red_team_a_granted_link_gives_no_right_to_where_it_is_turned(bench: Bench, tmp_path: Path) -> None:
-    """A grant's prefix is resolved once: otherwise changing a link that is a grant would widen the grant."""
+async def test_red_team_a_link_gives_no_access_to_its_new_target(bench: Bench, tmp_path: Path) -> None:
+    """A grant's prefix is resolved too. Changing a link would widen a grant that names it, so grants name real places."""
     real, other = tmp_path / "real", tmp_path / "other"
     program(real / "tool", "#!/bin/sh\necho real\n")
     program(other / "tool", "#!/bin/sh\necho other\n")
@@ -337,7 +337,7 @@ async def test_red_team_limits_cannot_be_raised(bench: Bench) -> None:
 
 
 async def test_red_team_no_privileges_to_gain(bench: Bench) -> None:
-    """Hazard 96: set-id bits have no effect, and of root's rights only its file ownership is left."""
+    """Hazard 96: set-id bits have no effect, and of root's rights only those over files are left."""
     fields = dict(
         line.split(":", 1)
         for line in str(result(await bench("/bin/cat", "/proc/self/status"))["stdout"]).splitlines()
@@ -416,7 +416,7 @@ async def test_red_team_two_hundred_children(bench: Bench) -> None:
     assert answer["timed_out"] and processes("sleep 68.") == []
 
 
-async def test_red_team_what_is_killed_is_forked_again(bench: Bench) -> None:
+async def test_red_team_killed_processes_are_forked_again(bench: Bench) -> None:
     """Processes replace each other: each forks its successor in a new session, and ends."""
     code = (
         "import os, sys, time, signal\n"
@@ -460,7 +460,7 @@ async def test_red_team_the_monitor_cannot_be_traced(bench: Bench, tmp_path: Pat
         "    try: os.open(f'/proc/{parent}/{name}', os.O_RDONLY); print(name)\n"
         "    except PermissionError: pass\n"
     )
-    # with its packages: the grants of the interpreter exclude ctypes, which only needs to be read
+    # without -S: ctypes is outside the files that the granted interpreter needs, and only has to be read
     assert result(await bench(PYTHON, "-I", "-c", code))["stdout"] == "-1\n"
 
 
@@ -563,7 +563,7 @@ async def test_red_team_shells_under_another_name(bench: Bench, tmp_path: Path) 
         hard.unlink(missing_ok=True)
 
 
-async def test_red_team_the_loader_starts_anything(bench: Bench) -> None:
+async def test_red_team_the_dynamic_loader_is_refused(bench: Bench) -> None:
     loaders = [p for d in ("/lib64", "/lib", "/usr/lib") for p in Path(d).glob("ld-*.so*")]
     if not loaders:
         pytest.skip("no loader found")
@@ -650,7 +650,7 @@ async def test_red_team_network_best_effort_through_landlock(bench: Bench) -> No
 
 
 @needs_landlock
-async def test_red_team_lists_bind_what_a_program_opens(bench: Bench, tmp_path: Path) -> None:
+async def test_red_team_lists_limit_the_files_that_a_program_opens(bench: Bench, tmp_path: Path) -> None:
     for name in ("in", "out", "secret"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)

@@ -144,9 +144,9 @@ async def succeeded(bench: Bench, shared: Shared, **record: object) -> set[str]:
     probe = compiled(shared.directory, "probe", PROBE)
     agent = bench.agent(("/", "r"), **record)
     answer = result(await bench(str(probe), str(shared.key), agent=agent))
-    told = [line.split() for line in str(answer["stdout"]).splitlines()]
-    assert answer["exit_code"] == 0 and len(told) > 20, answer
-    return {name for name, error in told if error == "0"}
+    results = [line.split() for line in str(answer["stdout"]).splitlines()]
+    assert answer["exit_code"] == 0 and len(results) > 20, answer
+    return {name for name, error in results if error == "0"}
 
 
 @pytest.mark.parametrize("apart", [True, False])
@@ -161,7 +161,9 @@ async def test_a39_nothing_but_unix_sockets_under_network_deny(bench: Bench, sha
 
 @needs_landlock
 @pytest.mark.parametrize("apart", [True, False])
-async def test_a39_what_others_share_is_out_of_reach(bench: Bench, shared: Shared, apart: bool) -> None:
+async def test_a39_shared_objects_of_other_processes_are_out_of_reach(
+    bench: Bench, shared: Shared, apart: bool
+) -> None:
     """The network is open: sockets are allowed, and nothing else."""
     if not apart:
         bench.use(lambda: replace(mechanisms(), apart=False))

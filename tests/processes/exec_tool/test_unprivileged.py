@@ -56,11 +56,11 @@ def answers() -> Mapping[str, Any]:
     return found
 
 
-def test_it_is_not_root(answers: Mapping[str, Any]) -> None:
+def test_the_calls_do_not_run_as_root(answers: Mapping[str, Any]) -> None:
     assert answers["uid"] != 0
 
 
-def test_nothing_of_the_kernel_is_to_be_seen_or_reached(answers: Mapping[str, Any]) -> None:
+def test_nothing_of_the_kernel_can_be_seen_or_reached(answers: Mapping[str, Any]) -> None:
     if not answers["landlock"]:
         pytest.skip("Landlock is not offered here")
     out, error = answers["look"]["stdout"], answers["look"]["stderr"]
@@ -76,7 +76,7 @@ def test_the_tree_is_ended(answers: Mapping[str, Any]) -> None:
     assert processes("sleep 81.1") == []
 
 
-def test_lists_bind(answers: Mapping[str, Any]) -> None:
+def test_lists_are_enforced(answers: Mapping[str, Any]) -> None:
     bound = answers["bound"]
     if not answers["landlock"] or answers["network"]:
         assert bound[0] == "tool_failed"  # unenforceable lists are refused

@@ -53,7 +53,7 @@ async def test_1_a_long_command_is_promoted_in_time_and_later_ends_with_all_outp
 
 
 @pytest.mark.slow
-async def test_2_an_end_at_the_window_is_one_of_both_and_loses_nothing(make_desk: MakeDesk) -> None:
+async def test_2_an_end_at_the_window_completes_or_promotes_without_loss(make_desk: MakeDesk) -> None:
     desk = make_desk(kept=50)
     chance = random.Random(4)
     seen: dict[str, int] = {}
@@ -185,7 +185,7 @@ async def test_8_after_the_end_the_same_command_runs_again(desk: Desk) -> None:
     assert await desk.task("sleep 0.05; echo x") != task
 
 
-async def test_8_agents_do_not_share_the_tasks_of_others(desk: Desk) -> None:
+async def test_8_agents_do_not_share_tasks(desk: Desk) -> None:
     mine = await desk.task("sleep 60", AGENT)
     assert await desk.task("sleep 60") != mine
 
@@ -411,7 +411,7 @@ async def test_14_no_view_holds_a_process_id(desk: Desk) -> None:
         assert desk.engine.marker not in json.dumps(view)
 
 
-async def test_15_tasks_continue_while_no_one_looks_and_while_the_loop_is_busy(desk: Desk) -> None:
+async def test_15_tasks_continue_unobserved_and_while_the_loop_is_busy(desk: Desk) -> None:
     task = await desk.task("for i in 1 2 3 4; do echo $i; sleep 0.05; done")
 
     def recorded() -> bool:

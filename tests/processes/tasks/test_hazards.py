@@ -39,7 +39,7 @@ async def test_3_a_background_child_does_not_delay_the_answer_and_is_ended(desk:
     assert not desk.processes
 
 
-async def test_4_35_what_detached_ends_with_its_task(desk: Desk) -> None:
+async def test_4_35_a_detached_process_ends_with_its_task(desk: Desk) -> None:
     task = await desk.task("setsid sleep 61 & setsid sh -c 'sleep 62 & sleep 63' & echo up; sleep 64")
     await desk.printed(task, "up")
     await eventually(lambda: len(desk.processes) >= 5)
@@ -54,7 +54,7 @@ def running(program: str) -> list[int]:
 
 
 @pytest.mark.linux
-async def test_4_35_an_agents_command_owns_what_detached_without_its_environment(desk: Desk) -> None:
+async def test_4_35_an_agents_command_owns_processes_that_detached_without_its_environment(desk: Desk) -> None:
     receipt = await desk.start(
         "setsid env -i sleep 65.1 </dev/null >/dev/null 2>&1 & (setsid sleep 65.2 &) ; sleep 0.1; "
         "grep -E 'NoNewPrivs|Seccomp:' /proc/self/status",
@@ -97,7 +97,7 @@ async def test_71_the_monitor_of_an_agents_command_ends_it_when_the_kernel_is_go
     await eventually(lambda: not running("sleep 65.5") and not running("sleep 65.6"))
 
 
-async def test_35_what_a_foreground_command_detached_lives_on_until_the_run_ends(desk: Desk) -> None:
+async def test_35_a_process_detached_by_a_foreground_command_lives_until_the_run_ends(desk: Desk) -> None:
     await desk.completed("setsid sleep 65 & sleep 0.1")
     assert len(desk.processes) == 1
     await desk.service.close()
@@ -160,7 +160,7 @@ async def test_71_72_a_kernel_whose_group_is_killed_leaves_nothing(tmp_path: Pat
     await eventually(lambda: not alive(marker))
 
 
-async def test_81_restarting_twice_tells_once(tmp_path: Path) -> None:
+async def test_81_restarting_twice_reports_once(tmp_path: Path) -> None:
     kernel, _ = start_kernel(tmp_path, tmp_path / "state", "sleep 600")
     kernel.kill()
     kernel.wait()
@@ -172,7 +172,7 @@ async def test_81_restarting_twice_tells_once(tmp_path: Path) -> None:
     assert not list((tmp_path / "tasks").iterdir()), "nothing is left to look after"
 
 
-async def test_82_a_number_that_belongs_to_a_stranger_is_not_killed(tmp_path: Path) -> None:
+async def test_82_a_process_number_that_was_reused_is_not_killed(tmp_path: Path) -> None:
     stranger = subprocess.Popen(["sleep", "60"], start_new_session=True)
     private = tmp_path / "state"
     private.mkdir(mode=0o700)
@@ -188,7 +188,7 @@ async def test_82_a_number_that_belongs_to_a_stranger_is_not_killed(tmp_path: Pa
     assert stranger.wait(PATIENCE) == -15
 
 
-async def test_84_stopping_what_has_ended_changes_nothing(desk: Desk) -> None:
+async def test_84_stopping_an_ended_task_changes_nothing(desk: Desk) -> None:
     task = await desk.task("sleep 0.05")
     ended = await desk.end(task)
     for _ in range(3):
@@ -204,8 +204,8 @@ async def test_85_running_is_never_reported_after_the_end(make_desk: MakeDesk) -
     for task in tasks:
         await desk.end(task)
     for task in tasks:
-        told = [event.task.status for event in desk.events if event.task.task_id == task]
-        assert told == ["running", "completed"]
+        statuses = [event.task.status for event in desk.events if event.task.task_id == task]
+        assert statuses == ["running", "completed"]
         revisions = [event.task.revision for event in desk.events if event.task.task_id == task]
         assert revisions == sorted(revisions)
 
@@ -236,7 +236,7 @@ async def test_a_window_that_ends_at_the_limit_waits_for_a_place(make_desk: Make
     waiting = asyncio.ensure_future(desk.start("echo second; touch up; sleep 69", yield_time_ms=1000))
     await appears(desk.directory / "up")
     first = await desk.task("sleep 70")
-    wanting = desk.service._manager._waiting_for_place  # the task whose window is over
+    wanting = desk.service._manager._waiting_for_place  # tasks whose window is over
     await eventually(lambda: wanting)
     assert not waiting.done()
     await desk.service.stop(first, PERSON)
@@ -245,7 +245,7 @@ async def test_a_window_that_ends_at_the_limit_waits_for_a_place(make_desk: Make
     assert receipt.initial_output_preview == "second\n"
 
 
-async def test_and_is_ended_when_no_place_comes_free(make_desk: MakeDesk) -> None:
+async def test_a_window_that_ends_at_the_limit_is_refused_if_no_place_comes_free(make_desk: MakeDesk) -> None:
     desk = make_desk(at_once=1, patience=0.1)
     waiting = asyncio.ensure_future(desk.start("touch up; sleep 71", yield_time_ms=1000))
     await appears(desk.directory / "up")
@@ -261,11 +261,11 @@ async def test_foreground_commands_wait_for_their_turn(make_desk: MakeDesk) -> N
     log = desk.directory / "log"
     cmd = f"echo + >> {log}; sleep 0.05; echo - >> {log}; : "
     await asyncio.gather(*(desk.completed(cmd + str(n)) for n in range(6)))
-    running = most = 0
+    running = highest = 0
     for mark in log.read_text().split():
         running += 1 if mark == "+" else -1
-        most = max(most, running)
-    assert most == 2
+        highest = max(highest, running)
+    assert highest == 2
 
 
 async def test_a_task_may_be_given_a_time(make_desk: MakeDesk) -> None:
@@ -397,7 +397,7 @@ async def test_a_long_output_of_a_short_command_is_an_artifact(desk: Desk) -> No
     assert (desk.run_directory / artifact).read_text().count("\n") == 20000
 
 
-async def test_a_command_that_has_no_more_to_say_leaves_no_file(desk: Desk) -> None:
+async def test_a_command_with_short_output_leaves_no_file(desk: Desk) -> None:
     await desk.completed("echo hello")
     assert desk.run_directory is not None
     assert not desk.run_directory.exists()

@@ -69,7 +69,7 @@ async def test_a_confined_command_is_promoted_stopped_and_killed(desk: Desk) -> 
 
 
 @needs_network
-async def test_the_end_of_the_run_ends_it(desk: Desk) -> None:
+async def test_the_end_of_the_run_ends_a_confined_command(desk: Desk) -> None:
     await confined(desk, "sleep 63", yield_time_ms=0)
     await asyncio.wait_for(desk.service.close(), PATIENCE)
     assert not desk.processes
@@ -77,7 +77,7 @@ async def test_the_end_of_the_run_ends_it(desk: Desk) -> None:
 
 @needs_landlock
 @needs_network
-async def test_lists_of_files_hold(desk: Desk, tmp_path: Path) -> None:
+async def test_lists_of_files_are_enforced(desk: Desk, tmp_path: Path) -> None:
     for name in ("docs", "out", "private"):
         (tmp_path / name).mkdir()
     (tmp_path / "docs" / "a.txt").write_text("for the agent")
@@ -116,7 +116,7 @@ async def test_a35_a_command_that_creates_code_has_failed(desk: Desk, tmp_path: 
     assert found.task.status == "failed" and "out/conftest.py" in str(found.task.error)
 
 
-async def test_what_cannot_be_enforced_is_refused(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unenforceable_rules_are_refused(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     from prose_kernel.processes.sandbox import Mechanisms
     from prose_kernel.processes.tasks import monitored as module
 

@@ -52,7 +52,7 @@ def test_the_defaults() -> None:
     ("given", "expected"),
     [(0, 8_000), (None, 8_000), (1, 1), (64_000, 64_000), (64_001, 64_000), ("100", 100), (10**12, 64_000)],
 )
-def test_a_budget_is_a_wish(given: object, expected: int) -> None:
+def test_a_budget_is_clamped(given: object, expected: int) -> None:
     assert read_call({"cmd": "x", "max_output_tokens": given}).max_output_tokens == expected
 
 
@@ -103,7 +103,7 @@ ODD = st.text(st.sampled_from("a1.- \n\0é\u2028\ud800😀"))
         st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), ODD, st.lists(ODD, max_size=3)),
     )
 )
-def test_odd_fields_never_break_it(fields: dict[str, object]) -> None:
+def test_odd_fields_never_raise_another_error(fields: dict[str, object]) -> None:
     try:
         read_call(fields)
     except TaskRefused as refused:
@@ -289,7 +289,7 @@ def test_a_record_reads_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"task_id": 1}', None, b"\xff"])
-def test_a19_a_damaged_record_costs_itself(tmp_path: Path, damage: str | bytes | None) -> None:
+def test_a19_only_a_damaged_record_is_lost(tmp_path: Path, damage: str | bytes | None) -> None:
     store = Store(tmp_path)
     kept = [store.save(replace(store.save(record()), status="running")) for _ in range(3)]
     store._connection.execute("pragma ignore_check_constraints = on")
@@ -316,7 +316,7 @@ def test_the_first_terminal_state_wins(tmp_path: Path) -> None:
     store.close()
 
 
-def test_one_owner_a_run_and_others_may_look(tmp_path: Path) -> None:
+def test_a_run_has_one_owner_and_other_readers(tmp_path: Path) -> None:
     """Hazard 87: two kernels, one run directory."""
     store = Store(tmp_path)
     kept = store.save(record(status="queued"))
