@@ -1,4 +1,4 @@
-"""One grant model: the session's tools and `Exec` are asked the same questions and give the same answers (A22)."""
+"""One grant model: the session's tools and `Exec` answer the same questions in the same way (A22)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentPrograms
 
 
 async def test_a22_two_stars_inside_a_name_do_not_reach_a_neighbour(tree: Path, programs: AgentPrograms) -> None:
-    """`execute: ["tools**/run"]` runs `tools-2/run` and not `toolsrun`, for `Exec` as for the rules of the session."""
+    """`execute: ["tools**/run"]` runs `tools-2/run` and not `toolsrun`, both for `Exec` and for the rules of the session."""
     patterns = ("tools**/run",)
     policy = rules_of(tree, "execute", patterns)
     caller = ExecCaller("agent", str(tree), {"read": "workspace", "execute": patterns, "network": "allow"})
@@ -237,7 +237,7 @@ for name in {[*CREATED, "old/other.py", "fine.py", "docs/fine.md"]!r}:
     created = ["conftest.py", "prose_tools.py", "helper.py", "sub/prose.toml", "x.eval.toml", "deep/er/.git"]
     created += ["old/other.py"]
     assert sorted(waiting(tree)) == sorted(str(tree / name) for name in created)
-    assert not (tree / ".prose" / ".env").exists()  # that directory is the run's own
+    assert not (tree / ".prose" / ".env").exists()  # this directory belongs to the run
     assert sum(name in outcome.message for name in created) == 5 and "and 2 more" in outcome.message
     for name in created:
         with pytest.raises(UsageError, match="created by a program"):
@@ -255,7 +255,7 @@ for name in {[*CREATED, "old/other.py", "fine.py", "docs/fine.md"]!r}:
     assert main(["trust", "fine.py"]) == 2
     (tree / "prose_tools.py").unlink()
     assert str(tree / "prose_tools.py") not in waiting(tree)
-    (tree / "prose_tools.py").write_text("")  # the person's own
+    (tree / "prose_tools.py").write_text("")  # created by the person
     require_agreed([tree / "prose_tools.py"])
 
 

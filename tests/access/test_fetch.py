@@ -171,7 +171,7 @@ async def test_a_cancelled_fetch_closes_the_connection(server: Server) -> None:
         await server.left.wait()
 
 
-# ---------------------------------------------------------------- what may be called
+# ---------------------------------------------------------------- permitted targets
 
 
 async def test_redirects_are_followed_and_judged_at_each_hop(server: Server) -> None:
@@ -242,7 +242,7 @@ def test_a22_which_addresses_are_of_the_open_internet(address: str, public: bool
 
 
 async def test_a_name_that_changes_its_mind_gains_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name is looked up once; the second address it would give is never called."""
+    """The name is looked up once, so its second address is never contacted."""
     checked = Server()
     listening = await asyncio.start_server(checked.serve, "127.0.0.2", server.port)
     checked.pages["/"] = response(b"the checked one")

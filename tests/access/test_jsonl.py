@@ -1,4 +1,4 @@
-"""Files of JSON lines: what is torn or damaged costs only itself, also in the logs of gates and of programs."""
+"""Files of JSON lines: only torn or damaged lines are lost, also in the logs of gates and of programs."""
 
 from __future__ import annotations
 

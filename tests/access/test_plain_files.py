@@ -1,4 +1,4 @@
-"""Amendment A36: files from other users are plain files, or refused; nothing hangs, nothing is lost."""
+"""Amendment A36: files from others are plain files or are refused; nothing hangs, nothing is lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def model_server() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_waits() -> Iterator[None]:
-    """A pipe in the way would be waited for, for ever."""
+    """Fail a test that hangs, as it would if it opened a pipe."""
 
     def stop(*_: object) -> None:
         raise TimeoutError("it waits")
@@ -52,7 +52,7 @@ def nothing_waits() -> Iterator[None]:
 
 
 def put(kind: str, path: Path) -> None:
-    """Something that is not a plain file."""
+    """Create a `kind` of file that is not a plain file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     match kind:
         case "link":
@@ -151,7 +151,7 @@ def test_a36_writing_whole_replaces_a_link_and_keeps_its_target(here: Path) -> N
     assert ((here / "there").read_text(), (here / "there.victim").read_text()) == ("new", VICTIM)
 
 
-# ---------------------------------------------------------------- each command meets each kind
+# ---------------------------------------------------------------- each command with each kind of file
 
 
 def _session(here: Path) -> None:
@@ -223,7 +223,7 @@ def test_a36_no_command_hangs_or_writes_elsewhere(
     seen = capfd.readouterr()
     assert "Internal error" not in seen.err
     named = name in arguments and arguments[0] in ("run", "compile", "eval")
-    if not (kind == "link" and named):  # a link that a person has typed is read
+    if not (kind == "link" and named):  # a link typed by a person is read
         assert found in (status, 2 if kind == "dangling link" else 5 if kind == "directory" else status), seen.err
         said = (seen.out + seen.err).casefold()
         assert (
@@ -256,7 +256,7 @@ def test_a36_no_journal_in_the_way_stops_the_list_of_runs(here: Path, capfd: pyt
 
 
 def test_a36_what_the_shell_has_opened_is_read(here: Path) -> None:
-    signal.alarm(150)  # an interpreter starts
+    signal.alarm(150)  # the start of an interpreter takes time
     (here / "real.prose").write_text(PROGRAM)
     (here / "linked.prose").symlink_to("real.prose")
     (here / "prose.py").write_text("import sys; from prose_kernel.cli.main import main; sys.exit(main())")
@@ -267,7 +267,7 @@ def test_a36_what_the_shell_has_opened_is_read(here: Path) -> None:
             "prose run /dev/stdin < real.prose",
             "cat real.prose | prose run /dev/stdin",
             "cat real.prose | prose run -",
-            f"{sys.executable} prose.py run <(cat real.prose)",  # a fork has only the three streams
+            f"{sys.executable} prose.py run <(cat real.prose)",  # a forked test process has only the three standard streams
         ):
             done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
             assert (done.returncode, "one" in done.stdout) == (0, True), (line, done.stderr)
@@ -275,7 +275,7 @@ def test_a36_what_the_shell_has_opened_is_read(here: Path) -> None:
 
 @pytest.fixture
 def another_process() -> Iterator[None]:
-    """The secrets of a process's environment are looked for once."""
+    """Clear the cache of secrets, which a process reads once from its environment."""
     redaction.hidden_of_process.cache_clear()
     yield
     redaction.hidden_of_process.cache_clear()
@@ -294,7 +294,7 @@ def noted(record: bytes) -> bytes:
 def test_a38_git_ignores_the_state_directory_and_no_file_of_a_run_holds_a_secret_of_the_environment(
     here: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The program's own values are its bindings and its journal; what is written about them holds no secret."""
+    """Bindings and the journal hold the program's own values. Text written about these values holds no secret."""
     signal.alarm(120)
     tokens = [token for each in PUBLISHED.values() for token in each]
     assert len(tokens) >= 54
@@ -373,7 +373,7 @@ def test_a38_what_a_run_notes_next_to_programs_and_answers_holds_no_secret(
 def test_a32_a_doubled_text_ends_at_a_hundred_million_characters(
     step: str, here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("prose_kernel.runtime.values.LONGEST_TEXT", 10_000)  # the same bound, sooner
+    monkeypatch.setattr("prose_kernel.runtime.values.LONGEST_TEXT", 10_000)  # a smaller bound, reached sooner
     monkeypatch.setattr("prose_kernel.machine.openprose.interpolation.LONGEST_TEXT", 10_000)
     (here / "p.prose").write_text(f'let a = "0123456789x"\nrepeat 60:\n  {step}\noutput n = "done"\n')
     assert main(["run", "p.prose"]) == 1

@@ -1,4 +1,4 @@
-"""Permissions of a session: patterns, words and defaults (exec-and-tasks.md 3.12), and the question to the person."""
+"""Permissions of a session: patterns, words, defaults (exec-and-tasks.md 3.12), and questions to the person."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_glob(pattern: str, yes: list[str], no: list[str]) -> None:
 
 
 def naive(pattern: str, text: str) -> bool:
-    """The meaning of a glob, written down as plainly as can be: segment by segment."""
+    """Match a glob in the simplest way, segment by segment."""
     return _segments(pattern.split("/"), text.split("/"))
 
 
@@ -462,7 +462,7 @@ def test_a39_nothing_in_a_gate_is_invisible() -> None:
     assert not set(INVISIBLE) & set(text) and "\nNow?\n" in text
 
 
-# ---------------------------------------------------------------- the page
+# ---------------------------------------------------------------- the documentation page
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "reference" / "exec-and-tasks.md").read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Directories of state: made by the first process, also when two begin at the same time."""
+"""State directories are made by the first process, even if two start at the same time."""
 
 from __future__ import annotations
 
