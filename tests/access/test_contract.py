@@ -55,7 +55,7 @@ def rules_of(work: Path, kind: str, rule: Rule) -> Policy:
 
 @pytest.mark.parametrize("patterns", PATTERNS, ids=" ".join)
 @pytest.mark.parametrize("kind", ["read", "write", "execute"])
-def test_a22_both_doors_give_the_same_answer(tree: Path, kind: str, patterns: tuple[str, ...]) -> None:
+def test_a22_exec_and_session_rules_give_the_same_answer(tree: Path, kind: str, patterns: tuple[str, ...]) -> None:
     record = capabilities(
         ExecCaller("agent", str(tree), {kind: patterns}), ExecOptions(enabled=True), "/bin", str(tree.parent)
     )
@@ -71,7 +71,7 @@ def test_a22_both_doors_give_the_same_answer(tree: Path, kind: str, patterns: tu
 
 @pytest.mark.parametrize("word", ["allow", "prompt", "deny", "workspace", "perhaps", ""])
 @pytest.mark.parametrize("kind", ["read", "write", "execute"])
-def test_a22_a_word_means_the_same_at_both_doors(tree: Path, kind: str, word: str) -> None:
+def test_a22_a_word_means_the_same_for_exec_and_sessions(tree: Path, kind: str, word: str) -> None:
     caller = ExecCaller("agent", str(tree), {kind: rules_of(tree, kind, word).rule(kind)})  # type: ignore[arg-type]
     reach = capabilities(caller, ExecOptions(), "/bin").reach(binaries=True)
     place = str(tree / "README.md")
@@ -86,7 +86,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentPrograms
     engine.close()
 
 
-async def test_a22_two_stars_inside_a_name_do_not_reach_a_neighbour(tree: Path, programs: AgentPrograms) -> None:
+async def test_a22_two_stars_inside_a_name_do_not_match_a_neighbour(tree: Path, programs: AgentPrograms) -> None:
     """`execute: ["tools**/run"]` runs `tools-2/run` and not `toolsrun`, both for `Exec` and for the rules of the session."""
     patterns = ("tools**/run",)
     policy = rules_of(tree, "execute", patterns)
@@ -114,7 +114,7 @@ NEVER = [
 
 
 @pytest.mark.parametrize("rule", ["allow", ("**",), ("/",), (".git/", ".venv/**", "**/prose.toml", ".envrc")])
-def test_a22_what_is_protected_from_writing(tree: Path, rule: Rule) -> None:
+def test_a22_paths_protected_from_writing(tree: Path, rule: Rule) -> None:
     policy = rules_of(tree, "write", rule)
     assert [name for name in NEVER if policy.decide("write", str(tree / name)).answer != "deny"] == []
     reader = rules_of(tree, "read", "allow")
@@ -132,7 +132,7 @@ LOADED = [
 
 
 @pytest.mark.parametrize("rule", ["allow", "prompt", ("**",), ("*.py", "**/*.py"), ("prose_tools.py", "evals/")])
-def test_a35_what_code_is_loaded_from_is_written_by_no_session(tree: Path, rule: Rule) -> None:
+def test_a35_no_session_writes_files_that_code_is_loaded_from(tree: Path, rule: Rule) -> None:
     (tree / "evals").mkdir(exist_ok=True)
     (tree / "evals" / "triage.eval.toml").write_text(
         "[[assert]]\npython = \"checks.py:polite\"\n[[assert]]\npython = '../shared/polite.py:ok'\nbroken ="
@@ -179,7 +179,7 @@ open("fine.py", "w").write("fine")
 
 @pytest.mark.skipif(not (mechanisms().apart and mechanisms().scopes), reason="no namespaces, or no Landlock, here")
 @pytest.mark.parametrize("bound", [True, False])
-async def test_a35_programs_of_sessions_cannot_write_it_either(
+async def test_a35_programs_of_sessions_cannot_write_files_that_code_is_loaded_from(
     tree: Path, programs: AgentPrograms, bound: bool
 ) -> None:
     held = ["prose_tools.py", "conftest.py", "triage.eval.toml", "polite.py"]
@@ -217,7 +217,7 @@ CREATED = [
 
 
 @pytest.mark.skipif(not (mechanisms().apart and mechanisms().scopes), reason="no namespaces, or no Landlock, here")
-async def test_a35_what_a_program_creates_is_an_error_of_its_command(
+async def test_a35_a_command_that_creates_loadable_files_fails(
     tree: Path, programs: AgentPrograms, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tree)
@@ -260,9 +260,7 @@ for name in {[*CREATED, "old/other.py", "fine.py", "docs/fine.md"]!r}:
 
 
 @pytest.mark.parametrize("file", ["prose.toml", ".prose/.env", "prose.lock", "x.eval.toml", "checks.py", "server.py"])
-async def test_a35_what_was_created_is_used_by_nothing(
-    tree: Path, file: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+async def test_a35_created_files_are_not_used(tree: Path, file: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     if file == "server.py":
         (tree / "prose.toml").write_text('[mcp.one]\ncommand = ["python", "server.py"]\n')
     (tree / "a.eval.toml").write_text('python = "checks.py:f"')
@@ -292,7 +290,7 @@ async def test_a35_what_was_created_is_used_by_nothing(
 
 
 @pytest.mark.parametrize("settled", [False, True])
-def test_a35_what_was_created_before_a_kill_is_found(tree: Path, settled: bool) -> None:
+def test_a35_files_created_before_a_kill_are_found(tree: Path, settled: bool) -> None:
     (tree / "conftest.py").write_text("")
     watching = watch(str(tree), {str(tree): True})
     (tree / "prose.toml").write_text("")
@@ -341,7 +339,7 @@ def test_a22_names_that_only_look_protected_are_not(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["PROSE_JOB", "PROSE_CASSETTE_MODE", "CC", "CXX", "PATH"])
-async def test_a22_exec_refuses_what_would_choose_programs(tree: Path, programs: AgentPrograms, name: str) -> None:
+async def test_a22_exec_refuses_variables_that_choose_programs(tree: Path, programs: AgentPrograms, name: str) -> None:
     caller = ExecCaller("agent", str(tree), {"read": "workspace", "execute": "allow", "bash": "allow"})
     outcome = await programs.call(caller, "1", {"argv": ["/usr/bin/env"], "env": {name: "/tmp/x"}})
     assert outcome.error == "invalid_args" and name in outcome.message

@@ -74,7 +74,7 @@ async def test_html_becomes_markdown(server: Server) -> None:
     assert "# Title" in text and "[this](/x)" in text and "<p>" not in text
 
 
-async def test_html_that_nests_without_end_is_shown_as_it_is(server: Server) -> None:
+async def test_endlessly_nested_html_is_shown_unchanged(server: Server) -> None:
     server.pages["/"] = response(b"<div>" * 19_000 + b"deep", "text/html")
     assert (await get(server)).endswith("deep")
 
@@ -109,7 +109,7 @@ async def test_an_error_page_is_a_failure_with_its_beginning(server: Server) -> 
 # ---------------------------------------------------------------- limits
 
 
-async def test_a_page_without_end_is_cut_and_left(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_endless_page_is_cut(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "SIZE_LIMIT", 300_000)
 
     async def endless(_: str, write: Write) -> None:
@@ -123,21 +123,23 @@ async def test_a_page_without_end_is_cut_and_left(server: Server, monkeypatch: p
     await server.left.wait()
 
 
-async def test_a_bomb_counts_by_what_it_unpacks_to(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_compression_bomb_counts_with_its_unpacked_size(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fetch, "SIZE_LIMIT", 1_000_000)
     server.pages["/"] = response(gzip.compress(b"0" * 200_000_000), more="Content-Encoding: gzip\r\n")
     assert (await get(server)).endswith("[cut: 1,000,000 characters in all, or more]")
 
 
 @pytest.mark.parametrize("behaviour", [hang, drip])
-async def test_a_server_that_takes_its_time_is_left(server: Server, behaviour: Behaviour) -> None:
+async def test_a_slow_server_times_out(server: Server, behaviour: Behaviour) -> None:
     server.pages["/"] = behaviour
     with pytest.raises(ToolFailed, match=r"^no answer within 0\.3 seconds$"):
         await get(server, given=tool(seconds=0.3))
 
 
 @pytest.mark.parametrize("behaviour", [cut, garbage, nothing])
-async def test_a_broken_answer_is_a_failure_in_words(server: Server, behaviour: Behaviour) -> None:
+async def test_a_broken_answer_is_a_failure_with_a_message(server: Server, behaviour: Behaviour) -> None:
     server.pages["/"] = behaviour
     with pytest.raises(ToolFailed, match=r"^'127\.0\.0\.1' gave no proper answer \(\w+\)$"):
         await get(server)
@@ -186,7 +188,7 @@ async def test_redirects_are_followed_and_judged_at_each_hop(server: Server) -> 
     assert server.requests == ["/a", "/b", "/c", "/out", "/a"]
 
 
-async def test_redirects_end(server: Server) -> None:
+async def test_the_number_of_redirects_is_limited(server: Server) -> None:
     server.pages["/"] = redirect("/")
     with pytest.raises(ToolFailed, match=r"^more than 5 redirects$"):
         await get(server)
@@ -237,11 +239,11 @@ async def test_a_pattern_that_names_the_host_allows_a_private_address(server: Se
         ("2606:2800::5efe:a00:1", False), ("2606:2800::200:5efe:c0a8:1", False), ("2606:2800::5efe:808:808", True),
     ],
 )  # fmt: skip
-def test_a22_which_addresses_are_of_the_open_internet(address: str, public: bool) -> None:
+def test_a22_addresses_of_the_open_internet(address: str, public: bool) -> None:
     assert fetch.is_public(ipaddress.ip_address(address)) is public
 
 
-async def test_a_name_that_changes_its_mind_gains_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dns_rebinding_does_not_reach_another_address(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The name is looked up once, so its second address is never contacted."""
     checked = Server()
     listening = await asyncio.start_server(checked.serve, "127.0.0.2", server.port)
@@ -278,7 +280,7 @@ async def test_a_host_has_one_name_for_the_rules_the_lookup_and_the_person(monke
     assert "always = network access to xn--bcher-kva.example by agent reader" in person.transcript[0]
 
 
-async def test_tls_is_asked_for_the_host_and_not_for_its_address() -> None:
+async def test_tls_uses_the_name_of_the_host_and_not_its_address() -> None:
     names: list[str | None] = []
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.sni_callback = lambda _socket, name, _context: names.append(name)
@@ -336,7 +338,9 @@ async def test_no_proxy_of_the_environment_is_used(server: Server, monkeypatch: 
 HOSTILE = b"<p>" + b" " * 200_000 + b"x</p>"
 
 
-async def test_a37_a_page_that_takes_long_is_shown_as_it_is(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a37_a_page_that_converts_slowly_is_shown_unchanged(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     needs_module("markdownify")
     monkeypatch.setattr(fetch, "CONVERTING", 1)
     server.pages["/"] = response(HOSTILE, "text/html")
@@ -344,7 +348,7 @@ async def test_a37_a_page_that_takes_long_is_shown_as_it_is(server: Server, monk
         assert "<p>   " in await get(server)
 
 
-async def test_a37_converting_a_page_can_be_ended(server: Server) -> None:
+async def test_a37_the_conversion_of_a_page_can_be_cancelled(server: Server) -> None:
     needs_module("markdownify")
     server.pages["/"] = response(HOSTILE, "text/html")
     asked = asyncio.create_task(get(server))

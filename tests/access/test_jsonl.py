@@ -33,7 +33,7 @@ def test_added_lines_are_removed_if_the_block_fails(tmp_path: Path) -> None:
     assert path.read_bytes() == b"torn"
 
 
-def test_an_audit_log_passes_over_a_damaged_line(tmp_path: Path) -> None:
+def test_an_audit_log_skips_a_damaged_line(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     AuditLog(path).append("one")
     with path.open("ab") as file:
@@ -43,7 +43,7 @@ def test_an_audit_log_passes_over_a_damaged_line(tmp_path: Path) -> None:
     assert [event["event"] for event in log.events] == ["one", "two"]
 
 
-def test_a_full_disk_leaves_an_audit_log_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_does_not_damage_an_audit_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, real = AuditLog(tmp_path / "audit.jsonl", mandatory=True), os.write
     log.append("one")
 

@@ -106,7 +106,7 @@ def test_a36_a_device_is_refused(here: Path) -> None:
         plain_files.read(here / "zero")
 
 
-def test_a36_what_is_larger_than_the_limit_is_not_read(here: Path) -> None:
+def test_a36_a_file_larger_than_the_limit_is_not_read(here: Path) -> None:
     (here / "large").touch()
     os.truncate(here / "large", 50 << 30)
     with pytest.raises(OSError, match="it is larger than 256 megabytes, the limit"):
@@ -136,7 +136,7 @@ def test_a_pipe_is_read_to_its_end_and_not_past_the_limit(here: Path) -> None:
             plain_files.read_named(f"/dev/fd/{process.stdout.fileno()}", 3_000_000)
 
 
-def test_a36_a_link_that_a_person_has_typed_is_followed(here: Path) -> None:
+def test_a36_a_link_typed_by_a_person_is_followed(here: Path) -> None:
     put("link", here / "there")
     assert plain_files.read_named(here / "there") == VICTIM.encode()
     put("endless device", here / "zero")
@@ -225,19 +225,21 @@ def test_a36_no_command_hangs_or_writes_elsewhere(
     named = name in arguments and arguments[0] in ("run", "compile", "eval")
     if not (kind == "link" and named):  # a link typed by a person is read
         assert found in (status, 2 if kind == "dangling link" else 5 if kind == "directory" else status), seen.err
-        said = (seen.out + seen.err).casefold()
+        printed = (seen.out + seen.err).casefold()
         assert (
-            "it is a" in said
-            or "is a directory" in said
-            or "nothing to test" in said
-            or (kind == "dangling link" and ("no such file" in said or "no file" in said))
+            "it is a" in printed
+            or "is a directory" in printed
+            or "nothing to test" in printed
+            or (kind == "dangling link" and ("no such file" in printed or "no file" in printed))
         ), seen
     for victim in here.rglob("*.victim"):
         assert victim.read_text() == VICTIM
     assert not (here / "not-there-yet").exists()
 
 
-def test_a36_no_journal_in_the_way_stops_the_list_of_runs(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a36_an_unreadable_journal_does_not_stop_the_list_of_runs(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     _plain(here)
     assert main(["run", "p.prose"]) == 0
     runs = here / ".prose" / "runs"
@@ -255,7 +257,7 @@ def test_a36_no_journal_in_the_way_stops_the_list_of_runs(here: Path, capfd: pyt
     assert "Internal error" not in capfd.readouterr().err
 
 
-def test_a36_what_the_shell_has_opened_is_read(here: Path) -> None:
+def test_a36_files_opened_by_the_shell_are_read(here: Path) -> None:
     signal.alarm(150)  # the start of an interpreter takes time
     (here / "real.prose").write_text(PROGRAM)
     (here / "linked.prose").symlink_to("real.prose")
@@ -339,7 +341,7 @@ def test_a38_git_ignores_the_state_directory_and_no_file_of_a_run_holds_a_secret
 @pytest.mark.usefixtures("another_process")
 @pytest.mark.parametrize("state", ["filesystem", "sqlite"])
 @pytest.mark.parametrize("written", [False, True])
-def test_a38_what_a_run_notes_next_to_programs_and_answers_holds_no_secret(
+def test_a38_notes_of_a_run_about_programs_and_answers_hold_no_secret(
     written: bool, state: str, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program that prints no secret leaves none in any file; one whose text holds some leaves them only there."""
@@ -377,5 +379,5 @@ def test_a32_a_doubled_text_ends_at_a_hundred_million_characters(
     monkeypatch.setattr("prose_kernel.machine.openprose.interpolation.LONGEST_TEXT", 10_000)
     (here / "p.prose").write_text(f'let a = "0123456789x"\nrepeat 60:\n  {step}\noutput n = "done"\n')
     assert main(["run", "p.prose"]) == 1
-    said = capfd.readouterr().err
-    assert "E209" in said and "more than 10,000 characters" in said
+    printed = capfd.readouterr().err
+    assert "E209" in printed and "more than 10,000 characters" in printed

@@ -25,7 +25,7 @@ def test_two_processes_may_make_a_directory_of_state_in_parallel(
     assert [(path.name, path.read_text()) for path in (tmp_path / ".vvm").iterdir()] == [(".gitignore", "*\n")]
 
 
-def test_a_file_that_was_taken_away_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removed_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def take_away(unfinished: str, name: str, **_: int) -> None:
         raise FileNotFoundError(unfinished)
 
