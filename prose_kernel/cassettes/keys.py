@@ -16,13 +16,13 @@ from prose_kernel.access.session_permissions import Policy, touches
 from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import canonical
 from prose_kernel.errors import PermissionDenied
-from prose_kernel.runtime.content import Material, images_in, material, readable
 from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import ContextItem, Given, JudgeRequest, SessionRequest
 from prose_kernel.runtime.redaction import mapped
 from prose_kernel.runtime.requests import Request, memory_of, parts
 from prose_kernel.runtime.secret_patterns import holds_private_key
 from prose_kernel.runtime.session_options import Rule, Surroundings
+from prose_kernel.runtime.value_text import Material, images_in, material, readable
 
 WHOLE: Final = 65_536
 """The number of characters of a prompt that a record holds; of a longer prompt it holds the beginning and the

@@ -154,7 +154,7 @@ def _run(args: list[str]) -> int:
             return _before_the_start(UsageError(f"{name} cannot be used: file name too long"), args)
         if sys.flags.dev_mode:
             raise
-        from prose_kernel.runtime.shortage import shortage
+        from prose_kernel.runtime.resource_errors import shortage
 
         if (found := shortage(defect)) is not None:
             click.echo(f"Error: {found.message}\nhint: {found.hint}", err=True)

@@ -235,7 +235,7 @@ def _run_once(request: Request, key: str, given: run_options.RunOptions) -> int:
     """Begin or resume the run of a key. Returns the exit status."""
     from prose_kernel.cli import run_key, run_resume
     from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.storage.layout import new_run_id, runs_directories
+    from prose_kernel.storage.run_paths import new_run_id, runs_directories
 
     with run_key.claimed(key, request.settings, request.cwd) as claim:
         if claim.run is not None:

@@ -19,7 +19,7 @@ from prose_kernel.runs.resumption import refuse_dry_run
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.storage import runs
-from prose_kernel.storage.layout import runs_directory
+from prose_kernel.storage.run_paths import runs_directory
 from prose_kernel.storage.runs import KeptRun
 from prose_kernel.views.document import counted
 

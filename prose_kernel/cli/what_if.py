@@ -46,7 +46,7 @@ def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
     from prose_kernel.runs.earlier_run import with_answers
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.storage import runs
-    from prose_kernel.storage.layout import new_run_id, runs_directories
+    from prose_kernel.storage.run_paths import new_run_id, runs_directories
     from prose_kernel.views.page import check_page
 
     file = Path(expanded(options["html"])) if options["html"] else None

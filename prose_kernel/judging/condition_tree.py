@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from prose_kernel.errors import ProseError
 from prose_kernel.judging import facts
 from prose_kernel.judging.value_tests import Test, agreed, compared
-from prose_kernel.runtime.content import preview
+from prose_kernel.runtime.value_text import preview
 from prose_kernel.runtime.values import Value
 
 _MIN_WORDS = 3

@@ -10,11 +10,11 @@ from prose_kernel.judging import rules
 from prose_kernel.judging.facts import NO, STUCK, UNCERTAIN, YES
 from prose_kernel.runtime import question_forms
 from prose_kernel.runtime.asker import serial
-from prose_kernel.runtime.content import data_or_text, preview
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.question_forms import Button, Field, Form
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.text import NAME, one_line, printable
+from prose_kernel.runtime.value_text import data_or_text, preview
 from prose_kernel.runtime.values import Value
 
 SHOWN: Final = 1_000

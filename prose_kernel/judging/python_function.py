@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from prose_kernel.errors import ProseError, Undecided
 from prose_kernel.runtime import python_calls
-from prose_kernel.runtime.content import quoted
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.value_text import quoted
 from prose_kernel.runtime.values import ReadMapping, verbatim
 
 BY = "function"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from prose_kernel.language.numbers import parse_duration
+from prose_kernel.language.durations import parse_duration
 
 _LIMIT: Final = (  # compiled at the first use
     r"(?P<dollar>\$)?\s*(?P<number>\d[\d_]*(?:\.\d+)?)\s*(?P<scale>[kKM](?![a-z]))?\s*(?P<unit>[A-Za-z$]*)(?P<rest>.*)"

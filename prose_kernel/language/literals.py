@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from prose_kernel.errors import UsageError
-from prose_kernel.language.numbers import decimal
+from prose_kernel.language.durations import decimal
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from prose_kernel.language.incomplete_text import kind_at, literals
 from prose_kernel.language.nodes import Node, walk
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.symbols import Symbol, comment_above
-from prose_kernel.language.words import Offer
+from prose_kernel.language.word_catalogue import Offer
 from prose_kernel.lsp.documents import Document, Documents, files_of, uri_of
 from prose_kernel.lsp.names import definition
 from prose_kernel.lsp.positions import Position, Text

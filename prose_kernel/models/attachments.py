@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from prose_kernel.access.safe_files import Place, ToolFailed, ToolRefused, opened
 from prose_kernel.errors import PermissionDenied, ProviderError
-from prose_kernel.runtime.content import images_in
 from prose_kernel.runtime.images import LARGEST, Picture, picture
 from prose_kernel.runtime.ports import SessionRequest
+from prose_kernel.runtime.value_text import images_in
 
 if TYPE_CHECKING:
     from prose_kernel.models.tools.permission_check import Access

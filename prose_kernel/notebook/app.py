@@ -39,7 +39,7 @@ from prose_kernel._version import __version__
 from prose_kernel.errors import reason_of
 from prose_kernel.notebook.kernel import ProseKernel
 from prose_kernel.runs import languages
-from prose_kernel.runs.run_parts import add_prose_to_path
+from prose_kernel.runs.run_assembly import add_prose_to_path
 
 _LINGER = 1000
 """Milliseconds that a closing socket waits to send its last messages."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.incomplete_text import kind_at
-from prose_kernel.language.words import Offer
+from prose_kernel.language.word_catalogue import Offer
 from prose_kernel.notebook.cell_scan import draft_language, segments
 from prose_kernel.notebook.magics.registry import all_magics, cell_magics
 from prose_kernel.runs import reference_pages

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel.runtime.ports import Stream
-from prose_kernel.runtime.shortage import shortage
+from prose_kernel.runtime.resource_errors import shortage
 from prose_kernel.views.display import Display, Output, Problem
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from prose_kernel.runtime.ports import (
 )
 from prose_kernel.runtime.requests import KINDS
 from prose_kernel.storage.journal_reading import JournalRead, is_written, read
-from prose_kernel.storage.layout import VVM
+from prose_kernel.storage.run_paths import VVM
 
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language

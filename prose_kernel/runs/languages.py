@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from prose_kernel.language.flow import Step
     from prose_kernel.language.source import Source, Span
     from prose_kernel.language.symbols import Index
-    from prose_kernel.language.words import Completion, Entry
+    from prose_kernel.language.word_catalogue import Completion, Entry
     from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.budgets import Spending
     from prose_kernel.runtime.machine import Machine
@@ -244,7 +244,7 @@ def _lazy_class(place: str) -> Any:
 
 
 def _words(language: str) -> Words:
-    from prose_kernel.language.words import catalogue
+    from prose_kernel.language.word_catalogue import catalogue
 
     found = catalogue(language)
     return Words({**found.keywords, **found.functions}, found.properties)
@@ -446,7 +446,7 @@ LANGUAGES: Final = {language.name: language for language in (OPENPROSE, VVM)}
 
 
 def _prosescript_words() -> Words:
-    from prose_kernel.language.words import catalogue
+    from prose_kernel.language.word_catalogue import catalogue
 
     found = catalogue("openprose")
     return Words({**found.keywords, **found.script_keywords}, {**found.properties, **found.script_properties})

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from prose_kernel.errors import StateError, StoreFailed, UsageError
-from prose_kernel.runs import languages, run_parts
+from prose_kernel.runs import languages, run_assembly
 from prose_kernel.runs.replay import ReplayListener, replay
 from prose_kernel.runs.resumption import Resumption
 from prose_kernel.runtime import events as ev
@@ -78,7 +78,7 @@ async def rebuild(journal: JournalRead, settings: Settings, cwd: Path) -> Rebuil
     try:
         lock.take_ownership(journal)
         return await _rebuild(journal, settings.changed(state=journal.head.settings["state"]))
-    except run_parts.DatabaseUnavailable as problem:
+    except run_assembly.DatabaseUnavailable as problem:
         raise UsageError(f"run {run} cannot be rebuilt: {problem} [E219]", hint=problem.hint or None) from None
     except (StateError, schema.DatabaseError, OSError) as problem:
         raise UsageError(f"run {run} cannot be rebuilt: {problem} [E219]", hint=_hint(problem)) from None
@@ -99,7 +99,7 @@ def _hint(problem: Exception) -> str:
 async def _rebuild(journal: JournalRead, settings: Settings) -> Rebuilt:
     head, clock = journal.head, _RecordClock()
     home = RunDirectory(Path(Resumption(journal).state_dir or ""), head.run, cwd=Path(head.directory))
-    kept = await asyncio.to_thread(run_parts.in_database, settings, home, clock, lambda event: None)
+    kept = await asyncio.to_thread(run_assembly.in_database, settings, home, clock, lambda event: None)
     assert kept is not None and isinstance(kept.store, DatabaseStore)
     assert kept.database is not None
     store = kept.store

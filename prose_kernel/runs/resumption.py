@@ -41,7 +41,7 @@ from prose_kernel.runtime.request_steps import repeats_all_steps
 from prose_kernel.storage import file_history
 from prose_kernel.storage.journal_file import changing
 from prose_kernel.storage.journal_reading import NAME, JournalRead, read
-from prose_kernel.storage.layout import STATE, VVM, new_run_id, runs_directories
+from prose_kernel.storage.run_paths import STATE, VVM, new_run_id, runs_directories
 
 if TYPE_CHECKING:
     from prose_kernel.runs.context import RunContext

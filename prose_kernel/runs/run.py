@@ -20,7 +20,7 @@ from prose_kernel._version import __version__
 from prose_kernel.access import plain_files
 from prose_kernel.errors import RunError, UsageError
 from prose_kernel.language.contracts import is_contract
-from prose_kernel.runs import run_parts
+from prose_kernel.runs import run_assembly
 from prose_kernel.runs.lazy_objects import Once, lazy
 from prose_kernel.runs.run_machines import Machines
 from prose_kernel.runs.settings import FIXED_SETTINGS, Settings, budget_limits, surroundings
@@ -84,19 +84,19 @@ class Run:
         ] = []  # replaced services, which are closed when the next text begins
         self._on_live = on_live
         if settings.vvm.state == "filesystem":
-            self.answers = run_parts.answer_files(context, self.home)
+            self.answers = run_assembly.answer_files(context, self.home)
         self._file_history = Once(self._new_file_history)
-        self.gates = run_parts.gatekeeper(context, kept, self._owns_process)
+        self.gates = run_assembly.gatekeeper(context, kept, self._owns_process)
         self.commands: ShellCommands = ShellCommands(context.engine(), settings.shell, displayed=settings.display_cap)
         self._local_commands: Commands = LimitedCommands(self.commands, settings.remote.resources)
-        self.task_service: Once[TaskService] = Once(lambda: run_parts.task_service(self.context, self.home))
+        self.task_service: Once[TaskService] = Once(lambda: run_assembly.task_service(self.context, self.home))
         self._transcript = self._new_transcript()
         self.machines = Machines(context, language, self._ports(), self._listeners())
         self.machine = self.machines.first
         self.limit(settings.budget.run)
         self.programs: AgentPrograms | None = None
         if settings.exec.enabled:
-            self.programs = run_parts.agent_programs(context, self.home)
+            self.programs = run_assembly.agent_programs(context, self.home)
         self.journal = self._new_journal()
         if settings.chooses_answer_source:  # reports an invalid choice when the first text begins
             self.started_services = self._connect(settings)
@@ -257,7 +257,7 @@ class Run:
             ),
             is_answered=is_answered,
             functions=context.functions,
-            note=run_parts.tool_notes(context, directory),
+            note=run_assembly.tool_notes(context, directory),
             recordings=start.recordings,
             connections=start.connections,
             overrides=start.overrides,
@@ -321,7 +321,7 @@ class Run:
     ) -> Iterator[None]:
         """Enclose the running of one text: it is stored with the run, and the journal records what happens. `keeps`: a
         cell that runs again may keep its answers."""
-        from prose_kernel.storage.layout import copies_of
+        from prose_kernel.storage.run_paths import copies_of
 
         source, notebook = compiled.source, self.context.start.notebook
         kept = self.kept.store if self.kept is not None else None
@@ -402,7 +402,7 @@ class Run:
             file = JournalFile(how.journal.path, durable=mode == "durable", on_lost=self._journal_lost, copy=copy)
             known = KnownRecords(iter(()), on_live=self._on_live, on_replayed=self._replayed)
             return RunJournal.resume(file, host, how, known, self._keys(how.head), self._answers_kept(how.head))
-        directory = run_parts.journal_directory(context, self.home or self.answers)
+        directory = run_assembly.journal_directory(context, self.home or self.answers)
         head = self._head(directory.name)
         file = JournalFile(
             directory / NAME,
@@ -433,7 +433,7 @@ class Run:
 
     def _out_of_git(self) -> Path | None:
         """Return the directory to exclude from git: only a default one, never one that a setting names."""
-        from prose_kernel.storage.layout import STATE, VVM
+        from prose_kernel.storage.run_paths import STATE, VVM
 
         if self.home is None:
             return self.context.project / VVM

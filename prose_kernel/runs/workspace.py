@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.language.source import Source
-from prose_kernel.runs import languages, run_parts
+from prose_kernel.runs import languages, run_assembly
 from prose_kernel.runs.context import Listeners, RunContext, Start, SuppliedValues
 from prose_kernel.runs.imported_programs import Imports
 from prose_kernel.runs.lazy_objects import Once
@@ -280,7 +280,7 @@ class Workspace:
         """
         settings, former = self.settings.changed(remote=url), self.context.remote
         run = self.current.owned if self.current is not None else None
-        remote = await run_parts.remote_commands(replace(self.context, settings=settings), run)
+        remote = await run_assembly.remote_commands(replace(self.context, settings=settings), run)
         self._change(settings=settings, remote=remote)
         if former is not None:
             await asyncio.to_thread(former.close)
@@ -383,9 +383,9 @@ class Workspace:
         """Connect to the workers that the settings name, as the owner of this run. Raises `UsageError`."""
         if self.context.remote is None:
             if self.settings.on_other_machines:
-                self._change(remote=await run_parts.remote_commands(self.context, run))
+                self._change(remote=await run_assembly.remote_commands(self.context, run))
         elif run is not None and run != self.context.remote.run_id:
-            await self.context.remote.connect(run_parts.remote_owner(self.context, run))
+            await self.context.remote.connect(run_assembly.remote_owner(self.context, run))
 
     def _refuse_unpriced(self, run: Run, compiled: Compiled, language: Language) -> None:
         """Raise `UsageError` if a budget of money applies and a model has no known price, before anything runs."""
@@ -404,7 +404,7 @@ class Workspace:
         spans = self.context.spans
         if spans is None:
             directory = run.journal.directory if run.journal is not None else None
-            spans = await asyncio.to_thread(run_parts.watch, self.context, directory)
+            spans = await asyncio.to_thread(run_assembly.watch, self.context, directory)
             self.add_listener(spans)
             self._change(spans=spans)
         return spans.text()
@@ -594,11 +594,11 @@ class Workspace:
                 await self._resuming.sweep()
         in_database = self.settings.state.kind not in ("filesystem", "in-context")
         if in_database and self.current is None and self.context.state_setting_applies:
-            self._prepared = await asyncio.to_thread(run_parts.keep, self.context)
+            self._prepared = await asyncio.to_thread(run_assembly.keep, self.context)
 
     def _kept(self) -> StoredRun | None:
         prepared, self._prepared = self._prepared, None
-        kept = prepared or run_parts.keep(self.context)
+        kept = prepared or run_assembly.keep(self.context)
         if kept is not None and self.context.resumption is not None:
             kept.store.restart()
             kept.store.hold(True)

@@ -22,10 +22,10 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 from msgspec import Struct
 
 from prose_kernel.errors import StateError
-from prose_kernel.runtime.content import images_in, material, readable
 from prose_kernel.runtime.journal_codec import dumps
 from prose_kernel.runtime.ports import Answers, ContextItem, JudgeRequest
 from prose_kernel.runtime.requests import Request, parts
+from prose_kernel.runtime.value_text import images_in, material, readable
 
 _ANSWER: Final = re.compile(rb"\.vvm/runs/\*/bindings/(b\d{6})\.md")
 _PART: Final = 6

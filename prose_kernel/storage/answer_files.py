@@ -24,11 +24,11 @@ from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, Target
 from prose_kernel.runtime.secret_patterns import secret_in
-from prose_kernel.storage import layout
+from prose_kernel.storage import run_paths
 from prose_kernel.storage.pending_writes import append
 from prose_kernel.storage.trace import one_line
 
-ROOT: Final = layout.VVM
+ROOT: Final = run_paths.VVM
 LARGEST: Final = 256 * 1024 * 1024
 """The most bytes of a binding."""
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from prose_kernel.access import plain_files
 from prose_kernel.access.globs import Glob, static_part
-from prose_kernel.storage.layout import STATE, VVM
+from prose_kernel.storage.run_paths import STATE, VVM
 
 MOST_FILES: Final = 10_000
 MOST_BYTES: Final = 1 << 30

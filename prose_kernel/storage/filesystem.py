@@ -11,7 +11,7 @@ from typing import Final
 from prose_kernel.access import plain_files
 from prose_kernel.errors import StateError, reason_of
 from prose_kernel.runtime.ports import Binding, Key, Target
-from prose_kernel.storage import bindings, layout
+from prose_kernel.storage import bindings, run_paths
 from prose_kernel.storage.run_directory import RunDirectory, RunStore
 
 _YOUNG: Final = 1_000_000_000
@@ -35,12 +35,12 @@ class FilesystemStore(RunStore):
         ignore_case: bool | None = None,
     ) -> None:
         super().__init__(home, chain, user_home)
-        self._ignore_case = layout.ignores_case(home.state_dir) if ignore_case is None else ignore_case
+        self._ignore_case = run_paths.ignores_case(home.state_dir) if ignore_case is None else ignore_case
         self.paths = home.paths_of(chain)
         self._bindings = f"{self.paths.bindings}{os.sep}"
         self._shown = f"{home.shown(self.paths.bindings)}/"
-        self._names = layout.FileNames(ignore_case=self._ignore_case)
-        self._calls = layout.CallNames(ignore_case=self._ignore_case)
+        self._names = run_paths.FileNames(ignore_case=self._ignore_case)
+        self._calls = run_paths.CallNames(ignore_case=self._ignore_case)
 
     @property
     def directory(self) -> Path:
@@ -84,7 +84,7 @@ class FilesystemStore(RunStore):
         if not within:
             return f"{self._shown}{self._names(key)}"
         inner = self.home.paths_of((*self.chain, *within))
-        return self.home.shown(inner.bindings / layout.FileNames(ignore_case=self._ignore_case)(key))
+        return self.home.shown(inner.bindings / run_paths.FileNames(ignore_case=self._ignore_case)(key))
 
     def target(self, binding: Binding) -> Target | None:
         """Return the file into which a session writes its answer; None if the directory cannot be written."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from prose_kernel.errors import StateError
 from prose_kernel.runtime.ports import Binding, Key
-from prose_kernel.storage import bindings, layout
+from prose_kernel.storage import bindings, run_paths
 
 
 class MemoryStore:
@@ -41,7 +41,7 @@ class MemoryStore:
 
     def location(self, key: Key, within: tuple[str, ...] = ()) -> str:
         """Return the binding's name in the transcript; there is no file to read."""
-        return layout.key_stem(key)
+        return run_paths.key_stem(key)
 
     def target(self, binding: Binding) -> None:
         """Return None: sessions reply with their answer."""
@@ -49,7 +49,7 @@ class MemoryStore:
     def memory(self, agent: str, persist: str) -> str:
         """Return the directory of an agent's memory; the memory for one run has no directory, only a name."""
         place = self._memory(agent, persist)
-        return f"agents/{agent}/" if place is None else f"{layout.shown(place, self._cwd)}/"
+        return f"agents/{agent}/" if place is None else f"{run_paths.shown(place, self._cwd)}/"
 
     def has_memory(self, agent: str, persist: str) -> bool:
         place = self._memory(agent, persist)
@@ -60,7 +60,9 @@ class MemoryStore:
             return None
         state_dir = self._cwd / ".prose"
         home = self._home or Path.home()
-        return layout.memory_directory(agent, persist, run=state_dir, state_dir=state_dir, project=self._cwd, home=home)
+        return run_paths.memory_directory(
+            agent, persist, run=state_dir, state_dir=state_dir, project=self._cwd, home=home
+        )
 
     def nested(self, handle: str, slug: str, source: str, number: int = 1) -> MemoryStore:
         name = f"{handle}--{slug}" if number == 1 else f"{handle}--{slug}--{number}"

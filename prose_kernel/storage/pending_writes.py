@@ -20,7 +20,7 @@ from prose_kernel.errors import StateError, StoreFailed, reason_of
 from prose_kernel.runtime.ports import Binding
 from prose_kernel.runtime.values import ExecText
 from prose_kernel.storage import bindings
-from prose_kernel.storage.layout import STATE
+from prose_kernel.storage.run_paths import STATE
 
 _NO_MORE_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _SPILL: Final = 256 * 1024

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.access import plain_files
 from prose_kernel.runtime.ports import Store
-from prose_kernel.storage import layout
+from prose_kernel.storage import run_paths
 from prose_kernel.storage.pending_writes import PendingWrites
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class RunDirectory:
         self.run_id = run_id
         self.cwd = Path.cwd() if cwd is None else cwd
         self.state_dir = self.cwd / state_dir
-        self.paths = layout.run_paths(self.state_dir, run_id)
+        self.paths = run_paths.run_paths(self.state_dir, run_id)
         self.pending = PendingWrites(self.paths.directory)
         self._sources = 0
 
@@ -63,11 +63,11 @@ class RunDirectory:
 
     def shown(self, path: Path) -> str:
         """Return a path in the form for sessions and people."""
-        return layout.shown(path, self.cwd)
+        return run_paths.shown(path, self.cwd)
 
     def memory_directory(self, agent: str, persist: str, chain: tuple[str, ...], user_home: Path | None = None) -> Path:
         """Return the memory directory of a persistent agent of the program at `chain` (4.4), in any backend."""
-        return layout.memory_directory(
+        return run_paths.memory_directory(
             agent,
             persist,
             run=self.paths_of(chain).directory,
@@ -76,7 +76,7 @@ class RunDirectory:
             home=user_home or Path.home(),
         )
 
-    def paths_of(self, chain: tuple[str, ...]) -> layout.RunPaths:
+    def paths_of(self, chain: tuple[str, ...]) -> run_paths.RunPaths:
         """Return the paths of the call of an imported program."""
         paths = self.paths
         for name in chain:

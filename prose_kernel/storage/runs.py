@@ -23,9 +23,9 @@ from prose_kernel.access import plain_files
 from prose_kernel.errors import StateError, UsageError
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.runtime.text import escaped
-from prose_kernel.storage import bindings, journal_file, journal_reading, layout
+from prose_kernel.storage import bindings, journal_file, journal_reading, run_paths
 from prose_kernel.storage.journal_reading import JournalFacts, JournalRead
-from prose_kernel.storage.layout import RUN_ID, entries
+from prose_kernel.storage.run_paths import RUN_ID, entries
 
 State = Literal["running", "done", "failed", "interrupted", "killed", "lost", "unreadable", "unknown"]
 """`lost`: a process on another machine, or in another directory, has stopped extending its lease. `unreadable`: the
@@ -166,7 +166,7 @@ class KeptRun:
     @property
     def begun(self) -> datetime | None:
         """When it began, from its id."""
-        return layout.start_time(self.id)
+        return run_paths.start_time(self.id)
 
     @property
     def texts(self) -> int | None:
@@ -270,7 +270,7 @@ def _facts_from_log(directory: Path) -> tuple[State | None, str]:
 
 def places(directory: Path, state_dir: str | Path) -> list[Directories]:
     """Return the places of a project's runs."""
-    return [Directories(path) for path in layout.runs_directories(directory, state_dir)]
+    return [Directories(path) for path in run_paths.runs_directories(directory, state_dir)]
 
 
 def all_runs(where: Sequence[RunPlace]) -> list[KeptRun]:

@@ -73,7 +73,7 @@ def test(
     Exit status 1: something differs or is not recorded; 3: a contract test lacks an answer or judge;
     5: nothing to test.
     """
-    from prose_kernel.runs.run_parts import add_prose_to_path
+    from prose_kernel.runs.run_assembly import add_prose_to_path
     from prose_kernel.runs.settings import in_ci
     from prose_kernel.testing import suite
     from prose_kernel.testing.options import SECONDS, Options

@@ -81,7 +81,7 @@ class ProseFile(pytest.File):
 
     def _options(self) -> Options:
         from prose_kernel.errors import UsageError
-        from prose_kernel.runs.run_parts import add_prose_to_path
+        from prose_kernel.runs.run_assembly import add_prose_to_path
         from prose_kernel.testing.options import SECONDS, Options
         from prose_kernel.testing.outputs import Rules
 

@@ -126,7 +126,7 @@ def check_page(path: Path, *, force: bool) -> None:
 
 def _named(path: Path) -> str:
     """Return a path for messages: relative to the working directory if it is below it."""
-    from prose_kernel.storage.layout import shown
+    from prose_kernel.storage.run_paths import shown
 
     return shown(path, Path.cwd()) if path.is_absolute() else str(path)
 

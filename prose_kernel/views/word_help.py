@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from prose_kernel.language.words import Entry, Offer
+from prose_kernel.language.word_catalogue import Entry, Offer
 from prose_kernel.runs import languages, reference_pages
 from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.home import expanded

@@ -175,7 +175,7 @@ def test_a_file_below_the_home_directory_is_the_same_however_it_is_named(
 
 
 def test_the_output_of_a_command_counts_alike_by_value_and_by_reference() -> None:
-    from prose_kernel.runtime.content import full_content
+    from prose_kernel.runtime.value_text import full_content
 
     value = ExecText("out\n", CommandResult("exited", 1, "out\n", "err\n"))
     by_reference = structs.replace(REQUEST, context=(ContextItem("a", "x", content=value),))

@@ -33,7 +33,7 @@ from prose_kernel.storage.gates.records import Approval
 from prose_kernel.storage.gates.second_process import Decidable, Decider, pending_gates, resolve_gate
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import read
-from prose_kernel.storage.layout import runs_directory
+from prose_kernel.storage.run_paths import runs_directory
 
 PROGRAM = """let first = exec "echo one >>count; echo one"
 gate go:

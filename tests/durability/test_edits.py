@@ -26,7 +26,6 @@ from msgspec import structs
 from prose_kernel.access.globs import Glob
 from prose_kernel.runs.journal import RunJournal
 from prose_kernel.runtime.answer_facts import AnsweredFiles
-from prose_kernel.runtime.content import material, readable
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, Rules
 from prose_kernel.runtime.journal_codec import encode
 from prose_kernel.runtime.journal_records import Answered, Asked, Completed, Record, Text
@@ -45,6 +44,7 @@ from prose_kernel.runtime.ports import (
     ShowRequest,
     Verdict,
 )
+from prose_kernel.runtime.value_text import material, readable
 
 PROGRAMS = 30
 EDITS = 1_020 if "DURABILITY_EXAMPLES" in os.environ else 90

@@ -19,7 +19,7 @@ from models.people import ScriptedPerson
 from msgspec import structs
 from stubs.model_server import ANSWER, StubServer
 
-from prose_kernel.cli.result_text import under_way
+from prose_kernel.cli.result_text import lost_requests
 from prose_kernel.errors import RunError
 from prose_kernel.models.usage import Line
 from prose_kernel.runs.resumption import resumption
@@ -286,7 +286,7 @@ async def test_lists_and_reports_of_a_killed_run_count_sent_requests(stub: StubS
     assert (made.requests, made.calls, made.current.split()[0]) == (4, 3, "exec_command")
     step = next(cells_of(found)).steps[0]
     assert (step.mark, step.actions.requests, step.actions.calls) == ("under way", 4, 3)
-    remarks = under_way(found.under_way(), resumption(found))
+    remarks = lost_requests(found.under_way(), resumption(found))
     assert len(remarks) == 1 and "(4 requests, 3 tool calls, under way: exec_command" in remarks[0]
     page = await run_report(found, "killed", Settings(), str)
     assert "4 requests, 3 tool calls" in page

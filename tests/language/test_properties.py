@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from language.marked import PROFILES, cases, findings, places, unmark
 
-from prose_kernel.language.numbers import is_duration_long, parse_duration
+from prose_kernel.language.durations import is_duration_long, parse_duration
 from prose_kernel.language.openprose.names import Known
 
 LONG = "x" * 10_001

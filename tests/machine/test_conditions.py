@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from machine.fakes import World, lines, value_of
 
-from prose_kernel.runtime.content import material
 from prose_kernel.runtime.events import ArmChosen, Judged, OptionChosen
 from prose_kernel.runtime.ports import LAST_RESULT, Verdict
+from prose_kernel.runtime.value_text import material
 from prose_kernel.runtime.values import ExecText, Reference
 
 CHOOSE = ["let x = 0", "if {c}:", "  x = 1", "else:", "  x = 2"]

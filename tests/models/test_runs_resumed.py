@@ -21,7 +21,7 @@ from prose_kernel.errors import ProviderError, ResumeMismatch, RunError
 from prose_kernel.models.providers.provider_name import Choice
 from prose_kernel.models.providers.scripted import ScriptedSessions
 from prose_kernel.models.usage import Line, consumed
-from prose_kernel.runs import languages, run_parts
+from prose_kernel.runs import languages, run_assembly
 from prose_kernel.runs.resumption import Resumption, branch
 from prose_kernel.runs.run import Run
 from prose_kernel.runs.settings import Settings
@@ -298,7 +298,7 @@ async def test_an_interrupt_before_a_text_begins_ends_the_restoring(
     directory = await ran(tmp_path, "true")
     journal = (directory / journal_reading.NAME).read_bytes()
     here = workspace(tmp_path, "notebook", notebook=True)
-    opens, began = run_parts.keep, 0
+    opens, began = run_assembly.keep, 0
 
     def opening(*given: Any) -> Any:
         if moment == "opened":
@@ -314,7 +314,7 @@ async def test_an_interrupt_before_a_text_begins_ends_the_restoring(
             await asyncio.sleep(0)
 
     with monkeypatch.context() as patched:
-        patched.setattr(run_parts, "keep", opening)
+        patched.setattr(run_assembly, "keep", opening)
         patched.setattr(Run, "retire", beginning)
         with pytest.raises(asyncio.CancelledError):
             await here.restore()

@@ -12,7 +12,7 @@ from scaling import assert_linear
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose import completion
 from prose_kernel.language.source import Source
-from prose_kernel.language.words import catalogue
+from prose_kernel.language.word_catalogue import catalogue
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.completion import complete
 from prose_kernel.notebook.magics.registry import all_magics

@@ -21,7 +21,7 @@ from prose_kernel.errors import CompileError, RunError, ValueTypeError
 from prose_kernel.language.diagnostics import Compiled, Diagnostic
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.symbols import Index
-from prose_kernel.language.words import Completion
+from prose_kernel.language.word_catalogue import Completion
 from prose_kernel.runs.languages import Language, Words
 from prose_kernel.runtime import shared_names
 from prose_kernel.runtime.compiled_code import Body, Code, Compiler, Step

@@ -17,7 +17,7 @@ from storage.backends import Backend, backends
 
 from prose_kernel.errors import RunError, StateError
 from prose_kernel.notebook.cells import Cells
-from prose_kernel.runs import run_parts as run_parts
+from prose_kernel.runs import run_assembly
 from prose_kernel.runs.resumption import Resumption, resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
@@ -228,7 +228,7 @@ async def test_an_interrupt_counts_while_the_run_connects(backend: Backend, monk
         connecting.set()
         connected.wait()
 
-    monkeypatch.setattr(run_parts, "keep", keep)
+    monkeypatch.setattr(run_assembly, "keep", keep)
     run = workspace(backend)
     try:
         running = asyncio.create_task(run.execute('exec "touch there"'))

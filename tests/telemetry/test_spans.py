@@ -364,9 +364,9 @@ def test_a_long_log_begins_again(tmp_path: Path) -> None:
 
 
 async def test_what_is_off_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from prose_kernel.runs import run_parts as run_parts
+    from prose_kernel.runs import run_assembly
 
-    monkeypatch.setattr(run_parts, "watch", lambda *_: pytest.fail("nobody watches"))
+    monkeypatch.setattr(run_assembly, "watch", lambda *_: pytest.fail("nobody watches"))
     await run(tmp_path, 'let a = "x"')
 
 

@@ -22,7 +22,7 @@ from prose_kernel.language.openprose.lexer import LAYOUT
 from prose_kernel.language.openprose.names import Known
 from prose_kernel.language.openprose.parser import Parser, parse
 from prose_kernel.language.source import Source
-from prose_kernel.language.words import Completion, Offer, catalogue
+from prose_kernel.language.word_catalogue import Completion, Offer, catalogue
 
 _words: Final = partial(catalogue, "openprose")
 _DELIMITERS: Final = ("***", "**")

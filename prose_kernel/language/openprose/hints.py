@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 from prose_kernel.language.openprose.tree import Interpolation, Text
-from prose_kernel.language.words import hints
+from prose_kernel.language.word_catalogue import hints
 
 _SHELL: Final = (  # compiled at its first use
     r"(?:apt|apt-get|awk|aws|bash|brew|bun|bundle|cargo|cat|cd|chmod|chown|clear|cmake|composer|conda|cp|curl|cut|date|"

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language import budget_values, typed_answers
+from prose_kernel.language.durations import is_duration_long, parse_duration
 from prose_kernel.language.nearest import did_you_mean
-from prose_kernel.language.numbers import is_duration_long, parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import LoadContract
 from prose_kernel.language.openprose.keywords import NOT_STRICT

@@ -16,7 +16,7 @@ from prose_kernel.language.openprose import hints
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import LAYOUT, SIGNS, RawToken
 from prose_kernel.language.shortening import clipped, on_one_line
-from prose_kernel.language.words import ascii_sign, invisible_hint
+from prose_kernel.language.word_catalogue import ascii_sign, invisible_hint
 
 _WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME", "CONSTANT"}
 _LAYOUT: Final = LAYOUT | {"PIPE"}

@@ -19,7 +19,7 @@ from prose_kernel.language.vvm.lexer import END, KINDS, LINE_STARTS, NUMBER, STR
 from prose_kernel.language.vvm.names import LIBRARY, Known
 from prose_kernel.language.vvm.parser import parse
 from prose_kernel.language.vvm.parser_state import PART_WORDS
-from prose_kernel.language.words import Completion, Offer, catalogue
+from prose_kernel.language.word_catalogue import Completion, Offer, catalogue
 
 _words: Final = partial(catalogue, "vvm")
 _WORD: Final = re.compile(r"[A-Za-z_]\w*\Z")

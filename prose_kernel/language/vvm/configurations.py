@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from prose_kernel.language import typed_answers
-from prose_kernel.language.numbers import parse_duration
+from prose_kernel.language.durations import parse_duration
 
 UNKNOWN: Final = object()
 """A value that only the run will know."""

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from prose_kernel.language.shortening import clipped
-from prose_kernel.language.words import ascii_sign, hints, invisible_hint
+from prose_kernel.language.word_catalogue import ascii_sign, hints, invisible_hint
 
 _hints: Final = partial(hints, "vvm")
 STATEMENTS: Final = (

@@ -10,7 +10,7 @@ from typing import Final, Literal, cast
 from msgspec import structs
 
 from prose_kernel.errors import ExecError, RunError
-from prose_kernel.language.numbers import parse_duration
+from prose_kernel.language.durations import parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.properties import RELATIVE_GLOB, RETRY_IF_LOST, leaves_directory
 from prose_kernel.language.shortening import clipped
@@ -19,7 +19,7 @@ from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.frames import Spawned
 from prose_kernel.machine.openprose.interpolation import refuse_undefined, render
 from prose_kernel.machine.openprose.program_context import ProgramContext
-from prose_kernel.runtime import shortage
+from prose_kernel.runtime import resource_errors
 from prose_kernel.runtime.backoff import Attempted, Retries, before_retry
 from prose_kernel.runtime.command_data import input_text, variable_text
 from prose_kernel.runtime.compiled_code import value_of
@@ -289,7 +289,7 @@ def _error(written: str, request: CommandRequest, result: CommandResult, limit: 
     for flag in ("stdout_truncated", "stderr_truncated"):
         if getattr(result, flag):
             details[flag] = True
-    hint = shortage.hint_for_start(result.spawn_error) if result.spawn_error else None
+    hint = resource_errors.hint_for_start(result.spawn_error) if result.spawn_error else None
     if result.kind == "cwd":
         hint = "make the directory in which the command runs, or name another one with the property `cwd`"
     message, code = _message(request, result, limit), _CODES.get(result.kind or "", "E203")

@@ -12,9 +12,9 @@ from prose_kernel.machine.openprose.frames import Slot, Temp
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime.command_data import require_whole
 from prose_kernel.runtime.compiled_code import Code
-from prose_kernel.runtime.content import cut_note
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.value_text import cut_note
 from prose_kernel.runtime.values import LONGEST_TEXT, Value, inserted_text, require_short
 
 Part = str | tree.Interpolation

@@ -15,7 +15,6 @@ from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.frames import Frame, Layer, Slot, Temp, Temps, find_home
 from prose_kernel.machine.openprose.program_text import ANONYMOUS, declared_names, statement_text, whole_lines
 from prose_kernel.runtime.compiled_code import require_shallow
-from prose_kernel.runtime.content import preview
 from prose_kernel.runtime.data_size import measure
 from prose_kernel.runtime.events import BranchStep, Place
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, located, shortened_stack
@@ -23,6 +22,7 @@ from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.ports import Binding, Key, Store
 from prose_kernel.runtime.program_run import Run
 from prose_kernel.runtime.shared_names import Agent, Function
+from prose_kernel.runtime.value_text import preview
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, require_writable
 
 if TYPE_CHECKING:

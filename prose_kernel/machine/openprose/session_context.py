@@ -16,9 +16,9 @@ from prose_kernel.machine.openprose.frames import Slot
 from prose_kernel.machine.openprose.interpolation import render
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime.compiled_code import value_of
-from prose_kernel.runtime.content import full_content, inline_text
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import ContextItem, Key
+from prose_kernel.runtime.value_text import full_content, inline_text
 from prose_kernel.runtime.values import Reference, Value
 
 INLINE: Final = 2000

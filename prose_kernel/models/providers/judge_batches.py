@@ -12,8 +12,8 @@ from typing import Final
 from msgspec import structs
 
 from prose_kernel.language.typed_answers import Schema
-from prose_kernel.runtime.content import material
 from prose_kernel.runtime.ports import JudgeRequest, Verdict
+from prose_kernel.runtime.value_text import material
 
 MOST: Final = 8
 """The maximum number of conditions in one request."""

@@ -19,11 +19,11 @@ from prose_kernel.models.providers.vendors import ModelTarget
 from prose_kernel.models.usage import consumed, usage_details
 from prose_kernel.runtime.backoff import jittered
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.content import MATERIAL, cut, data_or_text, fence_of, material
 from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Usage, Verdict, reported
 from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.typed_answers import WrongAnswer, answer_request, checked_answer
+from prose_kernel.runtime.value_text import MATERIAL, cut, data_or_text, fence_of, material
 from prose_kernel.runtime.values import Value
 
 PAUSES = (1.0, 4.0)  # seconds before each retry of a judgement that the server could not accept

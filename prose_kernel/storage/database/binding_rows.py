@@ -12,7 +12,7 @@ from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Binding, Clock, Key
 from prose_kernel.runtime.text import encodable
 from prose_kernel.runtime.values import ExecText
-from prose_kernel.storage import bindings, layout
+from prose_kernel.storage import bindings, run_paths
 from prose_kernel.storage.database import schema
 from prose_kernel.storage.database.statements import Statements
 from prose_kernel.storage.run_directory import RunDirectory
@@ -34,7 +34,7 @@ class BindingRows:
         self._sql = sql
         self._home = home
         self._clock = clock
-        self._files = layout.FileNames(ignore_case=layout.ignores_case(home.state_dir))
+        self._files = run_paths.FileNames(ignore_case=run_paths.ignores_case(home.state_dir))
 
     def of(self, found: Mapping[RowKey, Binding], problems: Problems) -> Iterator[schema.Row]:
         """Yield the rows of bindings, and write attachments; add bindings that cannot become rows to `problems`."""

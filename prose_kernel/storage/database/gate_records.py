@@ -30,7 +30,7 @@ from prose_kernel.storage.gates.records import (
     decision_event,
     last_event,
 )
-from prose_kernel.storage.layout import file_stem
+from prose_kernel.storage.run_paths import file_stem
 
 _T = TypeVar("_T")
 _BUSY_SECONDS: Final = 10.0

@@ -11,7 +11,7 @@ from typing import Final
 
 from prose_kernel.errors import StateError, reason_of
 from prose_kernel.runtime.ports import Binding, Key
-from prose_kernel.storage import bindings, layout
+from prose_kernel.storage import bindings, run_paths
 from prose_kernel.storage.database.binding_rows import RowKey
 from prose_kernel.storage.database.row_writer import RowWriter
 from prose_kernel.storage.database.schema import DatabaseError
@@ -34,7 +34,7 @@ class DatabaseStore(RunStore):
         super().__init__(writes.home, chain, user_home)
         self.writes = writes
         self._prefix = prefix(chain)
-        self._calls = layout.CallNames(ignore_case=True)
+        self._calls = run_paths.CallNames(ignore_case=True)
 
     @property
     def unavailable(self) -> str | None:

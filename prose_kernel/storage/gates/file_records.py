@@ -38,7 +38,7 @@ from prose_kernel.storage.gates.records import (
     record_data,
     record_of,
 )
-from prose_kernel.storage.layout import file_stem
+from prose_kernel.storage.run_paths import file_stem
 
 _PENDING: Final = ".pending.json"
 _RESOLVED: Final = ".resolved.json"

@@ -16,7 +16,7 @@ from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.runtime.text import escaped
-from prose_kernel.storage.layout import file_stem, shown
+from prose_kernel.storage.run_paths import file_stem, shown
 
 if TYPE_CHECKING:
     from prose_kernel.storage.database.postgres import PostgresListening

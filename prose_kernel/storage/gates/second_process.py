@@ -19,7 +19,7 @@ from typing import Final, Literal
 from prose_kernel.access import peers
 from prose_kernel.errors import GateRefused, UsageError
 from prose_kernel.runtime.ports import Clock, GateDecision
-from prose_kernel.storage import layout
+from prose_kernel.storage import run_paths
 from prose_kernel.storage.database.gate_records import DatabaseGates, runs_with_gates
 from prose_kernel.storage.database.postgres import PostgresDatabase
 from prose_kernel.storage.database.schema import DatabaseError
@@ -252,18 +252,18 @@ def _runs(
         raise GateRefused(f"PostgreSQL {postgres.place} does not answer: {error}") from None
     if run is not None and not local and not shared:
         raise GateRefused(f"no such run: {run}")
-    gates = {name: layout.run_paths(state_dir, Path(name).name).gates for name in shared}
+    gates = {name: run_paths.run_paths(state_dir, Path(name).name).gates for name in shared}
     dialect, connect = postgres.dialect, postgres.open
     return [*local, *(DatabaseGates(dialect, gates[name], name, clock, connect, connect) for name in shared)]
 
 
 def _local_runs(state_dir: Path, clock: Clock, run: str | None) -> list[FileRecords | DatabaseGates]:
-    runs = layout.runs_directory(state_dir)
+    runs = run_paths.runs_directory(state_dir)
     if run is not None:
         if Path(run).name != run or not (runs / run).is_dir():
             raise GateRefused(f"no such run: {run}")
         return [_in_directory(runs / run, clock)]
-    found = [runs / entry.name for entry in layout.entries(runs) if entry.is_dir()]
+    found = [runs / entry.name for entry in run_paths.entries(runs) if entry.is_dir()]
     return [_in_directory(one, clock) for one in found if (one / "gates").exists() or (one / FILE).exists()]
 
 

@@ -19,7 +19,7 @@ from prose_kernel.language.vvm.completion import offers
 from prose_kernel.language.vvm.formatter import format_program
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.names import LIBRARY, Known
-from prose_kernel.language.words import catalogue
+from prose_kernel.language.word_catalogue import catalogue
 
 KNOWN = Known(frozenset({"plan", "draft"}), {"shorten": ("text", "limit")}, {"writer": None}, {"web-search": "npm:x"})
 VALUES: dict[str, Any] = {"plan": {"title": "A", "steps": {"first": 1}, "a b": 2}, "draft": '{"note": 1}'}

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from prose_kernel.models.tools.tool import ToolFailed
 from prose_kernel.models.tools.user_tools.json_rpc import Requests
-from prose_kernel.models.tools.user_tools.offer import Offer
+from prose_kernel.models.tools.user_tools.offered_tools import Offer
 from prose_kernel.runtime.services import Guard
 from prose_kernel.runtime.text import one_line
 

@@ -86,7 +86,7 @@ def _check_database(kept: StoredRun, head: Head) -> None:
 
 def _run_id(context: RunContext) -> str:
     """Return the id of the resumed run, or a new id."""
-    from prose_kernel.storage.layout import new_run_id, runs_directories
+    from prose_kernel.storage.run_paths import new_run_id, runs_directories
 
     if context.resumption is not None:
         return context.resumption.head.run

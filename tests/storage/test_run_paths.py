@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from prose_kernel.runtime.ports import Key
-from prose_kernel.storage import layout
+from prose_kernel.storage import run_paths
 
 
 class FixedClock:
@@ -22,12 +22,12 @@ class FixedClock:
 
 
 def test_r1_run_id_has_utc_time_and_six_hex_digits() -> None:
-    run_id = layout.new_run_id(FixedClock(), [], random.Random(1))
+    run_id = run_paths.new_run_id(FixedClock(), [], random.Random(1))
     assert run_id.startswith("20260301-101500-")
-    assert layout.RUN_ID.fullmatch(run_id)
+    assert run_paths.RUN_ID.fullmatch(run_id)
     assert set(run_id[16:]) <= set("0123456789abcdef")
-    assert layout.new_run_id(FixedClock(), [], random.Random(1)) == run_id
-    assert layout.new_run_id(FixedClock(), []) != layout.new_run_id(FixedClock(), [])
+    assert run_paths.new_run_id(FixedClock(), [], random.Random(1)) == run_id
+    assert run_paths.new_run_id(FixedClock(), []) != run_paths.new_run_id(FixedClock(), [])
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_an_id_is_later_than_the_runs_before_it(tmp_path: Path, earlier: list[st
     for name in earlier:
         (tmp_path / "b" / name).mkdir(parents=True)
     (tmp_path / "b" / "20260302-000000-aaaaaa").write_text("not a run")
-    assert layout.new_run_id(FixedClock(), [tmp_path / "a", tmp_path / "b"]).startswith(f"{second}-")
+    assert run_paths.new_run_id(FixedClock(), [tmp_path / "a", tmp_path / "b"]).startswith(f"{second}-")
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_an_id_is_later_than_the_runs_before_it(tmp_path: Path, earlier: list[st
     ],
 )
 def test_file_names(key: Key, name: str) -> None:
-    assert layout.FileNames(ignore_case=False)(key) == name
+    assert run_paths.FileNames(ignore_case=False)(key) == name
 
 
 def test_two_keys_never_share_a_file() -> None:
-    names = layout.FileNames(ignore_case=False)
+    names = run_paths.FileNames(ignore_case=False)
     assert names(Key("x__1")) == "x__1.md"
     assert names(Key("x", 1)) == "x__1~2.md"
     assert names(Key("x__1")) == "x__1.md"
@@ -71,12 +71,12 @@ def test_two_keys_never_share_a_file() -> None:
 
 
 def test_names_that_differ_in_case_get_a_suffix_where_the_disk_ignores_case() -> None:
-    names = layout.FileNames(ignore_case=True)
+    names = run_paths.FileNames(ignore_case=True)
     assert [names(Key(n)) for n in ("plan", "Plan", "PLAN", "plan")] == ["plan.md", "Plan~2.md", "PLAN~3.md", "plan.md"]
 
 
 def test_a_name_longer_than_file_systems_allow_is_shortened_and_stays_unique() -> None:
-    names = layout.FileNames(ignore_case=False)
+    names = run_paths.FileNames(ignore_case=False)
     one, two = names(Key("a" * 400 + "x")), names(Key("a" * 400 + "y"))
     assert one != two
     assert len(one) < 255 and len(two) < 255
@@ -85,7 +85,7 @@ def test_a_name_longer_than_file_systems_allow_is_shortened_and_stays_unique() -
 def test_this_disk_tells_case_apart(tmp_path: Path) -> None:
     probe = tmp_path / "Probe"
     probe.touch()
-    assert layout.ignores_case(tmp_path / "not" / "there" / "yet") == (tmp_path / "pROBE").exists()
+    assert run_paths.ignores_case(tmp_path / "not" / "there" / "yet") == (tmp_path / "pROBE").exists()
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_this_disk_tells_case_apart(tmp_path: Path) -> None:
     ],
 )
 def test_memory_directories(persist: str, expected: str) -> None:
-    place = layout.memory_directory(
+    place = run_paths.memory_directory(
         "captain",
         persist,
         run=Path("/w/.prose/runs/r"),
@@ -112,5 +112,5 @@ def test_memory_directories(persist: str, expected: str) -> None:
 
 
 def test_places_are_shown_relative_to_the_working_directory() -> None:
-    assert layout.shown(Path("/w/.prose/runs/r/bindings/x.md"), Path("/w")) == ".prose/runs/r/bindings/x.md"
-    assert layout.shown(Path("/state/runs/r"), Path("/w")) == "/state/runs/r"
+    assert run_paths.shown(Path("/w/.prose/runs/r/bindings/x.md"), Path("/w")) == ".prose/runs/r/bindings/x.md"
+    assert run_paths.shown(Path("/state/runs/r"), Path("/w")) == "/state/runs/r"
