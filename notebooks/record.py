@@ -141,7 +141,7 @@ class AuthoredSessions:
         if "error" in entry:
             raise ProviderOverloaded(entry["error"])
         tools = self._context.session_tools(request, on_progress)
-        tools.add(await self._context.found(request))
+        tools.add(await self._context.named_tools(request))
         places = _places(request)
         for call in entry.get("tools", ()):
             for name, arguments in call.items():

@@ -323,6 +323,8 @@ def _continuation(kept: KeptRun, given: RunOptions, chosen: settings.Settings) -
         if how.cause is not None:
             lines.append(f"It continues before the request that failed: {request_line(how.cause)}")
         lines += [f"Had failed too and is asked again: {request_line(asked)}" for asked in how.failed]
+        if how.rewind is None:
+            lines += [f"Had failed and is asked again: {request_line(asked)}" for asked in journal.due()]
         return how, tuple(lines)
     new = branch(journal, record_at(journal, given.at), SystemClock(), given.settings["state_dir"] or chosen.state_dir)
     line = f"Run {new.head.run} begins as a branch of run {kept.id} before {given.at}: {_known(new.answers())}."

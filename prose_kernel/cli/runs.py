@@ -349,7 +349,7 @@ def _of_cell(cell: RunCell) -> Iterator[str]:
 
 def _of_step(step: Step) -> str:
     answer = f" → {clip(step.answer, 60)}" if step.answer.strip() else ""
-    made = f" ({clip(str(step.actions), 120)})" if step.actions.calls or step.actions.current else ""
+    made = f" ({clip(str(step.made), 120)})" if step.made.calls or step.made.doing else ""
     return f"  {step.mark} {step.at}  {step.kind} {clip(step.text, 80)}{answer}{made}"
 
 

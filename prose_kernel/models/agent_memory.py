@@ -75,7 +75,7 @@ class MemoryFiles:
             return
         if result.memory_after is not None:
             self._write(self._path, result.memory_after)
-        elif stamp_of(self._path) == self._stamp:
+        elif stamp_of(self._path) == self._stamp or not (self._stamp or self._path.exists()):
             self._write(self._path, memory_text(self._memory, request, result, self.former))
         if result.segment is not None:
             number = self._segment.stem.rpartition("-")[2]

@@ -93,8 +93,9 @@ class KnownRecords:
     `under_way` applies to requests without an answer. A `complete` run has ended: if one of its approvals isn't
     confirmed, no live request is made. `moved` is set for a run that continues in another directory.
 
-    `on_live` is called when all records are replayed, with the requests without an answer; `on_replayed` is called for
-    each replayed answer that has notes (`runtime/open_request.py`).
+    `on_live` is called when all records are replayed, with the requests that were running when the run ended, not with
+    failed ones that are due to be made again; `on_replayed` is called for each replayed answer that has notes
+    (`runtime/open_request.py`).
     """
 
     records: Iterator[tuple[int, Record]]

@@ -165,8 +165,21 @@ class JournalRead:
         return {asked.key: done for asked, done in self.unanswered() if done is not None}
 
     def under_way(self, before: int | None = None) -> list[Asked]:
-        """Return the requests that have no answer, with `before` at the record with that number."""
-        return [asked for asked, done in self.unanswered(before) if done is None]
+        """Return the requests that were running when the run ended, with `before` at the record with that number."""
+        due = self._due_keys(before)
+        return [asked for asked, done in self.unanswered(before) if done is None and asked.key not in due]
+
+    def due(self) -> list[Asked]:
+        """Return the failed requests that the last resumed run was to make again, and had not made when it ended."""
+        due = self._due_keys(None)
+        return [asked for asked, done in self.unanswered() if done is None and asked.key in due]
+
+    def _due_keys(self, before: int | None) -> set[str]:
+        found: set[str] = set()
+        for _, record in self.records(1, before, [_REPEATED]):
+            if isinstance(record, Repeated):
+                (found.add if record.due else found.discard)(record.key)
+        return found
 
     def unanswered(self, before: int | None = None) -> Iterable[tuple[Asked, Completed | None]]:
         """Return the requests whose answers the program had not received, with their results if they have ended. With

@@ -26,25 +26,25 @@ _LINES: Final = 40
 @dataclass(slots=True)
 class SessionActions:
     """The actions of a session: the number of requests to models, the number of answered tool calls, and the text of
-    the unfinished step ("": none)."""
+    the unfinished step ("": none). The names of the fields are keys of `prose runs show --format json`."""
 
     requests: int = 0
     calls: int = 0
-    current: str = ""
+    doing: str = ""
     _kind: str = ""
 
     def add(self, record: records.Step | records.StepEnded) -> None:
         if isinstance(record, records.Step):
             self.requests += record.kind == MODEL
-            self._kind, self.current = record.kind, record.text
+            self._kind, self.doing = record.kind, record.text
         else:
             self.calls += self._kind == TOOL and record.value != NOTHING
-            self.current = ""
+            self.doing = ""
 
     def __str__(self) -> str:
         counts = ((self.requests, "request"), (self.calls, "tool call"))
         found = [f"{count:,} {what}{'s' if count != 1 else ''}" for count, what in counts if count]
-        return ", ".join([*found, f"under way: {self.current}"] if self.current else found)
+        return ", ".join([*found, f"under way: {self.doing}"] if self.doing else found)
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Step:
     text: str
     answer: str = ""
     mark: Mark = "under way"
-    actions: SessionActions = field(default_factory=SessionActions)
+    made: SessionActions = field(default_factory=SessionActions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,9 @@ def cells_of(found: JournalRead) -> Iterator[RunCell]:
                 asked[record.key] = Step(record.key, record.kind, record.text)
                 cell.steps.append(asked[record.key])
             case records.Step() | records.StepEnded() if (step := asked.get(record.key)) is not None:
-                step.actions.add(record)
+                step.made.add(record)
             case Repeated(key=key) if key in asked:
-                asked[key].answer, asked[key].mark = "", "under way"
+                asked[key].answer, asked[key].mark = "", "✗" if record.due else "under way"
             case Ended() if cell is not None:
                 cell.status, cell.message = record.status, record.message
             case _:

@@ -780,7 +780,7 @@ def test_a51_a_command_that_has_ended_next_to_a_computing_branch_is_not_run_agai
     text = f"""
         block compute():
           let n = 0
-          repeat 30000:
+          repeat 50000:
             n = n + 1
           return n
         parallel (on-fail: "ignore"):
@@ -797,7 +797,7 @@ def test_a51_a_command_that_has_ended_next_to_a_computing_branch_is_not_run_agai
     assert not any('"k":"answered","key":"c1/1/b0/x0"' in line for line in lines)  # the program did not get the answer
     assert [asked.key for asked in read(run / "journal.jsonl").under_way() if asked.kind == "command"] == ["c1/1/b1/x0"]
     seen = place.prose("run", "--resume", *how)
-    assert (seen.status, seen.out) == (0, "all: one30000\n"), seen.err
+    assert (seen.status, seen.out) == (0, "all: one50000\n"), seen.err
     assert seen.remarks[0] == "Resuming run RUN of p.prose: 1 answer is known."
     assert place.ran == ["left"]
     if durable:

@@ -55,6 +55,7 @@ from prose_kernel.storage.file_digests import FileDigests
 from prose_kernel.storage.file_history import FileHistory
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import read
+from prose_kernel.storage.run_history import cells_of
 
 ONE_STEP = """
 let xs = [1, 2, 3, 4, 5, 6, 7, 8]
@@ -187,6 +188,9 @@ async def test_a_failed_request_is_under_way_only_once_it_is_made_again(tmp_path
     for _ in range(2):
         assert in_a_child(tmp_path, work(text), before=made) is None
     assert [one.due for one in records(tmp_path) if isinstance(one, Repeated)] == [True]
+    journal = how_to_resume(tmp_path).journal
+    assert journal.under_way() == [] and [asked.key for asked in journal.due()] == ["c1/1/x0"]
+    assert [step.mark for cell in cells_of(journal) for step in cell.steps] == ["✗"]
     await work(text, under_way="fail")()
     assert (tmp_path / "ran").read_text().split() == ["1", "2"]
     assert [one.due for one in records(tmp_path) if isinstance(one, Repeated)] == [True, False]

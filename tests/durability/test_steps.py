@@ -283,9 +283,9 @@ async def test_lists_and_reports_of_a_killed_run_count_sent_requests(stub: StubS
     assert path is not None
     found = read(path)
     made = actions_under_way(found)["c1/1/s0"]
-    assert (made.requests, made.calls, made.current.split()[0]) == (4, 3, "exec_command")
+    assert (made.requests, made.calls, made.doing.split()[0]) == (4, 3, "exec_command")
     step = next(cells_of(found)).steps[0]
-    assert (step.mark, step.actions.requests, step.actions.calls) == ("under way", 4, 3)
+    assert (step.mark, step.made.requests, step.made.calls) == ("under way", 4, 3)
     remarks = lost_requests(found.under_way(), resumption(found))
     assert len(remarks) == 1 and "(4 requests, 3 tool calls, under way: exec_command" in remarks[0]
     page = await run_report(found, "killed", Settings(), str)

@@ -272,11 +272,13 @@ async def test_stopping(notebook: Notebook) -> None:
 
 
 async def test_a_quiet_line_tells_once_and_only_a_person(notebook: Notebook) -> None:
-    await notebook.ok("%exec --wait 0 sleep 0.05; exit 1")
+    command = "until test -f over; do :; done; exit 1"
+    await notebook.ok(f"%exec --wait 0 {command}")
+    (notebook.cells.cwd / "over").touch()
     await notebook.ended()
     assert not any("ended" in text for text in (await notebook.ok("let a = 1", live=False)).texts)
     told = await notebook.ok("let b = 1", live=True)
-    assert told.texts[0] == "1 task ended: 1 failed (exit 1): sleep 0.05; exit 1"
+    assert told.texts[0] == f"1 task ended: 1 failed (exit 1): {command}"
     assert not any("ended" in text for text in (await notebook.ok("let c = 1", live=True)).texts)
 
 

@@ -1,4 +1,4 @@
-/* The channel between a notebook and the run in its kernel (`prose_kernel/notebook/panel.py`). It carries stale cells,
+/* The channel between a notebook and the run in its kernel (`prose_kernel/notebook/lab_extension.py`). It carries stale cells,
  * findings in a cell while it is typed, and for the panel names, agents and running activities. There is one link for each
  * open notebook, which all plugins share. */
 

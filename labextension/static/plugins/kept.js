@@ -1,7 +1,7 @@
 /* Add a button to the cards of kept answers that asks again. The cell runs in its place, and keeps its other answers.
  *
  * The metadata of a card contain the path of its request. The kernel sends the kept answers of each cell's last run
- * (`prose_kernel/notebook/panel.py`); other cards, and those from before a restart, have only the text. */
+ * (`prose_kernel/notebook/lab_extension.py`); other cards, and those from before a restart, have only the text. */
 
 const WORDS = 'kept; %ask again asks again'; // KEPT of prose_kernel/views/bundle.py
 const STYLE = `
