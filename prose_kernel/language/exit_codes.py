@@ -186,7 +186,7 @@ def _stops_at_failure(part: list[_Command], options: _Options) -> bool:
 
 
 def _obeys_errexit(command: _Command) -> bool:
-    """Return whether `set -e` ends the shell if the command fails: no `&&` is after it or inside its group."""
+    """Return whether `set -e` ends the shell if the command fails: no `&&`, `||` or `&` is after it or in its group."""
     return command.operator in ("", "|", ";") and all(map(_obeys_errexit, command.group))
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.source import Source, Span
@@ -45,11 +45,16 @@ def replaced(text: str, edits: Iterable[Edit]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def is_improvement(fix: Fix, diagnostic: Diagnostic, before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> bool:
-    """Return whether a fix resolves a finding and breaks nothing: `after`, the findings in the changed text, has no
-    new error, and fewer findings of this code."""
+_CAUSED_ERRORS: Final = ("E", "R", "V00", "V01", "V08")
+"""The first characters of codes that a fix may cause. Further errors of VVM were in the text before; an error of syntax
+has hidden them."""
+
+
+def is_improvement(fix: Fix, diagnostic: Diagnostic, before: Sequence[Diagnostic], after: Sequence[Diagnostic]) -> bool:
+    """Return whether a fix resolves a finding and causes no error: `after`, the findings in the changed text, has fewer
+    findings of this code."""
     old, new = (Counter(d.code for d in found if not d.file) for found in (before, after))
-    errors = {d.code for d in after if d.severity == "error" and not d.file}
+    errors = {d.code for d in after if d.severity == "error" and not d.file and d.code.startswith(_CAUSED_ERRORS)}
     return new[diagnostic.code] < old[diagnostic.code] and all(new[code] <= old[code] for code in errors)
 
 

@@ -54,6 +54,7 @@ VVM = [
     ("x = None\nexport x\n", "V701", "x = ()\nexport x\n"),
     ("def f(by):\n  return 1\nexport f\n", "V010", "def f(by_):\n  return 1\nexport f\n"),
     ('y = "a\\q"\nexport y\n', "V005", 'y = "a\\\\q"\nexport y\n'),
+    ("eport @nobody\n", "V001", "export @nobody\n"),  # V040 was there before, too
 ]
 
 

@@ -308,7 +308,7 @@ class Lexer:
         return len(self.text[line:at].expandtabs(self.tab_width)), True
 
     def _continue_line(self, after: int, column: int) -> None:
-        """Join a line that begins with `|` or `->` to the statement above with the same indentation (1.2)."""
+        """Join a line that begins with `|` or `->` to the statement above, after closing deeper blocks (1.2)."""
         if column < self.indents[-1]:
             end = self.tokens[-1][2]
             self.tokens.append(("_NL", end, end, None))
