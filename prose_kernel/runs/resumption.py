@@ -206,8 +206,8 @@ def completed_after(journal: JournalRead, rewind: int) -> list[Completed]:
 
 def _failed_requests(journal: JournalRead, before: int | None) -> Iterator[Asked]:
     """Yield the requests that had failed before the record `before`, while their branches waited for their turn."""
-    for asked, done in journal.unanswered(before):
-        if done is not None and _has_failed(asked, done):
+    for asked, last in journal.unanswered(before):
+        if isinstance(last, Completed) and _has_failed(asked, last):
             yield asked
 
 

@@ -162,36 +162,25 @@ class JournalRead:
     def waiting(self) -> dict[str, Completed]:
         """Return the results of requests whose branches waited for their turn when the run ended, by the requests'
         keys."""
-        return {asked.key: done for asked, done in self.unanswered() if done is not None}
+        return {asked.key: last for asked, last in self.unanswered() if isinstance(last, Completed)}
 
     def under_way(self, before: int | None = None) -> list[Asked]:
         """Return the requests that were running when the run ended, with `before` at the record with that number."""
-        due = self._due_keys(before)
-        return [asked for asked, done in self.unanswered(before) if done is None and asked.key not in due]
+        return [one for one, last in self.unanswered(before) if not (isinstance(last, Completed) or _is_due(last))]
 
     def due(self) -> list[Asked]:
         """Return the failed requests that the last resumed run was to make again, and had not made when it ended."""
-        due = self._due_keys(None)
-        return [asked for asked, done in self.unanswered() if done is None and asked.key in due]
+        return [one for one, last in self.unanswered() if _is_due(last)]
 
-    def _due_keys(self, before: int | None) -> set[str]:
-        found: set[str] = set()
-        for _, record in self.records(1, before, [_REPEATED]):
-            if isinstance(record, Repeated):
-                (found.add if record.due else found.discard)(record.key)
-        return found
-
-    def unanswered(self, before: int | None = None) -> Iterable[tuple[Asked, Completed | None]]:
-        """Return the requests whose answers the program had not received, with their results if they have ended. With
+    def unanswered(self, before: int | None = None) -> Iterable[tuple[Asked, Completed | Repeated | None]]:
+        """Return the requests whose answers the program had not received, with their last records after `Asked`. With
         `before`, return the requests at the record with that number."""
-        found: dict[str, tuple[Asked, Completed | None]] = {}
+        found: dict[str, tuple[Asked, Completed | Repeated | None]] = {}
         for _, record in self.records(self.texts[-1].number if self.texts and before is None else 0, before):
             match record:
                 case Asked(key=key) if record.kind != "wait":
                     found[key] = record, None
-                case Repeated(key=key) if key in found:
-                    found[key] = found[key][0], None
-                case Completed(key=key) if key in found:
+                case Repeated(key=key) | Completed(key=key) if key in found:
                     found[key] = found[key][0], record
                 case Answered(key=key):
                     found.pop(key, None)
@@ -260,6 +249,10 @@ def read_facts(path: Path) -> JournalFacts | None:
         return found if _read_last_lines(path, found, lines if whole else lines[1:], checksum) else None
     except (UsageError, msgspec.MsgspecError, ValueError):
         return None
+
+
+def _is_due(last: Completed | Repeated | None) -> bool:
+    return isinstance(last, Repeated) and last.due
 
 
 def _count_answers(
