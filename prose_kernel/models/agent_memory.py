@@ -76,6 +76,7 @@ class MemoryFiles:
         if result.memory_after is not None:
             self._write(self._path, result.memory_after)
         elif stamp_of(self._path) == self._stamp or not (self._stamp or self._path.exists()):
+            # also in place of a link to a missing file
             self._write(self._path, memory_text(self._memory, request, result, self.former))
         if result.segment is not None:
             number = self._segment.stem.rpartition("-")[2]

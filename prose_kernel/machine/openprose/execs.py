@@ -233,8 +233,8 @@ class ExecCode(SpawnCode):
 
 
 async def _globs(s: ProgramContext, value: object) -> tuple[str, ...] | None:
-    """Return the globs of `reads` or `writes`, or None if the value is no array. Raises E054 for a glob outside of the
-    directory of the run."""
+    """Return the globs of `reads` or `writes`, or None if the value isn't an array. Raises E054 for a glob outside of
+    the directory of the run."""
     if not isinstance(value, tree.Array):
         return None
     found = []

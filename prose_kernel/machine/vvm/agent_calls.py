@@ -420,7 +420,7 @@ def request_of(s: Context, task: AgentTask, at: str, prelude: str, target: Targe
 
 
 def _tools(stated: object) -> tuple[str, ...]:
-    """Return the tools that a configuration names. Other values are ignored: `tools` is no key of the language."""
+    """Return the tools that a configuration names. Other values are ignored: `tools` isn't a key of the language."""
     if isinstance(stated, list | tuple) and all(isinstance(name, str) for name in stated):
         return tuple(dict.fromkeys(stated))
     return ()
