@@ -50,7 +50,7 @@ class _Page:
 
 @dataclass(slots=True)
 class _Question:
-    """A waiting question, the address to which it was sent, and the id of its message (`asked`)."""
+    """A waiting question, its address, and the id of its message (`asked`, empty while no client is reached)."""
 
     prompt: str
     form: Form | None
@@ -59,7 +59,7 @@ class _Question:
 
     @property
     def client(self) -> bytes | None:
-        """The identity of the client to which the question was sent."""
+        """The identity of the client that is asked."""
         ident = self.address[0]
         found = (ident[0] if ident else None) if isinstance(ident, list) else ident
         return found or None
@@ -121,6 +121,8 @@ class StdinChannel:
                 await asyncio.sleep(_POLL_SECONDS)
                 if page.address is not question.address:
                     self._resend(question, page)
+                elif not question.asked:
+                    self._put(question, page)
         except BaseException:
             self._withdraw(question)
             raise
@@ -155,15 +157,25 @@ class StdinChannel:
             prompt += " "  # on a terminal the answer is typed directly after it
         content = {"prompt": prompt, "password": False}
         metadata = {} if question.form is None else {"prose": described(question.form) | {"key": page.key}}
-        sent = self._kernel.session.send(
-            self._kernel.stdin_socket, "input_request", content, parent, ident=ident, metadata=metadata
-        )
-        question.asked = sent["header"]["msg_id"]
+        socket = self._kernel.stdin_socket
+        socket.router_mandatory = 1  # otherwise the socket drops a message to a client that is not connected yet
+        try:
+            sent = self._kernel.session.send(socket, "input_request", content, parent, ident=ident, metadata=metadata)
+        except zmq.ZMQError as problem:
+            if problem.errno != zmq.EHOSTUNREACH:
+                raise
+            question.asked = ""
+        else:
+            question.asked = sent["header"]["msg_id"]
+        finally:
+            socket.router_mandatory = 0
 
     def _withdraw(self, question: _Question) -> None:
         """Tell the front end that the answer is no longer needed, in the metadata of a status that is true anyway: a
         front end that ignores the metadata notices nothing."""
         kernel = self._kernel
+        if not question.asked:
+            return
         metadata = {"prose": {"withdrawn": question.asked}}
         with suppress(Exception):  # it must not hide the error that ended the question
             kernel.session.send(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from queue import Empty
 
+from jupyter_client.session import Session
 from notebook.kernels import Client
 from waiting import PATIENCE
 
@@ -74,6 +75,24 @@ def test_completion_is_answered_while_a_question_waits(client: Client) -> None:
     assert "exec" in client.ask("complete_request", {"code": "ex", "cursor_pos": 2})["content"]["matches"]
     client.channels.input("x")
     assert client.finish(request).status == "ok"
+
+
+def test_a_question_waits_for_the_connection_of_its_client(client: Client) -> None:
+    """Each channel connects at its own speed, and a socket drops a message to a client that it does not know."""
+    late = client.manager.client()
+    late.session = Session(key=client.channels.session.key)  # its own identity
+    late.start_channels(stdin=False, hb=False)
+    try:
+        request = late.execute('exec "echo ready"\ninput name: "Name?"\nexec "echo {name}"', allow_stdin=True)
+        client.until(request, lambda message: message["content"].get("text") == "ready\n")
+        for _ in range(3):  # the kernel has asked when it has answered these
+            client.ask("complete_request", {"code": "ex", "cursor_pos": 2})
+        assert late.get_stdin_msg(timeout=PATIENCE)["content"]["prompt"] == "Name? "
+        late.input("Ada")
+        client.until(request, lambda message: message["content"].get("text") == "Ada\n")
+        assert late.get_shell_msg(timeout=PATIENCE)["content"]["status"] == "ok"
+    finally:
+        late.stop_channels()
 
 
 def test_a7_an_input_counts_from_the_next_cell_on_when_the_run_has_long_started(client: Client) -> None:
