@@ -44,6 +44,9 @@ _FOREIGN_NAMES: Final = {
     "dict": "an object: `{key: value}`",
     "enumerate": "`for i in range(len(items)):`, and `items[i]` in the body",
     "zip": "`for i in range(len(items)):`, and `items[i]` in the body",
+    "sorted": "`reduce(items, insert, [])`, with a function `insert(sorted_items, item)`",
+    "reversed": "`reduce(items, before, [])`, with a function `before(later, item)` that returns `[item] + later`",
+    "abs": "`if x < 0:`, and `x = 0 - x` below it",
     "exec": '`exec "…"` in a notebook cell that begins with `%%prose`',
 }
 """The VVM equivalents of names in other languages."""
