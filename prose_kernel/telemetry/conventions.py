@@ -1,14 +1,14 @@
-"""Values and groups of attributes from OpenTelemetry's conventions for generative AI (version 1.41)."""
+"""Values, groups of attributes and measures from OpenTelemetry's conventions for generative AI (version 1.41)."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from prose_kernel.runtime.ports import Usage
-from prose_kernel.telemetry.spans import Attribute
+from prose_kernel.telemetry.spans import Attribute, Span
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.41.0"
 LONGEST: Final = 32_000
@@ -76,3 +76,49 @@ def message(role: str, text: str) -> JsonText:
     if role == "assistant":
         found["finish_reason"] = "stop"
     return JsonText(json.dumps([found], ensure_ascii=False))
+
+
+# ---------------------------------------------------------------- measures
+
+DURATION: Final = "gen_ai.client.operation.duration"
+TOKENS: Final = "gen_ai.client.token.usage"
+COST: Final = "prose.cost"
+OPERATIONS: Final = "prose.operation.duration"
+
+_OF_MODELS: Final = (
+    "gen_ai.operation.name",
+    "gen_ai.provider.name",
+    "gen_ai.request.model",
+    "gen_ai.response.model",
+    "gen_ai.tool.name",
+    "error.type",
+)
+_KINDS: Final = ("session", "attempt", "judgement", "command", "gate")
+
+
+class Measure(NamedTuple):
+    """One value of one instrument: seconds, tokens or US dollars."""
+
+    name: str
+    value: float
+    attributes: Mapping[str, Attribute]
+
+
+def measures_of(span: Span) -> Iterator[Measure]:
+    """Yield the measures of an ended span."""
+    assert span.end is not None
+    seconds, found = (span.end - span.begin) / 1e9, span.attributes
+    if span.kind in ("request", "tool") or (span.kind == "attempt" and found.get("gen_ai.operation.name") == "chat"):
+        about: dict[str, Attribute] = {name: found[name] for name in _OF_MODELS if name in found}
+        if span.status == "cancelled":
+            about["error.type"] = "cancelled"
+        yield Measure(DURATION, seconds, about)
+        about.pop("error.type", None)
+        for kind in ("input", "output"):
+            if (count := found.get(f"gen_ai.usage.{kind}_tokens")) is not None:
+                yield Measure(TOKENS, float(str(count)), {**about, "gen_ai.token.type": kind})
+        if (cost := found.get("prose.cost.usd")) is not None:
+            yield Measure(COST, float(str(cost)), about)
+    if span.kind in _KINDS:
+        outcome = str(found.get("prose.outcome") or span.status)
+        yield Measure(OPERATIONS, seconds, {"prose.operation": span.kind, "prose.outcome": outcome})

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 from prose_kernel.access import plain_files
 from prose_kernel.errors import reason_of
 from prose_kernel.runtime.redaction import hidden_of_process, mapped
-from prose_kernel.telemetry import measures
+from prose_kernel.telemetry.conventions import measures_of
 from prose_kernel.telemetry.spans import Attribute, Note, Span, trace_and_span
 
 LARGEST: Final = 20 * 1024 * 1024
@@ -59,18 +59,15 @@ class LogFile:
         if span.message:
             line["message"] = span.message
         self._write(line)
-        for measure in measures.measures_of(span):
+        for measure in measures_of(span):
             self._measured.setdefault((measure.name, tuple(measure.attributes.items())), []).append(measure.value)
         if span.kind == "run":
-            self._write(self._line("metrics", span, span.end) | {"metrics": self._metrics()})
+            metrics = [
+                {"name": name, "attributes": dict(attributes), "count": len(values), "sum": round(sum(values), 6)}
+                for (name, attributes), values in sorted(self._measured.items(), key=str)
+            ]
+            self._write(self._line("metrics", span, span.end) | {"metrics": metrics})
             self._measured.clear()
-
-    def _metrics(self) -> list[dict[str, Any]]:
-        """Return each measure with its attributes, the number of its values, and their sum."""
-        return [
-            {"name": name, "attributes": dict(attributes), "count": len(values), "sum": round(sum(values), 6)}
-            for (name, attributes), values in sorted(self._measured.items(), key=str)
-        ]
 
     def close(self) -> None:
         file, self._file = self._file, None

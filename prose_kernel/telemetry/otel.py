@@ -46,7 +46,9 @@ class Tracer:
             with sdk_messages(environment, warn):
                 if (exporter := _exporter(environment)) is not None:
                     self._exporter = WarningExporter(exporter, warn)
-                provider = self._own = _provider(environment, self._exporter)
+                provider = self._own = TracerProvider(resource=resource(environment), shutdown_on_exit=False)
+                if self._exporter is not None:
+                    self._own.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = provider.get_tracer("prose_kernel", __version__, schema_url=SCHEMA)
         self._spans: dict[int, trace.Span] = {}
         carrier = {name.lower(): environment[name] for name in ("TRACEPARENT", "TRACESTATE") if name in environment}
@@ -86,13 +88,17 @@ class Tracer:
         made.end(span.end)
 
     def close(self) -> None:
-        if self._own is None:
-            return
-        ending = threading.Thread(target=self._own.shutdown, name="prose-telemetry-end", daemon=True)
-        ending.start()
-        ending.join(PATIENCE)
-        if ending.is_alive() and self._exporter is not None:
+        late = self._own is not None and not ended_in_time(self._own.shutdown, "prose-telemetry-end")
+        if late and self._exporter is not None:
             self._exporter.failed()
+
+
+def ended_in_time(shutdown: Callable[[], object], name: str) -> bool:
+    """Call the `shutdown` of a provider in a thread; return whether it has ended within `PATIENCE`."""
+    ending = threading.Thread(target=shutdown, name=name, daemon=True)
+    ending.start()
+    ending.join(PATIENCE)
+    return not ending.is_alive()
 
 
 def _clean(text: str) -> str:
@@ -112,14 +118,6 @@ def _links(span: Span) -> list[trace.Link]:
         return []
     trace_id, span_id = (int(number, 16) for number in earlier)
     return [trace.Link(trace.SpanContext(trace_id, span_id, is_remote=True))]
-
-
-def _provider(environment: Mapping[str, str], exporter: SpanExporter | None) -> TracerProvider:
-    """Return a provider that other code in this process doesn't see."""
-    provider = TracerProvider(resource=resource(environment), shutdown_on_exit=False)
-    if exporter is not None:
-        provider.add_span_processor(BatchSpanProcessor(exporter))
-    return provider
 
 
 def resource(environment: Mapping[str, str]) -> Resource:

@@ -5,7 +5,6 @@ They go through the process's meter provider, or our own one, which sends them e
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -20,8 +19,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 
 from prose_kernel._version import __version__
-from prose_kernel.telemetry import measures, otel
-from prose_kernel.telemetry.conventions import SCHEMA
+from prose_kernel.telemetry import conventions, otel
 from prose_kernel.telemetry.spans import Note, Span
 
 _SECONDS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
@@ -37,19 +35,19 @@ class Meter:
         provider = metrics.get_meter_provider()
         self._own: MeterProvider | None = None
         if not isinstance(provider, MeterProvider) and type(provider).__name__.startswith("_Proxy"):
-            with otel.sdk_messages(environment, _no_warning):
+            with otel.sdk_messages(environment, lambda text: None):  # the tracer warns about the same variables
                 provider = self._own = _provider(environment)
-        meter = provider.get_meter("prose_kernel", __version__, schema_url=SCHEMA)
+        meter = provider.get_meter("prose_kernel", __version__, schema_url=conventions.SCHEMA)
         seconds = partial(meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=_SECONDS)
         tokens = meter.create_histogram(
-            measures.TOKENS, unit="{token}", description="Tokens used.", explicit_bucket_boundaries_advisory=_TOKENS
+            conventions.TOKENS, unit="{token}", description="Tokens used.", explicit_bucket_boundaries_advisory=_TOKENS
         )
-        cost = meter.create_counter(measures.COST, unit="{USD}", description="Known cost of models.")
+        cost = meter.create_counter(conventions.COST, unit="{USD}", description="Known cost of models.")
         self._record: dict[str, Callable[..., None]] = {
-            measures.DURATION: seconds(measures.DURATION, description="GenAI operation duration.").record,
-            measures.OPERATIONS: seconds(measures.OPERATIONS, description="Duration of operations.").record,
-            measures.TOKENS: tokens.record,
-            measures.COST: cost.add,
+            conventions.DURATION: seconds(conventions.DURATION, description="GenAI operation duration.").record,
+            conventions.OPERATIONS: seconds(conventions.OPERATIONS, description="Duration of operations.").record,
+            conventions.TOKENS: tokens.record,
+            conventions.COST: cost.add,
         }
 
     def begun(self, span: Span) -> None:
@@ -59,19 +57,12 @@ class Meter:
         """Do nothing: notes are not measured."""
 
     def ended(self, span: Span) -> None:
-        for measure in measures.measures_of(span):
+        for measure in conventions.measures_of(span):
             self._record[measure.name](measure.value, otel.clean_attributes(measure.attributes))
 
     def close(self) -> None:
-        if self._own is None:
-            return
-        ending = threading.Thread(target=self._own.shutdown, name="prose-metrics-end", daemon=True)
-        ending.start()
-        ending.join(otel.PATIENCE)
-
-
-def _no_warning(text: str) -> None:
-    """Do nothing: the tracer warns about the same variables."""
+        if self._own is not None:
+            otel.ended_in_time(self._own.shutdown, "prose-metrics-end")
 
 
 def _provider(environment: Mapping[str, str]) -> MeterProvider:
