@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from prose_kernel.access import plain_files
 from prose_kernel.access.created_code import require_agreed
@@ -28,6 +28,9 @@ from prose_kernel.runtime.ports import JudgeRequest
 from prose_kernel.runtime.text import NAME, one_line
 from prose_kernel.runtime.value_text import preview
 from prose_kernel.runtime.values import Value, verbatim
+
+if TYPE_CHECKING:
+    from prose_kernel.evaluation.item import Item
 
 PARAMETERS: Final = ("output", "outputs", "bindings", "expected", "case", "variant", "repetition")
 """The names of the parameters that a Python function may have."""
@@ -46,17 +49,13 @@ class NotEvaluated(ProseError):
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
     """A finished run for assertions. `values` has its names and the columns of the case, `outputs` the outputs of the
-    program, `at` is the path of the run. `judged` is called with the details of each judgement, to count them."""
+    program. `judged` is called with the details of each judgement, to count them."""
 
+    item: Item
     machine: Machine
-    program: str
-    at: str
     values: Mapping[str, Value]
     outputs: Mapping[str, Value]
     result: Value
-    case: Mapping[str, Any]
-    variant: str
-    repetition: int
     judged: Callable[[Mapping[str, object]], None]
 
 
@@ -141,7 +140,7 @@ def _rule(text: str, ran: FinishedRun) -> tuple[float, str]:
 
 
 async def _judge(text: str, number: int, ran: FinishedRun) -> tuple[float, str]:
-    request = JudgeRequest(text, f"{ran.at}a{number}/j0", ran.program, ran.values)
+    request = JudgeRequest(text, f"{ran.item.at}a{number}/j0", ran.item.prepared.name, ran.values)
     try:
         verdict = await ran.machine.host.ports.judge.decide(request)
     except Undecided as problem:
@@ -188,14 +187,15 @@ class PythonFunction:
         if self._blocks:
             raise NotEvaluated(f"{self._name} has not ended before, and is not called again")
         outputs = {name: verbatim(value) for name, value in ran.outputs.items()}
+        columns = ran.item.case.columns
         given: dict[str, Any] = {
             "output": next(iter(outputs.values())) if len(outputs) == 1 else verbatim(ran.result),
             "outputs": outputs,
             "bindings": {name: verbatim(value) for name, value in ran.values.items()},
-            "expected": ran.case.get("expected"),
-            "case": dict(ran.case),
-            "variant": ran.variant,
-            "repetition": ran.repetition,
+            "expected": columns.get("expected"),
+            "case": dict(columns),
+            "variant": ran.item.prepared.variant.name,
+            "repetition": ran.item.repetition,
         }
         return await self._called({name: given[name] for name in self._wanted}, seconds)
 

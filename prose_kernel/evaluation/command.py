@@ -82,7 +82,8 @@ def evaluate(
         evaluation = Evaluation(read(path, spec), how, _progress())
         with interrupts(evaluation.interrupt, (signal.SIGINT, signal.SIGTERM)):
             summary = asyncio.run(evaluation.run())
-    _clear()
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[2K")
     click.echo(_coloured(plain_text(document(summary))))
     if page is not None:
         write_page(page, html_page(summary), force=force)
@@ -107,22 +108,11 @@ def _progress() -> Callable[[Result, int, int], None]:
     return show
 
 
-def _clear() -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[2K")
-
-
 def _coloured(text: str) -> str:
-    lines = text.split("\n")
+    head, *lines = text.split("\n")
     bad = ("REGRESSION", "ERROR", "is wanted")
-    return "\n".join(
-        click.style(line, bold=True)
-        if number == 0
-        else click.style(line, fg="red")
-        if any(word in line for word in bad)
-        else line
-        for number, line in enumerate(lines)
-    )
+    coloured = (click.style(line, fg="red") if any(word in line for word in bad) else line for line in lines)
+    return "\n".join([click.style(head, bold=True), *coloured])
 
 
 def _write_junit(path: Path, summary: Summary) -> None:

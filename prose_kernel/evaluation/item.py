@@ -34,8 +34,6 @@ NAMES: Final = (EXPECTED, "case", "result")
 """Names that assertions may use in addition to those of the program and the columns."""
 SHOWN: Final = 2_000
 """The most characters of an output that a result keeps for the page."""
-
-
 _INSTANT: Final = frozenset({"scripted", "dry-run"})
 """Origins of answers whose durations only depend on the load of this machine."""
 
@@ -215,19 +213,7 @@ class ItemRun:
         for name, given in known.items():
             if name not in bound:
                 machine.adopt(name, given)
-        values = workspace.values()
-        ran = FinishedRun(
-            machine,
-            prepared.name,
-            item.at,
-            values,
-            outputs or {},
-            value,
-            item.case.columns,
-            prepared.variant.name,
-            item.repetition,
-            self._meter.judged,
-        )
+        ran = FinishedRun(item, machine, workspace.values(), outputs, value, self._meter.judged)
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         self._judging = partial(loop.call_soon_threadsafe, task.cancel)

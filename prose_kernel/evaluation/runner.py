@@ -79,11 +79,9 @@ class Evaluation:
         """The lines of recordings that the runs have used, each with the path of its cassette."""
         count_broken = spec.broken_lines == "count"
         self.cases = dataset.read(self._directory / spec.dataset, spec.dataset, spec.id, count_broken=count_broken)
+        self._at_once = options.parallel or spec.parallel
         self.variants = tuple(
-            replace(
-                one,
-                settings=_with_limit(_with_mode(one.settings, options.overrides), options.parallel or spec.parallel),
-            )
+            replace(one, settings=_with_limit(_with_mode(one.settings, options.overrides), self._at_once))
             for one in VariantPreparer(spec, options.overrides).all()
         )
         self._assertions = Assertions(spec)
@@ -219,8 +217,7 @@ class Evaluation:
             if (meter := meters.get(scope(at))) is not None:
                 meter.recorded(meta.usage, meta.ms / 1000)
 
-        at_once = self.options.parallel or self.spec.parallel
-        most = at_once * max(one.settings.max_parallel or 1 for one in self.variants)
+        most = self._at_once * max(one.settings.max_parallel or 1 for one in self.variants)
         recordings, connections = SharedCassettes(used), SharedConnections(most)
         budget = self._budget()
         shared = SharedParts(self.spec, self._assertions, recordings, connections, meters, budget, self._clock)
@@ -237,7 +234,7 @@ class Evaluation:
                 file.add(result)
                 self._on_result(result, len(results), planned)
 
-        workers = [asyncio.ensure_future(work()) for _ in range(min(at_once, len(items)))]
+        workers = [asyncio.ensure_future(work()) for _ in range(min(self._at_once, len(items)))]
         try:
             with budget.open() if budget is not None else nullcontext():
                 await self._finished(workers)

@@ -89,7 +89,7 @@ def test(
     nothing = _NOTHING
     found = suite.targets(targets, cwd, update=how.update, recursive=recursive)
     if expression:
-        every, found = found, suite.chosen(found, expression)
+        every, found = found, [target for target in found if suite.name_matches(target.name, expression)]
         if every and not found:
             nothing = f"nothing to test: no file name matches -k {expression!r}"
     add_prose_to_path()

@@ -38,10 +38,10 @@ class CodeCell:
     text: str
     outputs: tuple[Output, ...]
     count: int | None
+    index: int = 0  # in the file
     fails: bool = False
     skip: bool = False
     check: bool | None = None
-    index: int = 0  # in the file
 
     @property
     def name(self) -> str:
@@ -116,16 +116,7 @@ def _cell(number: int, index: int, cell: Mapping[str, Any]) -> CodeCell:
     for found in _MARKER.finditer(text):  # markers win over tags, as in nbval
         if found[1] in _OPTIONS:
             options.update([_OPTIONS[found[1]]])
-    return CodeCell(
-        number,
-        text,
-        tuple(cell["outputs"]),
-        cell.get("execution_count"),
-        options.get("fails", False),
-        options.get("skip", False),
-        options.get("check"),
-        index,
-    )
+    return CodeCell(number, text, tuple(cell["outputs"]), cell.get("execution_count"), index, **options)
 
 
 # ---------------------------------------------------------------- writing
@@ -147,10 +138,10 @@ def _saved(output: Output, count: int | None) -> Output:
     """Return an output as nbformat writes it (texts as lists of lines, sorted keys), without measurements."""
     saved = dict(output)
     if "text" in saved:
-        saved["text"] = _lines(joined(saved["text"]))
+        saved["text"] = joined(saved["text"]).splitlines(keepends=True)
     if "data" in saved:
         data = saved["data"].items()
-        saved["data"] = {mime: _lines(text) if isinstance(text, str) else text for mime, text in data}
+        saved["data"] = {mime: text.splitlines(keepends=True) if isinstance(text, str) else text for mime, text in data}
     if saved["output_type"] == "execute_result":
         saved["execution_count"] = count
     if "metadata" in saved:
@@ -159,10 +150,6 @@ def _saved(output: Output, count: int | None) -> Output:
             kept = {name: fact for name, fact in facts.items() if name not in MEASURED}
             saved["metadata"] = {**saved["metadata"], "prose": kept}
     return json.loads(json.dumps(saved, sort_keys=True))  # type: ignore[no-any-return]
-
-
-def _lines(text: str) -> list[str]:
-    return text.splitlines(keepends=True)
 
 
 def _written_like(former: str, data: Any) -> str:

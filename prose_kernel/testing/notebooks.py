@@ -28,7 +28,7 @@ def test_notebook(path: Path, name: str, options: Options) -> Tested:
     try:
         book = read(path, name)
     except UsageError as problem:
-        return Tested(name, (Outcome(NOTEBOOK, "failed", (Finding(_message_of(problem)),)),))
+        return Tested(name, (Outcome(NOTEBOOK, "failed", (Finding.of(problem),)),))
     if book.language is None:
         kernel = f"the kernel {book.kernel}" if book.kernel else "another kernel"
         note = f"it is a notebook of {kernel}, which `prose test` does not run (hint: pytest --nbval {name} runs it)"
@@ -37,10 +37,6 @@ def test_notebook(path: Path, name: str, options: Options) -> Tested:
 
 
 test_notebook.__test__ = False  # type: ignore[attr-defined]  # tells pytest that it isn't a test
-
-
-def _message_of(problem: UsageError) -> str:
-    return f"{problem}" + (f" (hint: {problem.hint})" if problem.hint else "")
 
 
 class _Test:
@@ -58,12 +54,13 @@ class _Test:
         self.stale: list[Finding] = []
         self.used: frozenset[tuple[str, bytes]] = frozenset()
         self.saved_any = any(cell.count is not None or cell.outputs for cell in book.cells)
+        self.to_run = [cell for cell in book.cells if not cell.skip and not cell.empty]
 
     def run(self) -> Tested:
         try:
             asyncio.run(self._run_cells())
         except UsageError as problem:
-            self.outcomes.append(Outcome(NOTEBOOK, "failed", (Finding(_message_of(problem)),)))
+            self.outcomes.append(Outcome(NOTEBOOK, "failed", (Finding.of(problem),)))
         if not self.interrupted:
             self._check_notebook()
         if self.options.update:
@@ -74,7 +71,9 @@ class _Test:
         cells = TestedCells(self.book.path, self.language, self.options.overrides)
         try:
             for cell in self.book.cells:
-                if self._runs(cell) and not self._add_outcome(cell, await cells.test(cell, self.options.seconds)):
+                if cell.skip:
+                    self.outcomes.append(Outcome(cell.name, "skipped", why="it is marked to be skipped"))
+                elif not cell.empty and not self._add_outcome(cell, await cells.test(cell, self.options.seconds)):
                     break
             services = cells.current.started_services if cells.current is not None else None
             if services is not None:
@@ -84,11 +83,6 @@ class _Test:
         self._check_unused_recording()
 
     # ------------------------------------------------------------ one cell
-
-    def _runs(self, cell: CodeCell) -> bool:
-        if cell.skip:
-            self.outcomes.append(Outcome(cell.name, "skipped", why="it is marked to be skipped"))
-        return not cell.skip and not cell.empty
 
     def _add_outcome(self, cell: CodeCell, run: CellRun) -> bool:
         """Add the outcome of a cell that has run. Return whether the next cell may run."""
@@ -118,26 +112,23 @@ class _Test:
             committed = [one for one in expected if one.kind == "error"]
             found = compare(committed, [])
             return found or [Finding("the cell is tagged raises-exception and did not fail")]
-        if not self._compared(cell):
+        if not (cell.check if cell.check is not None else not self.options.lax):
             return []
         if cell.count is None and not cell.outputs:
             finding = "the cell was never run: no outputs are committed that could be compared"
             return [Finding(finding, saved=True)] if self.saved_any else []
         return compare(expected, actual)
 
-    def _compared(self, cell: CodeCell) -> bool:
-        return cell.check if cell.check is not None else not self.options.lax
-
     # ------------------------------------------------------------ the whole notebook
 
     def _check_notebook(self) -> None:
         findings: list[Finding] = []
-        run = [cell for cell in self.book.cells if not cell.empty and not cell.skip]
-        if run and not self.saved_any and not self.options.lax:
+        if self.to_run and not self.saved_any and not self.options.lax:
             finding = "no outputs are committed: nothing is compared (prose test --update saves them)"
             findings.append(Finding(finding, saved=True))
-            self.changed = {n: coalesced(one.outputs) for n, one in self.runs.items() if self._may_be_saved(n)}
-        counted = [cell for cell in run if cell.count is not None]
+            failed = {one.name for one in self.outcomes if one.status == "failed"}
+            self.changed = {n: coalesced(one.outputs) for n, one in self.runs.items() if f"cell {n}" not in failed}
+        counted = [cell for cell in self.to_run if cell.count is not None]
         for one, other in pairwise(counted):
             if (other.count or 0) <= (one.count or 0):
                 finding = (
@@ -149,14 +140,10 @@ class _Test:
         if self.stale:
             self.outcomes.append(Outcome(RECORDING, "failed", tuple(self.stale)))
 
-    def _may_be_saved(self, number: int) -> bool:
-        return not any(o.status == "failed" for o in self.outcomes if o.name == f"cell {number}")
-
     def _check_recordings(self, cassettes: Cassettes) -> None:
         """Report unused records of the notebook's own recording; shared recordings are checked after all tests."""
         self.used = cassettes.used()
-        complete = len(self.runs) == sum(not cell.empty and not cell.skip for cell in self.book.cells)
-        if not complete or self.options.live:
+        if len(self.runs) < len(self.to_run) or self.options.live:
             return
         for entry in cassettes.unused():
             if Path(entry.file).stem == self.book.path.stem:
@@ -166,7 +153,7 @@ class _Test:
     def _check_unused_recording(self) -> None:
         """Report the notebook's own recording if no cell used it at all."""
         own = self.book.path.parent / "cassettes" / f"{self.book.path.stem}.jsonl"
-        complete = len(self.runs) == sum(not cell.empty and not cell.skip for cell in self.book.cells)
+        complete = len(self.runs) == len(self.to_run)
         used = any(Path(file).name == own.name for file, _ in self.used)
         if complete and own.is_file() and not used and not self.stale and not self.options.live:
             self.stale.append(Finding(f"cassettes/{own.name}: no cell uses any record of it"))

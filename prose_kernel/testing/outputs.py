@@ -91,10 +91,8 @@ def _rules_of(name: str) -> dict[str, str]:
 
 def comparable(outputs: Sequence[Output], rules: Rules, origins: Mapping[int, Any] | None = None) -> list[Comparable]:
     """Return outputs in the form in which they are compared; `origins` has their statements by index."""
-    return list(_shown(outputs, rules, origins or {}))
-
-
-def _shown(outputs: Sequence[Output], rules: Rules, origins: Mapping[int, Any]) -> Iterator[Comparable]:
+    found: list[Comparable] = []
+    origins = origins or {}
     streams: dict[str, str] = {}
     pieces: list[tuple[str, str, Statement | None]] = []
     for number, output in enumerate(outputs):
@@ -106,15 +104,14 @@ def _shown(outputs: Sequence[Output], rules: Rules, origins: Mapping[int, Any]) 
             pieces.append((name, joined(output.get("text", "")), at[0][1] if at else None))
             continue
         if streams:
-            yield _stream(streams, pieces, rules)
+            found.append(_stream(streams, pieces, rules))
             streams, pieces = {}, []
         if kind == "error":
             texts = {name: rules(str(output.get(name, ""))) for name in ("ename", "evalue")}
         else:
             texts = dict(_texts(output.get("data") or {}, rules))
-        yield Comparable(str(kind), texts, output, tuple(origins.get(number, ())))
-    if streams:
-        yield _stream(streams, pieces, rules)
+        found.append(Comparable(str(kind), texts, output, tuple(origins.get(number, ()))))
+    return [*found, _stream(streams, pieces, rules)] if streams else found
 
 
 def _stream(streams: Mapping[str, str], pieces: list[tuple[str, str, Statement | None]], rules: Rules) -> Comparable:

@@ -45,21 +45,15 @@ def test_program(path: Path, name: str, options: Options) -> Tested:
         if not new and not path.exists():
             raise UsageError(f"{name} is missing", hint=f"delete {name}{SUFFIX}, or rename it with its program")
         cases = [Case(path.name, f"# {path.name}", CaseOptions())] if new else snapshot_file.read(file)
-        text = _text_of(path, name)
+        with usage_errors(f"cannot read {name}"):
+            data = plain_files.read_named(path)
+        text = languages.of_file(name).decode(data, name).text
     except (UsageError, CompileError) as problem:
-        hint = getattr(problem, "hint", None)
-        message = f"{problem}" + (f" (hint: {hint})" if hint else "")
-        return Tested(name, (Outcome(PROGRAM, "failed", (Finding(message),)),))
+        return Tested(name, (Outcome(PROGRAM, "failed", (Finding.of(problem),)),))
     return _Test(path, name, text, cases, file, options).run()
 
 
 test_program.__test__ = False  # type: ignore[attr-defined]  # tells pytest that it isn't a test
-
-
-def _text_of(path: Path, name: str) -> str:
-    with usage_errors(f"cannot read {name}"):
-        data = plain_files.read_named(path)
-    return languages.of_file(name).decode(data, name).text
 
 
 class _Test:
@@ -127,9 +121,8 @@ class _Test:
         if case.status is not None:
             found += self._sections(case, result)
         elif result.status == 3:
-            found.append(
-                Finding("an answer is missing", result.at, tuple(result.sections.get("Error", "").split("\n")))
-            )
+            detail = tuple(result.sections.get("Error", "").split("\n"))
+            found.append(Finding("an answer is missing", result.at, detail))
         own = case.options.cassette or self.path.stem
         for (file, raw), description in result.unused.items():
             if Path(file).stem != Path(own).stem:
@@ -152,12 +145,10 @@ class _Test:
             else:
                 detail = difference("", now or "")
                 found.append(Finding(f"not committed: {name}", result.statement_of(name, detail), detail, saved=True))
-        order = (
-            [name for name in case.sections if name in result.sections],
-            [n for n in result.sections if n in case.sections],
-        )
-        if order[0] != order[1] and not found:
-            found.append(Finding(f"another order: {', '.join(order[1])}", saved=True))
+        was_order = [name for name in case.sections if name in result.sections]
+        now_order = [name for name in result.sections if name in case.sections]
+        if was_order != now_order and not found:
+            found.append(Finding(f"another order: {', '.join(now_order)}", saved=True))
         return found
 
 
@@ -184,14 +175,9 @@ class _Result:
             return self.at
         first = next((line[2:] for line in detail if line.startswith("+ ") and line[2:].strip()), "")
         pieces = [(text, at) for stream, text, at in self.pieces if stream == section]
-        printed = (at for text, at in pieces if first in snapshot_file.shown(text) or (text == _named(first)))
+        name, equals, _ = first.partition(" = ")  # a remark about a name
+        printed = (at for text, at in pieces if first in snapshot_file.shown(text) or text == name + equals)
         return self.statements.get(section) or next(printed, pieces[0][1] if pieces else None)
-
-
-def _named(line: str) -> str:
-    """Return the beginning of a remark about a name: `NAME = `."""
-    name, equals, _ = line.partition(" = ")
-    return name + equals
 
 
 async def _run(path: Path, text: str, case: CaseOptions, options: Options) -> _Result:

@@ -190,12 +190,9 @@ def _written(case: Case) -> str:
     parts = [case.head, "", f"{_STATUS}{case.status}", ""]
     for title, text in case.sections.items():
         fence = code_fence(text)
-        parts += [f"## {title}", "", f"{fence}{_kind(text)}", *([text] if text else []), fence, ""]
+        kind = "json" if text[:1] in ("{", "[") and text[-1:] in ("}", "]") else "text"
+        parts += [f"## {title}", "", f"{fence}{kind}", *([text] if text else []), fence, ""]
     return "\n".join(parts)
-
-
-def _kind(text: str) -> str:
-    return "json" if text[:1] in ("{", "[") and text[-1:] in ("}", "]") else "text"
 
 
 def shown(text: str) -> str:

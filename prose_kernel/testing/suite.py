@@ -55,13 +55,10 @@ def targets(given: Sequence[str], cwd: Path, *, update: bool = False, recursive:
         for path in _tests_for(word, cwd, update=update, recursive=recursive):
             typed = path == cwd / expanded(word)
             place = path.resolve() if typed and not update else path.parent.resolve() / path.name
-            found.setdefault(place, Target(place, _name(path, cwd)))
+            relative = os.path.relpath(path, cwd)
+            is_far = relative.startswith(os.pardir + os.sep + os.pardir)
+            found.setdefault(place, Target(place, str(path) if is_far else relative))
     return list(found.values())
-
-
-def _name(path: Path, cwd: Path) -> str:
-    relative = os.path.relpath(path, cwd)
-    return str(path) if relative.startswith(os.pardir + os.sep + os.pardir) else relative
 
 
 def _tests_for(word: str, cwd: Path, *, update: bool, recursive: bool) -> list[Path]:
@@ -186,13 +183,9 @@ def names_of(path: Path) -> list[str]:
     return [case.name for case in snapshot_file.read(path.with_name(path.name + SUFFIX))]
 
 
-def chosen(found: Sequence[Target], expression: str) -> list[Target]:
-    """Return the targets whose names match an expression like pytest's `-k`: words with `and`, `or`, `not`."""
-    return [target for target in found if name_matches(target.name, expression)]
-
-
 def name_matches(name: str, expression: str) -> bool:
-    """Return whether a name matches an expression, ignoring case. Raises `UsageError` for an invalid expression."""
+    """Return whether a name matches an expression like pytest's `-k`: words with `and`, `or`, `not`. Case is ignored.
+    Raises `UsageError` for an invalid expression."""
     words = expression.casefold().split()
     ways: list[list[tuple[bool, str]]] = [[]]
     wanted, incomplete = True, True

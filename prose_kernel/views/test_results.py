@@ -11,6 +11,7 @@ from typing import Literal
 from xml.etree import ElementTree
 
 from prose_kernel.access.atomic import check_replaced, write_whole
+from prose_kernel.errors import ProseError
 from prose_kernel.language.diagnostics import caret
 from prose_kernel.language.shortening import clipped
 from prose_kernel.views.escaping import visible
@@ -39,6 +40,12 @@ class Finding:
     at: Statement | None = None
     detail: tuple[str, ...] = ()
     saved: bool = False
+
+    @classmethod
+    def of(cls, problem: ProseError) -> Finding:
+        """Return the finding for an error, with its hint."""
+        hint = getattr(problem, "hint", None)
+        return cls(f"{problem} (hint: {hint})" if hint else str(problem))
 
     def lines(self) -> list[str]:
         """Return the finding as lines for people, without colours."""
