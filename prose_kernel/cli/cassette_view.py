@@ -84,10 +84,9 @@ def _by(record: Mapping[str, Any]) -> str:
 
 
 def _facts(req: Mapping[str, Any], meta: Mapping[str, Any]) -> str:
-    facts = [f"{name} {req[name]}" for name in ("model",) if req.get(name)]
-    facts += [f"{name} {meta[name]}" for name in ("agent", "label", "origin", "provider", "resolved") if meta.get(name)]
-    facts += [f"effects {meta['effects']}"] if meta.get("effects") else []
-    facts += [f"recorded {meta['recorded']}"] if meta.get("recorded") else []
+    facts = [f"model {req['model']}"] if req.get("model") else []
+    names = ("agent", "label", "origin", "provider", "resolved", "effects", "recorded")
+    facts += [f"{name} {meta[name]}" for name in names if meta.get(name)]
     if isinstance(req.get("tools"), list):
         facts.append(f"tools {', '.join(map(str, req['tools']))}")
     return " · ".join(facts)
@@ -112,10 +111,8 @@ def _size(value: Any) -> str:
 def _item(item: Any, label: str) -> str:
     found = _mapping(item)
     if label == "path":
-        how = (
-            "removed" if found.get("sha256") is None else "written" if found.get("text") is not None else "digest only"
-        )
-        return f"{found.get('path', '')} ({how})"
+        written = "written" if found.get("text") is not None else "digest only"
+        return f"{found.get('path', '')} ({'removed' if found.get('sha256') is None else written})"
     return " ".join(str(found[name]) for name in ("tool", "summary", "outcome") if found.get(name))
 
 

@@ -21,7 +21,7 @@ from prose_kernel.language.contracts import LIBRARY, is_contract
 from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
-from prose_kernel.runtime.text import as_argument
+from prose_kernel.runtime.text import as_argument, one_line
 
 if TYPE_CHECKING:
     from prose_kernel.judging.judge_chain import Condition
@@ -47,6 +47,11 @@ class Compiled(NamedTuple):
     def ok(self) -> bool:
         return self.unreadable is None and not has_errors(self.diagnostics)
 
+    @property
+    def canonical(self) -> str:
+        """The canonical form of a correct program."""
+        return self.language.format_program(self.program)
+
 
 @click.command("compile", short_help="Check programs; nothing is run.")
 @click.argument("names", metavar="FILE...", nargs=-1, required=True)
@@ -65,32 +70,26 @@ def compile_(names: tuple[str, ...], strict: bool, profile: str | None, form: st
     for compiled in _compile_all(names, profile_of(profile, strict)):
         status = max(status, USAGE if compiled.unreadable else 0 if compiled.ok else FAULT)
         if form == "json":
-            click.echo(
-                result_text.result_line(
-                    result_text.compiled_json(
-                        compiled.name, compiled.language.name, _with_unreadable(compiled), _contract(compiled)
-                    )
-                )
-            )
-        else:
-            _print_compiled(compiled, several=len(names) > 1, printed=_report)
+            click.echo(result_text.result_line(_as_json(compiled)))
+            continue
+        _print_findings(compiled, several=len(names) > 1)
+        if compiled.ok:
+            report = compiled.language.report(compiled.program, compiled.name, len(compiled.diagnostics))
+            _print_program(compiled, report, several=len(names) > 1)
     return status
 
 
-def _contract(compiled: Compiled) -> dict[str, Any] | None:
-    """Return the contract as data; keys that the language doesn't have are left out."""
-    if not compiled.ok:
-        return None
-    found = asdict(compiled.language.contract(compiled.program))
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _report(compiled: Compiled) -> str:
-    return compiled.language.report(compiled.program, compiled.name, len(compiled.diagnostics))
-
-
-def _canonical(compiled: Compiled) -> str:
-    return compiled.language.format_program(compiled.program)
+def _as_json(compiled: Compiled) -> dict[str, object]:
+    """Return the object for one file. Keys of the contract that the language doesn't have are left out."""
+    found, contract = compiled.diagnostics, dict[str, object]()
+    if compiled.unreadable is not None:
+        found = (Diagnostic("E215", 1, 1, str(compiled.unreadable)),)
+    if compiled.ok:
+        facts = asdict(compiled.language.contract(compiled.program))
+        contract["contract"] = {name: value for name, value in facts.items() if value is not None}
+    findings = [result_text.diagnostic_json(one) for one in found]
+    facts = {"file": compiled.name, "language": compiled.language.name, "ok": compiled.ok}
+    return {**facts, **contract, "diagnostics": findings}
 
 
 def _compile_all(names: tuple[str, ...], profile: Profile) -> Iterator[Compiled]:
@@ -136,7 +135,7 @@ def compile_file(name: str, profile: Profile = "default", shared: Shared | None 
 def correct_file(name: str, profile: Profile = "default") -> Compiled | None:
     """Compile a file. If it has errors, print them and return None."""
     compiled = compile_file(name, profile)
-    if compiled.program is not None and compiled.ok:
+    if compiled.ok:
         return compiled
     click.echo(result_text.diagnostics_text(compiled.diagnostics), err=True)
     return None
@@ -195,13 +194,7 @@ def _contracts(name: str, language: Language, profile: Profile, shared: Shared |
     return load
 
 
-def _with_unreadable(compiled: Compiled) -> tuple[Diagnostic, ...]:
-    if compiled.unreadable is None:
-        return compiled.diagnostics
-    return (Diagnostic("E215", 1, 1, str(compiled.unreadable)),)
-
-
-def _print_compiled(compiled: Compiled, several: bool, printed: Callable[[Compiled], str] = _canonical) -> None:
+def _print_findings(compiled: Compiled, several: bool) -> None:
     if compiled.unreadable:
         click.echo(result_text.error_text(compiled.unreadable), err=True)
     if several and compiled.diagnostics:
@@ -210,8 +203,10 @@ def _print_compiled(compiled: Compiled, several: bool, printed: Callable[[Compil
         click.echo(compiled.language.refusal, err=True)
     if compiled.diagnostics:
         click.echo(result_text.diagnostics_text(compiled.diagnostics) + "\n" * (several or compiled.ok), err=True)
-    if compiled.ok and compiled.program is not None:
-        click.echo((f"# {compiled.name}\n" if several else "") + printed(compiled), nl=False)
+
+
+def _print_program(compiled: Compiled, text: str, several: bool) -> None:
+    click.echo((f"# {compiled.name}\n" if several else "") + text, nl=False)
 
 
 @click.command("fmt", short_help="Print programs in canonical form.")
@@ -229,35 +224,28 @@ def fmt(names: tuple[str, ...], check_only: bool, write: bool, drop_comments: bo
         raise click.UsageError("--check and --write exclude each other")
     status = 0
     for compiled in _compile_all(names, profile_of(profile, strict=False)):
-        if not compiled.ok or compiled.program is None:
-            _print_compiled(compiled, several=len(names) > 1)
+        if not compiled.ok:
+            _print_findings(compiled, several=len(names) > 1)
             status = max(status, USAGE if compiled.unreadable else FAULT)
-        elif check_only:
-            status = max(status, _check_canonical(compiled))
         elif write:
             status = max(status, _rewrite(compiled, drop_comments))
-        else:
-            _print_compiled(compiled._replace(diagnostics=()), several=len(names) > 1)
+        elif not check_only:
+            _print_program(compiled, compiled.canonical, several=len(names) > 1)
+        elif compiled.canonical != compiled.text:
+            click.echo(f"{compiled.name} is not in canonical form", err=True)
+            status = max(status, FAULT)
     return status
-
-
-def _check_canonical(compiled: Compiled) -> int:
-    assert compiled.program is not None
-    if compiled.language.format_program(compiled.program) == compiled.text:
-        return 0
-    click.echo(f"{compiled.name} is not in canonical form", err=True)
-    return FAULT
 
 
 def _rewrite(compiled: Compiled, drop_comments: bool) -> int:
     """Replace the file atomically; not a file with comments, which would be lost, unless `drop_comments`."""
-    assert compiled.program is not None
     if compiled.name == program_files.STDIN:
         raise UsageError("standard input cannot be rewritten", hint="leave out --write")
-    text = compiled.language.format_program(compiled.program)
+    text = compiled.canonical
     if text == compiled.text:
         return 0
-    if _has_comments(compiled.text, text) and not drop_comments:
+    # a `#` that the canonical form lacks isn't in a string or marker
+    if compiled.text.count("#") > text.count("#") and not drop_comments:
         click.echo(f"{compiled.name} holds comments, which the canonical form drops; left as it is", err=True)
         click.echo("hint: --drop-comments rewrites it without them", err=True)
         return FAULT
@@ -273,11 +261,6 @@ def _as_before(before: bytes, text: str) -> bytes:
     return (codecs.BOM_UTF8 if before.startswith(codecs.BOM_UTF8) else b"") + text.encode()
 
 
-def _has_comments(text: str, canonical: str) -> bool:
-    """Return whether the text has comments: a `#` that the canonical form lacks isn't in a string or marker."""
-    return text.count("#") > canonical.count("#")
-
-
 # ---------------------------------------------------------------- check, graph
 
 
@@ -291,7 +274,6 @@ def check(name: str, strict: bool, profile: str | None) -> int:
     """
     from prose_kernel.judging.judge_chain import decidable_conditions
     from prose_kernel.runs import settings
-    from prose_kernel.runtime.text import one_line
 
     compiled = correct_file(name, profile_of(profile, strict))
     if compiled is None:

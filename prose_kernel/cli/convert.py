@@ -89,8 +89,8 @@ def _of_program(program: str) -> dict[str, Any]:
     from prose_kernel.notebook.exporting import as_cells, notebook_data
     from prose_kernel.runs import languages
 
-    found = compile_file(program, "default")
-    if found.program is None or not found.ok:
+    found = compile_file(program)
+    if not found.ok:
         raise CompileError(found.diagnostics)
     language = languages.of_file(program)
     return notebook_data(as_cells(found.program, Source.of(found.text), language), language)
@@ -122,7 +122,7 @@ def upgrade(name: str, dry_run: bool, force: bool) -> int:
 
     language = languages.of_file(name)
     found = compile_file(name)
-    if found.program is None or not found.ok:
+    if not found.ok:
         raise CompileError(found.diagnostics)
     if not found.name.endswith(language.suffixes):
         raise UsageError(f"{name} is not a program in {language.title}")

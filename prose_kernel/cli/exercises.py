@@ -77,17 +77,20 @@ def _read(path: Path) -> tuple[Exercises, Path]:
 def _problems(found: Exercises, name: str, copy: _Copy) -> Iterator[str]:
     """Yield the problems of an exercise's checks."""
     exercise = found.exercises[name]
-    tried = _Trial(exercise, found.language, copy)
+
+    def tried(answer: str) -> tuple[bool, str]:
+        return asyncio.run(_tried(copy.clean(), found.language, name, exercise, answer))
+
     if not exercise.solution.strip():
         yield "there is no solution: nothing shows that the checks can be passed"
     else:
-        passed, feedback = tried.answer(name, exercise.solution)
+        passed, feedback = tried(exercise.solution)
         if not passed:
             yield f"the solution does not pass:\n{feedback}"
-    if tried.answer(name, exercise.starter)[0]:
+    if tried(exercise.starter)[0]:
         yield "an empty answer passes"
     for number, wrong in enumerate(exercise.wrong, 1):
-        passed, feedback = tried.answer(name, wrong.answer)
+        passed, feedback = tried(wrong.answer)
         if passed:
             yield f"wrong answer {number} passes"
         elif wrong.says not in feedback:
@@ -143,37 +146,27 @@ def _facts(directory: Path) -> dict[str, tuple[int, ...]]:
     return found
 
 
-class _Trial:
-    """Runs answers to one exercise, each in a separate run and an unchanged directory."""
+async def _tried(directory: Path, language: Language, name: str, exercise: Exercise, answer: str) -> tuple[bool, str]:
+    """Return whether an answer to an exercise passes, and the errors and feedback that a learner would read. It runs in
+    a separate run in this directory."""
+    import yaml
 
-    def __init__(self, exercise: Exercise, language: Language, copy: _Copy) -> None:
-        self._exercise = exercise
-        self._language = language
-        self._copy = copy
+    from prose_kernel.notebook import checking
+    from prose_kernel.notebook.cells import Cells
 
-    def answer(self, name: str, text: str) -> tuple[bool, str]:
-        """Return whether an answer passes, and the errors and feedback that a learner would read."""
-        return asyncio.run(self._run(self._copy.clean(), name, text))
-
-    async def _run(self, directory: Path, name: str, text: str) -> tuple[bool, str]:
-        import yaml
-
-        from prose_kernel.notebook import checking
-        from prose_kernel.notebook.cells import Cells
-
-        feedback_output = _FeedbackOutput()
-        cells = Cells(directory, Unattended(), self._language)
-        (directory / ".exercise.yaml").write_text(yaml.safe_dump(dict(self._exercise.answers or {})), encoding="utf-8")
-        cells.overrides = {"provider": "scripted", "script": ".exercise.yaml", "cassette_mode": "off"}
-        try:
-            for part in (self._exercise.before, text):
-                if part.strip():
-                    await cells.run(part, feedback_output, live=False)
-            met = await checking.findings(cells, self._exercise, self._language)
-        finally:
-            await cells.close()
-        feedback_output.lines.append(plain_text(checking.feedback(name, self._exercise, met, 0)))
-        return all(one.passed for one in met), "\n".join(feedback_output.lines)
+    feedback_output = _FeedbackOutput()
+    cells = Cells(directory, Unattended(), language)
+    (directory / ".exercise.yaml").write_text(yaml.safe_dump(dict(exercise.answers or {})), encoding="utf-8")
+    cells.overrides = {"provider": "scripted", "script": ".exercise.yaml", "cassette_mode": "off"}
+    try:
+        for part in (exercise.before, answer):
+            if part.strip():
+                await cells.run(part, feedback_output, live=False)
+        met = await checking.findings(cells, exercise, language)
+    finally:
+        await cells.close()
+    feedback_output.lines.append(plain_text(checking.feedback(name, exercise, met, 0)))
+    return all(one.passed for one in met), "\n".join(feedback_output.lines)
 
 
 class _FeedbackOutput(Output):

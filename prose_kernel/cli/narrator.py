@@ -6,21 +6,23 @@ stderr: bindings, decisions of gates, retries, warnings.
 
 from __future__ import annotations
 
+import operator
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 from prose_kernel.cli.ordered_output import SourceOrder
-from prose_kernel.cli.terminal import Screen, Stream
+from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import RunError
 from prose_kernel.runs import languages
 from prose_kernel.runtime import events as e
 from prose_kernel.runtime.images import picture
-from prose_kernel.runtime.ports import CommandResult
+from prose_kernel.runtime.ports import CommandResult, Stream
 from prose_kernel.runtime.values import ExecText, Reference, Value, full_text
 from prose_kernel.views.branch_names import BranchNames
-from prose_kernel.views.cards import branch_state, branch_text
+from prose_kernel.views.cards import branch_state, branch_text, verdict
 from prose_kernel.views.cell_view import DATA
 from prose_kernel.views.escaping import clip
 from prose_kernel.views.file_displays import file_text
@@ -45,26 +47,6 @@ STEADY = 0.5
 """Seconds between two updates of the live lines if only the elapsed time changes."""
 
 
-class _Text(NamedTuple):
-    """A piece of a command's or session's own text."""
-
-    stream: Stream
-    text: str
-
-
-class _Image(NamedTuple):
-    """The bytes of an image, for a pipe or a file."""
-
-    data: bytes
-
-
-class _Note(NamedTuple):
-    """A remark on stderr."""
-
-    text: str
-    colour: str | None = None
-
-
 class Narrator:
     """A listener that writes to a `Screen`; output of parallel branches comes in source order."""
 
@@ -82,7 +64,7 @@ class Narrator:
         self._clock = clock or Time()
         self._refresh = Refresh(self._draw, self._clock)
         self._limits = limits
-        self._order = SourceOrder(self._emit)
+        self._order = SourceOrder(operator.call)
         self._bare: dict[int, _BareCommand] = {}
         self._raised: e.CommandFinished | None = None
         self._names: dict[int, BranchNames] = {}
@@ -154,16 +136,12 @@ class Narrator:
         self._order.close()
         self._screen.rest()
 
-    def _emit(self, piece: object) -> None:
-        if isinstance(piece, _Text):
-            self._screen.write(piece.stream, piece.text)
-        elif isinstance(piece, _Image):
-            self._screen.write_bytes(piece.data)
-        elif isinstance(piece, _Note):
-            self._screen.note(piece.text, piece.colour)
+    def _print(self, branches: tuple[e.BranchStep, ...], stream: Stream, text: str) -> None:
+        """Write text of a command or session when it is the turn of its branch."""
+        self._order.say(branches, partial(self._screen.write, stream, text))
 
     def _note(self, event: e.Event, text: str, colour: str | None = None) -> None:
-        self._order.say(event.place.branches, _Note(text, colour))
+        self._order.say(event.place.branches, partial(self._screen.note, text, colour))
 
     # -------------------------------------------------- commands
 
@@ -180,10 +158,10 @@ class Narrator:
         if shown.format and event.stream == "stdout":
             return  # shown as a table when the command has ended
         if not self._screen.shares_terminal(event.stream):
-            self._order.say(event.place.branches, _Text(event.stream, event.text))
+            self._print(event.place.branches, event.stream, event.text)
             return
         if text := shown.window.feed(event.stream, event.text, event.omitted):
-            self._order.say(event.place.branches, _Text(event.stream, text))
+            self._print(event.place.branches, event.stream, text)
         if self._live is not None and shown.window.cut:
             self._live.no_longer_shown(event.spawn)
 
@@ -208,26 +186,26 @@ class Narrator:
         table = table_of(ExecText(text, result, format=form)) if result.kind is None else None
         if table is not None:
             text = f"{table.fitted(shutil.get_terminal_size().columns)}\n"
-        self._order.say(event.place.branches, _Text("stdout", text))
+        self._print(event.place.branches, "stdout", text)
 
     def _image(self, event: e.CommandFinished, *, bare: bool) -> None:
         """Write the image of a bare command to a pipe; on a terminal, show its format and the path of the kept file."""
-        data, branches = event.result.image, event.place.branches
+        data = event.result.image
         if bare and self._screen.takes_bytes:
-            return self._order.say(branches, _Image(data))
+            return self._order.say(event.place.branches, partial(self._screen.write_bytes, data))
         drawn = picture(data)
         assert drawn is not None
         name = event.bound_to or "exec"
         place = self._keep(f"{event.spawn}-{name}.{drawn.suffix}", data)
         text = f"{drawn.text}, kept in {place}" if place else drawn.text
-        return self._order.say(branches, _Note(f"{event.bound_to}: {text}" if event.bound_to else text))
+        return self._note(event, f"{event.bound_to}: {text}" if event.bound_to else text)
 
     def on_file_shown(self, event: e.FileShown) -> None:
         """Show a file that a command declares: as a table or text on a terminal, else a line about it."""
         text = file_text(event.file, shutil.get_terminal_size().columns)
         first, newline, _ = text.partition("\n")
         if newline and self._screen.shares_terminal("stdout"):
-            self._order.say(event.place.branches, _Text("stdout", f"{text}\n"))
+            self._print(event.place.branches, "stdout", f"{text}\n")
         else:
             self._note(event, first)
 
@@ -235,9 +213,9 @@ class Narrator:
         """Show the end of a shortened output, after a note about the missing part."""
         parts = shown.window.finish()
         if note := shown.window.left_out():
-            self._order.say(branches, _Note(f"{note}; {where_whole(result)}"))
+            self._order.say(branches, partial(self._screen.note, f"{note}; {where_whole(result)}"))
         for stream, text in parts:
-            self._order.say(branches, _Text(stream, text))
+            self._print(branches, stream, text)
 
     def on_failed(self, event: e.Failed) -> None:
         """Remember the error of a command whose stderr was shown, so that it is not shown twice."""
@@ -272,7 +250,7 @@ class Narrator:
         elif event.error is None and event.bound_to is None:
             self._answer = event.value
             text = self._screen.harmless("stdout", full_text(event.value))
-            self._order.say(event.place.branches, _Text("stdout", text if text.endswith("\n") else f"{text}\n"))
+            self._print(event.place.branches, "stdout", text if text.endswith("\n") else f"{text}\n")
         elif event.error is None and event.bound_to is not None:
             self._answered.add((event.place.branches, event.bound_to))
 
@@ -289,9 +267,9 @@ class Narrator:
         answer = (steps, event.name) in self._answered
         self._answered.discard((steps, event.name))
         if (answer or event.spawned is not None) and event.kind != "output" and not is_branch:
-            self._value(event.place.branches, event.name, event.value)
+            self._value(event, event.name, event.value)
 
-    def _value(self, branches: tuple[e.BranchStep, ...], name: str, value: Value) -> None:
+    def _value(self, event: e.Event, name: str, value: Value) -> None:
         """Show the beginning of a value."""
         if self.markers is not None:
             return
@@ -299,7 +277,7 @@ class Narrator:
         more = text.count("\n")
         rest = f" (+{more} line{'s' if more > 1 else ''})" if more else ""
         first = clip(text.partition("\n")[0], PREVIEW_COLUMNS)
-        self._order.say(branches, _Note(f"{name} = {first}{rest}"))
+        self._note(event, f"{name} = {first}{rest}")
 
     def on_statement_done(self, event: e.StatementDone) -> None:
         shown = event.value is None or event.value is self._answer or isinstance(event.value, ExecText | Reference)
@@ -318,7 +296,7 @@ class Narrator:
             why = branch_text(event, self.language) if error is None else message_line(error.message)
             self._note(event, f"{clip(name, 60)} failed: {why}", "yellow")
         elif event.label is not None and event.status == "done" and event.value is not None:
-            self._value(event.place.branches, event.label, event.value)
+            self._value(event, event.label, event.value)
         self._order.finished(event.place.branches)
 
     def on_parallel_joined(self, event: e.ParallelJoined) -> None:
@@ -328,9 +306,7 @@ class Narrator:
     # -------------------------------------------------- decisions, warnings
 
     def on_judged(self, event: e.Judged) -> None:
-        answers = {True: "yes", False: "no", None: "uncertain"}
-        is_verdict = event.answer is None or isinstance(event.answer, bool)
-        answer = answers[event.answer] if is_verdict else clip(full_text(event.answer), 60)  # type: ignore[index]
+        answer = verdict(event.answer, 60)
         reason = event.reason if event.by == "dry-run" else clip(event.reason)  # a dry run explains the consequences
         why = f": {reason}" if reason else ""
         mark = self.language.delimiters[-1]

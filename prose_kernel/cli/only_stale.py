@@ -14,7 +14,7 @@ from pathlib import Path
 
 from prose_kernel.cli import program_files
 from prose_kernel.cli.execution import Cell, ProgramRun, Request
-from prose_kernel.cli.notebook_cells import NotebookCells
+from prose_kernel.cli.notebook_file import NotebookCells
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.cell_scan import cell_language, has_statements, segments

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from prose_kernel.runtime.events import BranchStep
 
-Emit = Callable[[object], None]
+Emit = Callable[[Any], object]
 
 
 @dataclass(slots=True)

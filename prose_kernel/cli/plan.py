@@ -19,7 +19,6 @@ from prose_kernel.views.request_text import planned_requests
 
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language
-    from prose_kernel.runs.planned_run import PlannedRun
     from prose_kernel.runs.settings import Settings
 
 
@@ -43,37 +42,35 @@ def plan(name: str, keep: str | None) -> int:
     text, language = program_files.read_source(file).text, languages.of_file(file)
     chosen = settings.load(cwd, file=run_options.settings_file(cwd, file))
     try:
-        shown = [
-            *(_kept(file, text, language, chosen, keep) if keep is not None else _whole(file, text, language, chosen))
-        ]
+        if keep is not None:
+            shown = "\n".join(_kept(file, text, language, chosen, keep))
+        else:
+            shown = asyncio.run(_whole(file, text, language, chosen))
     except CompileError as error:
         click.echo(result_text.diagnostics_text(error.diagnostics), err=True)
         return 1
-    for line in shown:
-        click.echo(line)
+    if shown:
+        click.echo(shown)
     return 0
 
 
-def _whole(name: str, text: str, language: Language, chosen: Settings) -> Iterator[str]:
-    """Yield the plan of a program, as the magic %plan shows it."""
+async def _whole(name: str, text: str, language: Language, chosen: Settings) -> str:
+    """Return the plan of a program, as the magic %plan shows it."""
     from prose_kernel.cli.terminal import Screen, TerminalAsker
     from prose_kernel.notebook.magics import previews
     from prose_kernel.runs.workspace import Start, Workspace
     from prose_kernel.views.plain_text import plain_text
 
-    async def made() -> str:
-        start = Start(Path.cwd(), name, notebook=False, language=language)
-        asker = TerminalAsker(sys.stdin, Screen(sys.stdout, sys.stderr), False)
-        workspace = Workspace(chosen.changed(state="in-context", vvm_state="in-context"), start, asker=asker)
-        try:
-            compiled = without_errors(workspace.compile(text, name, language))
-            found = await workspace.preview(compiled, language)
-            services = workspace.opened.services
-            return plain_text(previews.plan(found, previews.uncounted(compiled, language), services))
-        finally:
-            await workspace.close()
-
-    yield asyncio.run(made())
+    start = Start(Path.cwd(), name, notebook=False, language=language)
+    asker = TerminalAsker(sys.stdin, Screen(sys.stdout, sys.stderr), False)
+    workspace = Workspace(chosen.changed(state="in-context", vvm_state="in-context"), start, asker=asker)
+    try:
+        compiled = without_errors(workspace.compile(text, name, language))
+        found = await workspace.preview(compiled, language)
+        services = workspace.opened.services
+        return plain_text(previews.plan(found, previews.uncounted(compiled, language), services))
+    finally:
+        await workspace.close()
 
 
 def _kept(name: str, text: str, language: Language, chosen: Settings, keep: str) -> Iterator[str]:
@@ -87,12 +84,8 @@ def _kept(name: str, text: str, language: Language, chosen: Settings, keep: str)
     without_errors(language.compile(Source.of(text, name), profile=chosen.profile, load=programs.load_contract))
     planned = PlannedRun.of_program(run_to_keep(keep, chosen, language, cwd), text, chosen)
     replayed = asyncio.run(planned.run())
-    yield from _requests(planned)
-    if replayed.gap or planned.stopped:
-        yield "The rest depends on that answer."
-
-
-def _requests(planned: PlannedRun) -> Iterator[str]:
     for one in planned_requests(planned):
         yield f"{'kept' if one.kept else 'asked':5}  {one.text}"
         yield from (f"         {line}" for line in (*([] if one.kept else [one.why]), *one.files))
+    if replayed.gap or planned.stopped:
+        yield "The rest depends on that answer."

@@ -11,7 +11,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from prose_kernel.errors import CompileError, RunError, UsageError
-from prose_kernel.language.diagnostics import Diagnostic, caret, has_errors
+from prose_kernel.language.diagnostics import Diagnostic, caret
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.views.document import counted
 from prose_kernel.views.escaping import clip
@@ -55,20 +55,6 @@ def diagnostic_json(found: Diagnostic) -> dict[str, object]:
         "message": found.message,
     }
     return {**entry, "hint": found.hint} if found.hint else entry
-
-
-def compiled_json(
-    name: str, language: str, diagnostics: Iterable[Diagnostic], contract: Mapping[str, object] | None
-) -> dict[str, object]:
-    """Return the object that `prose compile --format json` prints for one file."""
-    found = tuple(diagnostics)
-    return {
-        "file": name,
-        "language": language,
-        "ok": not has_errors(found),
-        **({"contract": contract} if contract is not None else {}),
-        "diagnostics": [diagnostic_json(d) for d in found],
-    }
 
 
 def diagnostics_text(diagnostics: Iterable[Diagnostic]) -> str:

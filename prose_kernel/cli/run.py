@@ -302,12 +302,9 @@ def _error_text(request: Request, ended: RunEnd, error: ProseError) -> str:
 
 def _resume_lines(request: Request, ended: RunEnd) -> str:
     """Return lines with the directory of the run, and the command that resumes it (docs/reference/openprose.md 8)."""
-    cwd = Path.cwd()
-    lines = (
-        [f"\nrun directory: {program_files.shortest(ended.run_directory, cwd)}"]
-        if ended.run_directory is not None
-        else []
-    )
+    cwd, lines = Path.cwd(), list[str]()
+    if ended.run_directory is not None:
+        lines.append(f"\nrun directory: {program_files.shortest(ended.run_directory, cwd)}")
     if ended.journal is not None:
         options = _resume_options(request.answering_options, ended.error)
         name = request.program_file

@@ -69,8 +69,13 @@ def resume(target: str | None, given: RunOptions, cwd: Path) -> Request:
     if text is not None:
         _check(kept, text, language, Path(directory, expanded(head.program)), chosen["profile"])
     keep = _run_with_kept_answers(kept, given, text, loaded) if text is not None else None
-    how, about = _continuation(kept, given, loaded) if keep is None else (None, _began_with(keep))
-    how = replace(how, cwd=moved) if how is not None else None
+    how, about = None, tuple[str, ...]()
+    if keep is not None:
+        known = _known(keep.journal.answers(keep.before))
+        about = (f"A new run begins with the changed text: {known} from run {keep.head.run}.",)
+    else:
+        how, about = _continuation(kept, given, loaded)
+        how = replace(how, cwd=moved)
     complete = how is not None and how.complete
     return Request(
         directory,
@@ -291,11 +296,8 @@ def _notebook(kept: KeptRun, file: Path, name: str, stored: Sequence[tuple[str, 
 
 
 def _changed(kept: KeptRun, name: str, then: str, now: str) -> UsageError:
-    lines = [
-        *difflib.unified_diff(
-            then.splitlines(), now.splitlines(), f"run {kept.id}", name, "as it began", "as it is", n=2, lineterm=""
-        )
-    ]
+    names = (f"run {kept.id}", name, "as it began", "as it is")
+    lines = list(difflib.unified_diff(then.splitlines(), now.splitlines(), *names, n=2, lineterm=""))
     more = [f"… and {len(lines) - _DIFF_LINES} more lines"] if len(lines) > _DIFF_LINES else []
     text = "\n".join([f"{name} has changed since run {kept.id} began:", *lines[:_DIFF_LINES], *more])
     ways = "--stored continues with the original text; --changed begins a branch of the run with the new one"
@@ -339,11 +341,6 @@ def _run_with_kept_answers(kept: KeptRun, given: RunOptions, text: str, chosen: 
     earlier = earlier_run(kept.path, language, directory, before, ask_again=given.ask_again)
     confirm_rerun(earlier, text, chosen, yes=given.yes_rerun)
     return earlier
-
-
-def _began_with(earlier: EarlierRun) -> tuple[str, ...]:
-    known = _known(earlier.journal.answers(earlier.before))
-    return (f"A new run begins with the changed text: {known} from run {earlier.head.run}.",)
 
 
 def _known(answers: int) -> str:

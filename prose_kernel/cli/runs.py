@@ -31,7 +31,7 @@ from prose_kernel.views.problems import message_line
 if TYPE_CHECKING:
     from prose_kernel.storage.journal_reading import JournalRead
     from prose_kernel.storage.run_history import Difference, RunCell, Step
-    from prose_kernel.storage.runs import KeptRun, StoredBinding
+    from prose_kernel.storage.runs import KeptRun, RunPlace, StoredBinding
 
 _form = click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Format of the output."
@@ -211,14 +211,10 @@ def _list(form: str, state_dir: str | None) -> None:
         return _json([_facts(run) for run in found])
     if not found:
         return click.echo("no run is kept here")
-    rows = [
-        (
-            *(run.id, run.state, run.shown_program, run.language, _begun(run)),
-            *map(_number, (run.texts, run.answers)),
-            _size(run),
-        )
-        for run in found
-    ]
+    rows = []
+    for run in found:
+        counts = map(_number, (run.texts, run.answers))
+        rows.append((run.id, run.state, run.shown_program, run.language, _begun(run), *counts, _size(run)))
     head = ("run", "state", "program", "language", "begun", "cells", "answers", "size")
     return click.echo(plain_text(Table(head, rows, most=None)))
 
@@ -422,12 +418,12 @@ def report(run: str | None, output: str | None, force: bool, state_dir: str | No
     return 0
 
 
-def _found(wanted: str | None, where: object) -> KeptRun:
+def _found(wanted: str | None, where: Sequence[RunPlace]) -> KeptRun:
     from prose_kernel.storage.runs import all_runs, find
 
     if wanted is not None:
-        return find(where, wanted)  # type: ignore[arg-type]
-    for run in reversed(all_runs(where)):  # type: ignore[arg-type]
+        return find(where, wanted)
+    for run in reversed(all_runs(where)):
         if run.journal is not None:
             return run
     raise UsageError("no run is kept here", hint="prose run FILE begins one")

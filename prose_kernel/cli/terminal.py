@@ -22,11 +22,11 @@ from prose_kernel.cli import streams
 from prose_kernel.cli.live_region import LiveRegion, can_redraw, terminal_size
 from prose_kernel.errors import NoPerson, UsageError
 from prose_kernel.runtime import question_forms
+from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.question_forms import Form
 from prose_kernel.views.escaping import TerminalText, terminal, visible
 from prose_kernel.views.live_text import Line
 
-Stream = Literal["stdout", "stderr"]
 Notify = Literal["off", "bell", "desktop"]
 LONG_PAUSE = 10.0
 """Seconds after which a person may no longer be watching the terminal."""
@@ -34,11 +34,6 @@ MOTTO = "workflows you can write, run, pause, read and test"
 RESET = "\x1b[0m"
 PLAIN = (RESET, "\x1b[m")
 SGR = re.compile(r"\x1b\[[0-9;:]*m")
-
-
-def has_colour(stream: TextIO) -> bool:
-    """Return whether a stream shows colours."""
-    return stream.isatty() and not streams.without_colour()
 
 
 class GuardedTerminal:
@@ -64,7 +59,7 @@ class Screen:
     def __init__(self, out: TextIO, err: TextIO, *, products_to_stderr: bool = False) -> None:
         out, err = (getattr(stream, "unguarded", stream) for stream in (out, err))
         self._files: dict[Stream, TextIO] = {"stdout": err if products_to_stderr else out, "stderr": err}
-        self.colour = has_colour(err)
+        self.colour = err.isatty() and not streams.without_colour()
         self._err = err
         self._region: LiveRegion | None = None
         if can_redraw(err):
@@ -230,8 +225,7 @@ class Screen:
         self.line("stderr", f"more: prose explain {code}", styled)
 
     def shares_terminal(self, stream: Stream) -> bool:
-        file = self._files[stream]
-        return file.isatty()
+        return self._files[stream].isatty()
 
     def _write_above(self, region: LiveRegion, stream: Stream, text: str) -> None:
         """Write whole lines above the live lines; the start of a line waits until the line is complete."""

@@ -377,10 +377,10 @@ def _text_of_branch(value: Value, language: Language) -> str:
     return clip(language.text_of(value), 80)
 
 
-def verdict(answer: Value) -> str:
-    """Return a judge's answer as short text."""
+def verdict(answer: Value, width: int = 80) -> str:
+    """Return a judge's answer as text of at most `width` characters."""
     if answer is None:
         return "uncertain"
     if isinstance(answer, bool):
         return "yes" if answer else "no"
-    return clip(full_text(answer), 80)
+    return clip(full_text(answer), width)
