@@ -1,10 +1,10 @@
-"""Real Dask clusters for tests, which come and go within milliseconds, as their workers do: `python cluster.py`.
+"""Real Dask clusters for tests; they and their workers start and end within milliseconds: `python cluster.py`.
 
-This process imports Dask once and forks what each line that it reads asks for, an object: `{"scheduler": [CA, CERT, KEY]}`
-(no keys: without TLS), `{"end": ADDRESS}`, or a worker: `of` (the address of its scheduler), `nthreads`, `resources`,
-`lifetime`, and what is odd about it (`version`: of prose_kernel; `directory`: "missing" or "other"; `variable`: a name that
-it sets; `grace`: seconds between TERM and KILL; `package`: "missing"). It prints the address and pid of a scheduler, the
-pid of a worker. The end of its input ends everything.
+This process imports Dask once and forks schedulers and workers. Each line of its input is an object:
+`{"scheduler": [CA, CERT, KEY]}` (no keys: without TLS), `{"end": ADDRESS}`, or a worker: `of` (the address of its
+scheduler), `nthreads`, `resources`, `lifetime`, and its differences from a usual worker (`version`: of prose_kernel;
+`directory`: "missing" or "other"; `variable`: a name that it sets; `grace`: seconds between TERM and KILL; `package`:
+"missing"). It prints the address and pid of a scheduler, the pid of a worker. At the end of its input, all of them end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROOF = ".prose-remote-"
 
 
 class Dask:
-    """The process, from outside."""
+    """The process, as tests use it."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -71,7 +71,7 @@ class Cluster:
         self.scheduler = scheduler
 
     def worker(self, nthreads: int = 16, **odd: Any) -> int:
-        """Start a worker; its pid."""
+        """Start a worker and return its pid."""
         return int(self._dask.ask({"of": self.address, "nthreads": nthreads, **odd}))
 
 
@@ -79,12 +79,12 @@ class Cluster:
 
 
 def _fork() -> tuple[int, int]:
-    """As `os.fork`; the child's second value is where it writes, the parent's where it reads."""
+    """Fork like `os.fork`. The second value is the end of a pipe: the child writes to it, the parent reads from it."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(read)
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # with this process
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # when this process ends
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         return 0, write
@@ -92,7 +92,7 @@ def _fork() -> tuple[int, int]:
     return pid, read
 
 
-def _told(read: int) -> str:
+def _read_line(read: int) -> str:
     with os.fdopen(read) as pipe:
         return pipe.readline().strip()
 
@@ -119,14 +119,14 @@ async def _work(address: str, security: Any, options: dict[str, Any], write: int
 
 
 class _Missing:
-    """Finds no prose_kernel, as on a machine where it is not installed."""
+    """A finder that hides prose_kernel, as if it were not installed."""
 
     def find_spec(self, name: str, *_: object) -> None:
         if name.partition(".")[0] == "prose_kernel":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-def _make_odd(odd: dict[str, str]) -> None:
+def _apply_oddities(odd: dict[str, str]) -> None:
     if "version" in odd:
         import prose_kernel._version
         from prose_kernel.remote import worker_actor
@@ -188,7 +188,7 @@ class _Clusters:
         if pid == 0:
             asyncio.run(_schedule(security, pipe))
             os._exit(0)
-        address = _told(pipe)
+        address = _read_line(pipe)
         self._securities[address], self._pids[address] = security, [pid]
         return f"{address} {pid}"
 
@@ -196,11 +196,11 @@ class _Clusters:
         pid, pipe = _fork()
         if pid == 0:
             options = {name: odd.pop(name) for name in ("nthreads", "resources", "lifetime") if name in odd}
-            _make_odd(odd)
+            _apply_oddities(odd)
             asyncio.run(_work(address, self._securities[address], options, pipe))
             os._exit(0)
         self._pids[address].append(pid)
-        _told(pipe)
+        _read_line(pipe)
         return str(pid)
 
     def end(self, address: str) -> None:

@@ -19,14 +19,14 @@ from prose_kernel.processes.process_table import carries_prefix, members
 from prose_kernel.remote.commands import LinkOptions, RemoteCommands
 
 GRACE = 0.4
-"""The tests' time between two steps of a ladder."""
+"""Seconds between INT, TERM and KILL in the tests."""
 
 
 @pytest.fixture(scope="session")
 def dask() -> Iterator[Dask]:
-    """What makes clusters."""
+    """The process that starts clusters."""
     needs_module("distributed")
-    forked.load_also("remote.loaded_dask")  # each run with workers would: 0.9 seconds of processor time
+    forked.load_also("remote.loaded_dask")  # otherwise each run with workers loads it: 0.9 seconds of processor time
     made = Dask()
     yield made
     made.close()
@@ -41,7 +41,7 @@ def tcp(dask: Dask) -> Iterator[Cluster]:
 
 @pytest.fixture
 def own(dask: Dask) -> Iterator[Cluster]:
-    """A scheduler for one test alone."""
+    """A scheduler for only one test."""
     with dask.cluster() as running:
         yield running
 
@@ -52,7 +52,7 @@ Workers = Callable[..., list[int]]
 
 @pytest.fixture
 def workers(tcp: Cluster) -> Iterator[Workers]:
-    """Start workers, the same or odd ones; their pids. They are killed at the end."""
+    """A function that starts usual or different workers and returns their pids. They are killed at the end."""
     started: list[int] = []
 
     def start(count: int = 1, nthreads: int = 16, **odd: Any) -> list[int]:
@@ -68,7 +68,7 @@ def workers(tcp: Cluster) -> Iterator[Workers]:
 
 @pytest.fixture
 def connect(tcp: Cluster, workers: Workers, tmp_path: Path) -> Iterator[Connect]:
-    """Commands on the scheduler's workers, not connected yet; the connections are closed at the end."""
+    """A function that returns commands for the scheduler's workers, not connected yet. All are closed at the end."""
     opened: list[RemoteCommands] = []
 
     def make(url: str | None = None, **options: Any) -> RemoteCommands:
@@ -81,7 +81,7 @@ def connect(tcp: Cluster, workers: Workers, tmp_path: Path) -> Iterator[Connect]
     yield make
     for commands in opened:
         commands.close()
-        nothing_left(commands.mark)
+        wait_until_nothing_is_left(commands.mark)
 
 
 def marked(commands: RemoteCommands) -> list[int]:
@@ -89,7 +89,7 @@ def marked(commands: RemoteCommands) -> list[int]:
     return [member.pid for member in members() if carries_prefix(member.pid, commands.mark)]
 
 
-def nothing_left(mark: str, seconds: float = 30.0) -> None:
+def wait_until_nothing_is_left(mark: str, seconds: float = 30.0) -> None:
     until(
         lambda: not [m.pid for m in members() if carries_prefix(m.pid, mark)], seconds, "no process of the run is left"
     )

@@ -1,5 +1,6 @@
-"""A process that runs commands on a cluster, to be killed or stopped from outside: `python host.py ADDRESS DIRECTORY
-LEASE COMMAND...`. Prints the mark of its commands, then how each one ended. A killed test run takes it along."""
+"""A process that runs commands on a cluster; tests kill or stop it: `python host.py ADDRESS DIRECTORY LEASE COMMAND...`.
+
+It prints the mark of its commands, then the outcome of each one. It ends when the process of the tests is killed."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from prose_kernel.runtime.ports import CommandRequest
 
 
 async def main(address: str, directory: str, lease: str, *texts: str) -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # when the process that started this is gone
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # when the process that started this ends
     commands = RemoteCommands(address, Path(directory), link=LinkOptions(grace=0.4, lease=float(lease)))
     await commands.connect()
     print(commands.mark, flush=True)

@@ -1,4 +1,4 @@
-"""Dask in the process that forks runs, loaded and silenced as a run with workers does it."""
+"""Load and silence Dask in the process that forks runs, as a run with workers does."""
 
 from __future__ import annotations
 

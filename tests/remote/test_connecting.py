@@ -1,4 +1,4 @@
-"""Connecting to a scheduler: what must be the same there, what travels, who is refused and why, and TLS."""
+"""Connecting to a scheduler: conditions for workers, messages, reasons of refusals, and TLS."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from prose_kernel.remote.messages import Chunk, End, Inherit, Start
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 
 
-def refused(commands: RemoteCommands) -> str:
-    """Why nothing can be run there."""
+def refusal(commands: RemoteCommands) -> str:
+    """Return the error of connecting."""
     with pytest.raises(UsageError) as caught:
         asyncio.run(asyncio.wait_for(commands.connect(), 20))
     return str(caught.value)
 
 
-# ---------------------------------------------------------------- who cannot be used
+# ---------------------------------------------------------------- schedulers and workers that cannot be used
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def refused(commands: RemoteCommands) -> str:
         *("tcp://[::1", "[", "tcp://a..b:1", f"tcp://{'a' * 70}:1", "tcp://a\0b:1", "tcp://a\nb:1"),
     ],
 )
-def test_an_address_that_makes_no_sense(url: str, tmp_path: Path) -> None:
+def test_an_invalid_address_is_an_error(url: str, tmp_path: Path) -> None:
     commands = RemoteCommands(url, tmp_path)
     with pytest.raises(UsageError) as caught:
         asyncio.run(commands.connect())
@@ -52,10 +52,8 @@ def test_an_address_that_makes_no_sense(url: str, tmp_path: Path) -> None:
     commands.close()
 
 
-def test_a_cluster_for_trying_that_is_closed_as_it_starts_is_never_killed_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its number may belong to another process by then."""
+def test_a_local_cluster_that_is_closed_while_it_starts_is_not_killed_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pid may belong to another process by then."""
     cluster = local_cluster.LocalCluster({})
     monkeypatch.setattr(local_cluster.orphans, "exclude", lambda pid: cluster.close())
     with pytest.raises(UsageError):
@@ -63,30 +61,32 @@ def test_a_cluster_for_trying_that_is_closed_as_it_starts_is_never_killed_later(
     until(lambda: not any(isinstance(thread, threading.Timer) for thread in threading.enumerate()))
 
 
-def test_without_a_thread_the_next_try_connects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_could_not_start_a_thread_can_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     commands = RemoteCommands("tcp://no-such-host.invalid:8786", tmp_path)
-    with monkeypatch.context() as at_the_limit:
-        at_the_limit.setattr(threading.Thread, "start", refuse)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError, match="can't start new thread"):
             asyncio.run(commands.connect())
-    assert "cannot be reached" in refused(commands)
+    assert "cannot be reached" in refusal(commands)
     commands.close()
 
 
-def test_an_unreachable_scheduler(connect: Connect) -> None:
+def test_an_unreachable_scheduler_is_an_error(connect: Connect) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-        assert refused(connect(url)) == f"remote: {url} cannot be reached: connection refused"
-    assert refused(connect("tcp://no-such-host.invalid:8786")).startswith(
+        assert refusal(connect(url)) == f"remote: {url} cannot be reached: connection refused"
+    assert refusal(connect("tcp://no-such-host.invalid:8786")).startswith(
         "remote: tcp://no-such-host.invalid:8786 cannot be reached: "
     )
 
 
-def test_a_server_that_is_not_a_scheduler(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_a_scheduler_is_an_error(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prose_kernel.remote.connection._CONNECT", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         done = threading.Event()
@@ -102,7 +102,7 @@ def test_a_server_that_is_not_a_scheduler(connect: Connect, monkeypatch: pytest.
         thread.start()
         url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         try:
-            assert refused(connect(url)).startswith(f"remote: {url} does not answer as a Dask scheduler: ")
+            assert refusal(connect(url)).startswith(f"remote: {url} does not answer as a Dask scheduler: ")
         finally:
             done.set()
             with contextlib.suppress(OSError), socket.create_connection(server.getsockname()[:2]):
@@ -110,9 +110,11 @@ def test_a_server_that_is_not_a_scheduler(connect: Connect, monkeypatch: pytest.
             thread.join()
 
 
-def test_a_scheduler_without_workers(own: Cluster, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_without_workers_is_an_error(
+    own: Cluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("prose_kernel.remote.connection._FIRST_WORKER", 0.3)
-    assert refused(connect(own.address)) == f"remote: the scheduler {own.address} has no worker"
+    assert refusal(connect(own.address)) == f"remote: the scheduler {own.address} has no worker"
 
 
 def test_workers_of_another_version_or_without_the_directory_are_refused_with_the_reason(
@@ -124,7 +126,7 @@ def test_workers_of_another_version_or_without_the_directory_are_refused_with_th
     other = f"it has prose_kernel 0.0.1, this is {__version__}"
     missing = "the directory is not there, or is another one (no such file or directory)"
     reasons = f"{other}; the directory is another one; {missing}"
-    assert refused(connect()) == f"remote: none of 4 workers can be used: {reasons}"
+    assert refusal(connect()) == f"remote: none of 4 workers can be used: {reasons}"
     workers(1, nthreads=3)
     usable = connect()
     state = asyncio.run(usable.connect())
@@ -136,10 +138,10 @@ def test_workers_of_another_version_or_without_the_directory_are_refused_with_th
 
 def test_a58_a_worker_without_the_package_is_refused_with_that_reason(connect: Connect, workers: Workers) -> None:
     workers(package="missing")
-    assert refused(connect()) == "remote: none of 1 worker can be used: prose_kernel is not installed there"
+    assert refusal(connect()) == "remote: none of 1 worker can be used: prose_kernel is not installed there"
 
 
-def test_a_worker_that_comes_later_is_used(connect: Connect, workers: Workers, tmp_path: Path) -> None:
+def test_a_worker_that_starts_later_is_used(connect: Connect, workers: Workers, tmp_path: Path) -> None:
     workers(1, nthreads=1)
     commands = connect()
     assert asyncio.run(commands.connect()).places == 1
@@ -147,7 +149,7 @@ def test_a_worker_that_comes_later_is_used(connect: Connect, workers: Workers, t
     until(lambda: commands.state.places == 6)
 
 
-def test_without_dask_the_error_says_how_to_install_it(tmp_path: Path) -> None:
+def test_the_error_without_dask_shows_how_to_install_it(tmp_path: Path) -> None:
     code = f"""
 import sys
 sys.modules["distributed"] = None
@@ -164,10 +166,10 @@ except UsageError as problem:
     assert ran.stdout == "remote: Dask is not installed | pip install 'prose_kernel[dask]'\n", ran.stderr
 
 
-# ---------------------------------------------------------------- what travels
+# ---------------------------------------------------------------- messages and variables
 
 
-def test_what_travels_is_picklable_and_small() -> None:
+def test_messages_can_be_pickled_and_are_small() -> None:
     request = CommandRequest("echo hello", "/work/project", 120.0, stdin="abc", env={"A": "b"}, at="c2/3/b1/i0/x0")
     result = CommandResult("exited", 0, stdout="hello\n", stdout_bytes=6, cwd_after="/work/project")
     for message in (
@@ -182,10 +184,10 @@ def test_what_travels_is_picklable_and_small() -> None:
     assert len(pickle.dumps(Start(1, CommandRequest("x" * 5000, "/", 1.0)))) < 5400
 
 
-async def test_only_listed_variables_travel(
+async def test_only_listed_variables_are_sent_to_workers(
     connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workers(1, variable="LC_TIME")  # which the driver does not have
+    workers(1, variable="LC_TIME")  # the driver does not have it
     monkeypatch.setenv("LEAK_SECRET", "secret")
     monkeypatch.setenv("BASH_ENV", "/etc/profile")
     monkeypatch.setenv("TZ", "Asia/Tokyo")
@@ -206,7 +208,7 @@ async def test_only_listed_variables_travel(
     assert (seen["MINE_A"], seen.get("TZ")) == ("changed", None)
 
 
-async def test_a_function_that_travels_may_change_the_directory(
+async def test_a_shell_function_sent_to_a_worker_may_change_the_directory(
     connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers(1)
@@ -246,23 +248,23 @@ def test_tls_takes_the_certificates_of_dasks_configuration(
     import dask
 
     cert, key = map(str, keys)
-    tls_keys = {"ca-file": cert, "client.cert": cert, "client.key": key}
-    with dask.config.set({f"distributed.comm.tls.{name}": path for name, path in tls_keys.items()}):
+    tls_settings = {"ca-file": cert, "client.cert": cert, "client.key": key}
+    with dask.config.set({f"distributed.comm.tls.{name}": path for name, path in tls_settings.items()}):
         commands = connect(tls.address)
         state = asyncio.run(commands.connect())
     assert (state.encrypted, state.warnings) == (True, ())
     assert asyncio.run(commands.run(CommandRequest("echo fine", str(tmp_path), 60.0))).stdout == "fine\n"
 
 
-def test_without_the_certificates_no_client_connects(
+def test_a_client_without_the_certificates_cannot_connect(
     tls: Cluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("prose_kernel.remote.connection._CONNECT", 1.0)
-    assert "does not answer as a Dask scheduler" in refused(connect(tls.address))
-    assert "does not answer as a Dask scheduler" in refused(connect(tls.address.replace("tls:", "tcp:")))
+    assert "does not answer as a Dask scheduler" in refusal(connect(tls.address))
+    assert "does not answer as a Dask scheduler" in refusal(connect(tls.address.replace("tls:", "tcp:")))
 
 
-def test_the_cluster_for_trying_accepts_no_other_user(
+def test_the_local_cluster_accepts_no_other_user(
     connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs_module("cryptography")
@@ -273,10 +275,10 @@ def test_the_cluster_for_trying_accepts_no_other_user(
     assert asyncio.run(commands.run(CommandRequest("pwd", str(tmp_path), 60.0))).stdout == f"{tmp_path.resolve()}\n"
     monkeypatch.setattr("prose_kernel.remote.connection._CONNECT", 1.0)
     client = commands._connection._client
-    assert "does not answer as a Dask scheduler" in refused(connect(client.scheduler.address))
+    assert "does not answer as a Dask scheduler" in refusal(connect(client.scheduler.address))
 
 
-def test_without_tls_there_is_a_warning(connect: Connect, workers: Workers, tcp: Cluster) -> None:
+def test_a_connection_without_tls_causes_a_warning(connect: Connect, workers: Workers, tcp: Cluster) -> None:
     workers()
     state = asyncio.run(connect().connect())
     assert state.warnings == (
@@ -284,7 +286,7 @@ def test_without_tls_there_is_a_warning(connect: Connect, workers: Workers, tcp:
     )
 
 
-async def test_the_connection_says_nothing_on_the_streams(
+async def test_the_connection_prints_nothing(
     connect: Connect, workers: Workers, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     workers(2)

@@ -1,4 +1,4 @@
-"""What the `Commands` port guarantees, for commands on this machine and by those on the workers of a cluster."""
+"""The guarantees of the `Commands` port, for commands on this machine and on the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Seen = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Side:
-    """One implementation: made with its own options, and how its processes are known."""
+    """One implementation: a function that makes it with options, and the mark of its processes."""
 
     make: Callable[..., Any]
     mark: str
@@ -79,8 +79,8 @@ def run(commands: Any, directory: Path, request: pytest.FixtureRequest) -> Runne
     return Runner(commands, own)
 
 
-class Taken:
-    """A consumer that remembers."""
+class Recorder:
+    """A consumer that records its input."""
 
     def __init__(self) -> None:
         self.pieces: Seen = []
@@ -98,10 +98,10 @@ def facts(result: CommandResult) -> tuple[object, ...]:
     return result.outcome, result.exit_code, result.kind, result.signal
 
 
-# ---------------------------------------------------------------- how it ends
+# ---------------------------------------------------------------- the end of a command
 
 
-async def test_exit_codes(run: Runner) -> None:
+async def test_exit_codes_and_signals_are_reported(run: Runner) -> None:
     assert facts(await run("exit 7")) == ("exited", 7, "exit", None)
     assert facts(await run("kill -KILL $$")) == ("signaled", 137, "signal", "SIGKILL")
     assert facts(await run("no_such_program_anywhere"))[:2] == ("exited", 127)
@@ -109,7 +109,7 @@ async def test_exit_codes(run: Runner) -> None:
     assert (fine.exit_code, fine.kind, fine.stdout, fine.stderr) == (0, None, "out\n", "warning\n")
 
 
-async def test_what_cannot_start_is_a_result(run: Runner) -> None:
+async def test_a_command_that_cannot_start_returns_a_result(run: Runner) -> None:
     missing = await run("true", cwd=str(run.directory / "missing"))
     assert facts(missing) == ("spawn_failed", 127, "cwd", None)
     assert missing.stderr == missing.spawn_error == f"directory not found: {run.directory}/missing"
@@ -117,14 +117,14 @@ async def test_what_cannot_start_is_a_result(run: Runner) -> None:
     assert facts(await run("echo \ud800")) == ("spawn_failed", 127, "spawn", None)
 
 
-async def test_the_time_limit(run: Runner, side: Side) -> None:
+async def test_a_command_ends_at_its_time_limit(run: Runner, side: Side) -> None:
     result = await run("echo before; trap '' TERM; while :; do sleep 0.05; done", timeout=2.0)
     assert facts(result) == ("timed_out", 124, "timeout", None)
     assert (result.timed_out, result.stdout, result.cwd_after) == (True, "before\n", None)
     assert side.left() == []
 
 
-async def test_an_interrupt_ends_everything_and_leaves_a_program_its_time(run: Runner, side: Side) -> None:
+async def test_an_interrupt_ends_all_commands_and_lets_a_program_exit_itself(run: Runner, side: Side) -> None:
     polite = run.start("trap 'echo bye; exit 7' INT; touch ready; while :; do sleep 0.02; done")
     stubborn = run.start("trap '' INT TERM; touch stubborn; while :; do sleep 0.02; done")
     await appears(run.directory / "ready")
@@ -149,8 +149,8 @@ async def test_a_cancelled_call_leaves_nothing_however_often_it_is_cancelled(run
     assert side.left() == []
 
 
-async def test_cancelling_before_the_start_starts_nothing_that_stays(run: Runner, side: Side) -> None:
-    tasks = [run.start("sleep 30") for _ in range(60)]  # more than there are places
+async def test_commands_cancelled_before_their_start_leave_no_process(run: Runner, side: Side) -> None:
+    tasks = [run.start("sleep 30") for _ in range(60)]  # more than can run in parallel
     await asyncio.sleep(0)
     for task in tasks:
         task.cancel()
@@ -159,7 +159,7 @@ async def test_cancelling_before_the_start_starts_nothing_that_stays(run: Runner
     assert side.left() == []
 
 
-async def test_a_storm_of_interrupts_around_the_start(run: Runner, side: Side) -> None:
+async def test_many_interrupts_while_commands_start_leave_no_process(run: Runner, side: Side) -> None:
     async def storm() -> None:
         for _ in range(100):
             run.commands.interrupt()
@@ -174,8 +174,8 @@ async def test_a_storm_of_interrupts_around_the_start(run: Runner, side: Side) -
 
 
 @pytest.mark.parametrize("waiting", [False, True])
-def test_a_caller_whose_loop_is_gone_leaves_nothing(commands: Any, side: Side, tmp_path: Path, waiting: bool) -> None:
-    """`waiting`: the loop is closed while it has output to deliver."""
+def test_a_closed_event_loop_leaves_no_process(commands: Any, side: Side, tmp_path: Path, waiting: bool) -> None:
+    """`waiting`: output of the command is waiting for the loop when it is closed."""
     loop, printed = asyncio.new_event_loop(), tmp_path / "printed"
     request = CommandRequest(f"while :; do echo x; echo >> {printed}; sleep 0.05; done", "/", 60.0)
     task = loop.create_task(commands.run(request, lambda stream, text, omitted=None: None))
@@ -192,7 +192,7 @@ def test_a_caller_whose_loop_is_gone_leaves_nothing(commands: Any, side: Side, t
     task.get_coro().close()
 
 
-# ---------------------------------------------------------------- what it is given
+# ---------------------------------------------------------------- the input of a command
 
 
 async def test_standard_input_environment_and_long_commands(commands: Any, directory: Path) -> None:
@@ -207,7 +207,7 @@ async def test_standard_input_environment_and_long_commands(commands: Any, direc
     assert await stdout("echo ${BASH_ENV-none}") == "none\n"
 
 
-async def test_the_final_directory(run: Runner) -> None:
+async def test_the_final_directory_is_reported(run: Runner) -> None:
     (run.directory / "a").mkdir()
     assert (await run("cd a; exit 3")).cwd_after == f"{run.directory}/a"
     assert (await run("(cd a)")).cwd_after == str(run.directory)
@@ -215,11 +215,11 @@ async def test_the_final_directory(run: Runner) -> None:
     assert (await run("cd a; kill -9 $$")).cwd_after is None
 
 
-# ---------------------------------------------------------------- what it prints
+# ---------------------------------------------------------------- the output of a command
 
 
 @pytest.mark.parametrize("character", ["x", "😀"])
-async def test_the_cap_counts_characters(commands: Any, directory: Path, character: str) -> None:
+async def test_max_output_counts_characters(commands: Any, directory: Path, character: str) -> None:
     for count, cut in ((1000, False), (1001, True)):
         text = f"printf '{character}%.0s' $(seq {count})"
         result = await commands.run(CommandRequest(text, str(directory), 60.0, max_output=1000))
@@ -227,59 +227,59 @@ async def test_the_cap_counts_characters(commands: Any, directory: Path, charact
         assert result.stdout_bytes == count * len(character.encode())
 
 
-async def test_bytes_that_are_not_utf8(run: Runner) -> None:
-    taken = Taken()
+async def test_bytes_that_are_not_utf8_are_replaced(run: Runner) -> None:
+    recorded = Recorder()
     result = await run(
-        r"printf 'a\377\376b\0c\r\n\033[31m'; for b in '\303' '\244'; do printf $b; sleep .06; done", taken
+        r"printf 'a\377\376b\0c\r\n\033[31m'; for b in '\303' '\244'; do printf $b; sleep .06; done", recorded
     )
-    assert result.stdout == taken.text() == "a\ufffd\ufffdb\0c\r\n\x1b[31mä"
+    assert result.stdout == recorded.text() == "a\ufffd\ufffdb\0c\r\n\x1b[31mä"
     assert result.replaced_bytes == 2
 
 
-async def test_an_image_comes_and_goes_as_it_is(run: Runner, commands: Any) -> None:
+async def test_an_image_is_passed_on_unchanged(run: Runner, commands: Any) -> None:
     (run.directory / "a.png").write_bytes(png())
-    taken = Taken()
-    result = await run("echo drawing; cat a.png", taken)
+    recorded = Recorder()
+    result = await run("echo drawing; cat a.png", recorded)
     assert (result.image, result.stdout) == (png(), "drawing\n[PNG image, 3 × 2, 72 bytes]\n")
-    assert taken.text() == "drawing\n"
+    assert recorded.text() == "drawing\n"
     again = CommandRequest("cmp - a.png", str(run.directory), 60.0, stdin=result.image)
     assert (await commands.run(again)).exit_code == 0
 
 
 async def test_two_hundred_thousand_lines_are_complete_and_in_order(run: Runner) -> None:
-    taken = Taken()
-    result = await run("seq 200000; seq 200000 >&2", taken)
+    recorded = Recorder()
+    result = await run("seq 200000; seq 200000 >&2", recorded)
     expected = "".join(f"{number}\n" for number in range(1, 200_001))
-    assert taken.text() == expected
-    assert taken.text("stderr") == expected
-    assert taken.threads == {threading.current_thread()}
+    assert recorded.text() == expected
+    assert recorded.text("stderr") == expected
+    assert recorded.threads == {threading.current_thread()}
     assert result.stdout_bytes == len(expected)
 
 
 async def test_many_small_writes_on_both_streams_keep_their_order(run: Runner) -> None:
-    taken = Taken()
-    await run("for i in $(seq 2000); do echo $i; echo e$i >&2; done", taken)
-    assert taken.text() == "".join(f"{i}\n" for i in range(1, 2001))
-    assert taken.text("stderr") == "".join(f"e{i}\n" for i in range(1, 2001))
+    recorded = Recorder()
+    await run("for i in $(seq 2000); do echo $i; echo e$i >&2; done", recorded)
+    assert recorded.text() == "".join(f"{i}\n" for i in range(1, 2001))
+    assert recorded.text("stderr") == "".join(f"e{i}\n" for i in range(1, 2001))
 
 
-async def test_output_comes_while_the_command_runs(run: Runner) -> None:
-    taken = Taken()
-    task = run.start("printf 'x? '; until [ -e go ]; do sleep 0.01; done; echo rest", taken)
-    await eventually(lambda: taken.pieces)
-    assert taken.pieces == [("stdout", "x? ")]
+async def test_output_arrives_while_the_command_runs(run: Runner) -> None:
+    recorded = Recorder()
+    task = run.start("printf 'x? '; until [ -e go ]; do sleep 0.01; done; echo rest", recorded)
+    await eventually(lambda: recorded.pieces)
+    assert recorded.pieces == [("stdout", "x? ")]
     (run.directory / "go").touch()
     await task
-    assert taken.text() == "x? rest\n"
+    assert recorded.text() == "x? rest\n"
 
 
-async def test_streams_apart_in_time_arrive_in_the_order_of_their_writing(run: Runner) -> None:
-    taken = Taken()
-    await run("echo 1; sleep .2; echo 2 >&2; sleep .2; echo 3", taken)
-    assert taken.pieces == [("stdout", "1\n"), ("stderr", "2\n"), ("stdout", "3\n")]
+async def test_writes_to_both_streams_arrive_in_order_when_there_is_time_between_them(run: Runner) -> None:
+    recorded = Recorder()
+    await run("echo 1; sleep .2; echo 2 >&2; sleep .2; echo 3", recorded)
+    assert recorded.pieces == [("stdout", "1\n"), ("stderr", "2\n"), ("stdout", "3\n")]
 
 
-async def test_a_consumer_that_raises_changes_nothing(run: Runner, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_consumer_that_raises_does_not_change_the_result(run: Runner, caplog: pytest.LogCaptureFixture) -> None:
     def bad(stream: Stream, text: str, omitted: Omitted | None = None) -> None:
         raise RuntimeError("no screen")
 
@@ -287,23 +287,23 @@ async def test_a_consumer_that_raises_changes_nothing(run: Runner, caplog: pytes
     assert "no screen" in caplog.text
 
 
-async def test_a_command_waits_for_a_display_without_a_limit(run: Runner) -> None:
-    """The caller's loop is blocked: the command is held up, and everything arrives afterwards."""
+async def test_a_command_waits_for_a_slow_display_without_a_limit(run: Runner) -> None:
+    """While the caller's loop is blocked, the command waits; all output arrives afterwards."""
     size = 30_000_000
-    taken: list[int] = []
+    recorded: list[int] = []
 
     def consume(stream: Stream, text: str, omitted: Omitted | None = None) -> None:
-        if not taken:
+        if not recorded:
             time.sleep(0.5)
             assert not (run.directory / "done").exists()
-        taken.append(len(text))
+        recorded.append(len(text))
 
     result = await run(f"yes | head -c {size}; touch done", consume)
-    assert sum(taken) == result.stdout_bytes == size
+    assert sum(recorded) == result.stdout_bytes == size
     assert (run.directory / "done").exists()
 
 
-async def test_a_display_with_a_limit_does_not_hold_up_the_command(side: Side, run: Runner) -> None:
+async def test_a_slow_display_with_a_limit_does_not_delay_the_command(side: Side, run: Runner) -> None:
     pieces: list[tuple[str, Omitted]] = []
 
     def consume(stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED) -> None:
@@ -341,7 +341,7 @@ async def test_a_command_that_waits_for_its_display_can_be_ended(run: Runner, si
     assert side.left() == []
 
 
-# ---------------------------------------------------------------- what it leaves
+# ---------------------------------------------------------------- background processes
 
 
 async def test_a_background_process_is_counted_and_ended_at_the_end(run: Runner, side: Side) -> None:

@@ -1,4 +1,4 @@
-"""Workers and drivers that vanish: nothing runs twice, nothing hangs, nothing is left (docs/how-to/many-machines.md)."""
+"""Lost workers and drivers: no command runs twice, hangs or leaves a process (docs/how-to/many-machines.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from remote.cluster import Cluster
-from remote.conftest import GRACE, Connect, Workers, marked, nothing_left
+from remote.conftest import GRACE, Connect, Workers, marked, wait_until_nothing_is_left
 from waiting import appears, eventually, until
 
 from prose_kernel.remote import messages
@@ -41,7 +41,7 @@ def start(commands: RemoteCommands, text: str, directory: Path) -> asyncio.Task[
 # ---------------------------------------------------------------- a worker
 
 
-async def test_a_killed_worker_loses_its_commands_and_nothing_of_them_is_left(
+async def test_commands_of_a_killed_worker_are_lost_and_leave_no_process(
     connect: Connect, workers: Workers, tmp_path: Path
 ) -> None:
     [pid] = workers()
@@ -58,7 +58,7 @@ async def test_a_killed_worker_loses_its_commands_and_nothing_of_them_is_left(
     [result] = await within(BOUND, running)
     assert (result.outcome, result.exit_code, result.kind, result.stdout) == ("lost", 255, "lost", "begun\n")
     assert result.worker is not None
-    nothing_left(commands.mark)
+    wait_until_nothing_is_left(commands.mark)
     workers()
     again = await commands.run(request("cat count", tmp_path))
     assert (again.outcome, again.stdout) == ("exited", "x\n")
@@ -75,13 +75,13 @@ async def test_workers_killed_at_random_moments_never_run_a_command_twice(
     alive = workers(2, nthreads=4)
     commands = connect()
     await commands.connect()
-    dice, lost, left = random.Random(8), 0, tmp_path / "runs"
+    random_source, lost, left = random.Random(8), 0, tmp_path / "runs"
     left.mkdir()
     for moment in range(MOMENTS):
         text = "echo x >> runs/{}; sleep 0.02; echo y >> runs/{}; echo done"
-        names = [f"{moment}-{index}" for index in range(12)]  # more than there are places: some wait here
+        names = [f"{moment}-{index}" for index in range(12)]  # more than can run in parallel: some wait here
         running = [start(commands, text.format(name, name), tmp_path) for name in names]
-        await asyncio.sleep(dice.uniform(0, 0.08))
+        await asyncio.sleep(random_source.uniform(0, 0.08))
         os.kill(alive.pop(0), signal.SIGKILL)
         alive += await asyncio.to_thread(workers, 1, 4)
         results = await within(BOUND, *running)
@@ -94,12 +94,12 @@ async def test_workers_killed_at_random_moments_never_run_a_command_twice(
                 assert result.outcome == "lost"
                 assert lines in ([], ["x"], ["x", "y"])
                 lost += 1
-    assert lost > MOMENTS * 2 // 5  # the moments were moments
-    nothing_left(commands.mark)
+    assert lost > MOMENTS * 2 // 5  # so that kills happened while commands ran
+    wait_until_nothing_is_left(commands.mark)
     assert all(path.read_text().split() in (["x"], ["x", "y"]) for path in left.iterdir())
 
 
-async def test_a_worker_that_is_silent_is_lost_and_ends_its_commands_when_it_wakes(
+async def test_a_stopped_worker_is_lost_and_ends_its_commands_when_it_continues(
     connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(messages, "LEASE", 2.5)
@@ -113,7 +113,7 @@ async def test_a_worker_that_is_silent_is_lost_and_ends_its_commands_when_it_wak
     assert result.outcome == "lost"
     assert marked(commands) != []
     os.kill(pid, signal.SIGCONT)
-    await asyncio.to_thread(nothing_left, commands.mark)
+    await asyncio.to_thread(wait_until_nothing_is_left, commands.mark)
 
 
 async def test_a_killed_scheduler_ends_the_cluster_and_its_commands_are_lost(own: Cluster, tmp_path: Path) -> None:
@@ -124,11 +124,13 @@ async def test_a_killed_scheduler_ends_the_cluster_and_its_commands_are_lost(own
     await appears(tmp_path / "ready")
     os.kill(own.scheduler, signal.SIGKILL)
     assert (await within(BOUND, running))[0].outcome == "lost"
-    await asyncio.to_thread(nothing_left, commands.mark)
+    await asyncio.to_thread(wait_until_nothing_is_left, commands.mark)
     await asyncio.to_thread(commands.close)
 
 
-async def test_what_was_not_sent_yet_goes_to_another_worker(connect: Connect, workers: Workers, tmp_path: Path) -> None:
+async def test_commands_that_were_not_sent_yet_run_on_another_worker(
+    connect: Connect, workers: Workers, tmp_path: Path
+) -> None:
     [pid] = workers(nthreads=1)
     commands = connect()
     first = start(commands, "touch ready; sleep 60", tmp_path)
@@ -140,24 +142,24 @@ async def test_what_was_not_sent_yet_goes_to_another_worker(connect: Connect, wo
     assert (lost.outcome, fine.outcome, fine.stdout) == ("lost", "exited", "fine\n")
 
 
-async def test_what_was_cancelled_before_it_was_sent_goes_nowhere(
+async def test_commands_cancelled_before_they_are_sent_run_on_no_worker(
     connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker takes no more orders, so one that is on its way to it keeps all later ones here."""
+    """The worker accepts no more orders, so an order that is being sent delays all later ones in this process."""
     monkeypatch.setattr(messages, "SILENCE", 2.0)
     monkeypatch.setattr(messages, "LEASE", 2.5)
     [pid] = workers()
     commands = connect(lease=2.5)
     await commands.run(request("true", tmp_path))
     [worker] = commands._connection.workers.values()
-    told: set[int] = set()
+    sent: set[int] = set()
     send_orders = worker._actor.send_orders
 
-    def noting(instance: str, batch: int, orders: Sequence[Order]) -> Awaitable[None]:
-        told.update(order.number for order in orders if isinstance(order, Start))
+    def recording(instance: str, batch: int, orders: Sequence[Order]) -> Awaitable[None]:
+        sent.update(order.number for order in orders if isinstance(order, Start))
         return send_orders(instance, batch, orders)
 
-    monkeypatch.setattr(worker._actor, "send_orders", noting)
+    monkeypatch.setattr(worker._actor, "send_orders", recording)
     os.kill(pid, signal.SIGSTOP)
     running = [start(commands, f"touch later{n}", tmp_path) for n in range(8)]
     await eventually(lambda: sum(state.running for state in commands.state.workers) == 8)
@@ -168,13 +170,13 @@ async def test_what_was_cancelled_before_it_was_sent_goes_nowhere(
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(running[-1], BOUND)
     results = await within(BOUND, *running[:-1])
-    first = 2  # its number: one has run before
-    assert [r.outcome for r in results] == ["lost" if first + n in told else "exited" for n in range(7)]
+    first = 2  # the number of the first order: one has run before
+    assert [r.outcome for r in results] == ["lost" if first + n in sent else "exited" for n in range(7)]
     made = {path.name for path in tmp_path.glob("later*")}
-    assert made == {f"later{n}" for n in range(7) if first + n not in told}
+    assert made == {f"later{n}" for n in range(7) if first + n not in sent}
 
 
-async def test_without_any_worker_commands_fail_within_a_bound(
+async def test_commands_fail_soon_without_any_worker(
     connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("prose_kernel.remote.commands.NO_WORKER", 0.5)
@@ -187,7 +189,7 @@ async def test_without_any_worker_commands_fail_within_a_bound(
     assert (result.outcome, result.exit_code, result.spawn_error) == ("spawn_failed", 127, "no worker is left")
 
 
-async def test_cancelling_and_interrupting_a_silent_worker_is_bounded(
+async def test_cancelling_and_interrupting_commands_of_a_stopped_worker_end_soon(
     connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(messages, "LEASE", 2.5)
@@ -206,12 +208,12 @@ async def test_cancelling_and_interrupting_a_silent_worker_is_bounded(
     os.kill(pid, signal.SIGKILL)
 
 
-async def test_closing_ends_everything_on_all_workers(connect: Connect, workers: Workers, tmp_path: Path) -> None:
+async def test_closing_ends_the_commands_on_all_workers(connect: Connect, workers: Workers, tmp_path: Path) -> None:
     workers(2, nthreads=2)
     commands = connect()
     running = [start(commands, f"sleep 61 & touch ready{n}; sleep 60", tmp_path) for n in range(6)]
     await eventually(lambda: len(list(tmp_path.glob("ready*"))) == 4)
-    assert len({state.address for state in commands.state.workers if state.running == 2}) == 2  # by free places
+    assert len({state.address for state in commands.state.workers if state.running == 2}) == 2
     await asyncio.to_thread(commands.close)
     results = await within(BOUND, *running)
     assert {result.outcome for result in results} == {"cancelled"}
@@ -240,16 +242,16 @@ def host(cluster: Cluster, directory: Path, lease: float, *texts: str) -> Iterat
         process.stdout.close()
 
 
-def test_a_killed_driver_leaves_nothing_on_its_workers(tcp: Cluster, workers: Workers, tmp_path: Path) -> None:
+def test_a_killed_driver_leaves_no_process_on_its_workers(tcp: Cluster, workers: Workers, tmp_path: Path) -> None:
     workers(2, nthreads=2)
     texts = [f"trap '' TERM; sleep 61 & touch ready{n}; while :; do sleep 0.1; done" for n in range(4)]
     with host(tcp, tmp_path, 60.0, *texts) as (process, mark):
         until(lambda: len(list(tmp_path.glob("ready*"))) == 4)
         process.kill()
-        nothing_left(mark, BOUND)
+        wait_until_nothing_is_left(mark, BOUND)
 
 
-async def test_large_inputs_and_results_arrive_whole(connect: Connect, workers: Workers, tmp_path: Path) -> None:
+async def test_large_inputs_and_results_arrive_complete(connect: Connect, workers: Workers, tmp_path: Path) -> None:
     workers()
     commands = connect()
     text = "0123456789abcde\n" * 1_000_000
@@ -258,12 +260,12 @@ async def test_large_inputs_and_results_arrive_whole(connect: Connect, workers: 
     assert result.stdout == text
 
 
-def test_a_silent_driver_loses_its_commands_and_is_informed(tcp: Cluster, workers: Workers, tmp_path: Path) -> None:
+def test_a_stopped_driver_loses_its_commands_and_is_informed(tcp: Cluster, workers: Workers, tmp_path: Path) -> None:
     workers()
     with host(tcp, tmp_path, 2.5, "touch ready; sleep 60") as (process, mark):
         until((tmp_path / "ready").exists)
         process.send_signal(signal.SIGSTOP)
-        nothing_left(mark, BOUND)
+        wait_until_nothing_is_left(mark, BOUND)
         process.send_signal(signal.SIGCONT)
         assert process.stdout is not None
         assert process.stdout.readline() == "lost\n"
@@ -272,7 +274,7 @@ def test_a_silent_driver_loses_its_commands_and_is_informed(tcp: Cluster, worker
 # ---------------------------------------------------------------- through the scheduler
 
 
-async def test_where_workers_cannot_be_reached_the_scheduler_passes_everything_on(
+async def test_the_scheduler_passes_messages_on_if_workers_cannot_be_reached(
     connect: Connect, workers: Workers, tmp_path: Path
 ) -> None:
     [pid] = workers()
@@ -294,7 +296,7 @@ async def test_where_workers_cannot_be_reached_the_scheduler_passes_everything_o
     assert (await within(BOUND, lost))[0].outcome == "lost"
 
 
-async def test_an_interrupt_ends_what_obeys_without_the_grace(
+async def test_an_interrupt_ends_commands_that_obey_without_waiting_for_the_grace_period(
     connect: Connect, workers: Workers, tmp_path: Path
 ) -> None:
     workers(2)

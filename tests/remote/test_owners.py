@@ -16,7 +16,7 @@ import forked
 import pytest
 from needs import needs_module
 from remote.cluster import Cluster
-from remote.conftest import Connect, Workers, nothing_left
+from remote.conftest import Connect, Workers, wait_until_nothing_is_left
 from remote.test_loss import BOUND, start, within
 from waiting import appears, eventually, until
 
@@ -34,7 +34,7 @@ with open("lock", "w") as lock:
     while os.environ["PROSE_ATTEMPT"] == sys.argv[1]:
         time.sleep(0.05)
 """
-"""A command that marks when two of it run at the same time. It never ends in the attempt that is its argument."""
+"""A command that creates a file if two of it run at the same time. It never ends in the attempt of its argument."""
 
 
 pytestmark = pytest.mark.usefixtures("dask")
@@ -43,19 +43,19 @@ pytestmark = pytest.mark.usefixtures("dask")
 # ---------------------------------------------------------------- a run that is resumed
 
 
-def test_a52_a_resumed_run_never_runs_a_command_next_to_the_old_one(tmp_path: Path, tcp: Cluster) -> None:
+def test_a52_a_resumed_run_never_runs_a_command_while_the_old_one_runs(tmp_path: Path, tcp: Cluster) -> None:
     """The workers take longer to end the old command than the run takes to start again."""
     pids = [tcp.worker(4, grace="5") for _ in range(2)]
     (tmp_path / "loop.py").write_text(LOOP)
     (tmp_path / "p.prose").write_text(f'exec "{sys.executable} loop.py $PROSE_ATTEMPT"\n  timeout: "10m"\n')
-    how = ["run", "p.prose", "--remote", tcp.address]
+    arguments = ["run", "p.prose", "--remote", tcp.address]
     try:
         for number in (1, 2):
-            with forked.running(*how, cwd=tmp_path):  # it is killed
+            with forked.running(*arguments, cwd=tmp_path):  # killed at the end
                 until(functools.partial(_has_lines, tmp_path / "began", number))
-            how = ["run", "--resume", "--remote", tcp.address]
+            arguments = ["run", "--resume", "--remote", tcp.address]
         (tmp_path / "loop.py").write_text(LOOP.replace("while", "if"))
-        ended = forked.prose(*how, cwd=tmp_path, env=dict(os.environ))
+        ended = forked.prose(*arguments, cwd=tmp_path, env=dict(os.environ))
         assert ended.returncode == 0, ended.stderr
         assert (tmp_path / "began").read_text().split() == ["1", "2", "3"]
         assert not (tmp_path / "twice").exists()
@@ -68,11 +68,11 @@ def _has_lines(path: Path, count: int) -> bool:
     return path.exists() and len(path.read_text().splitlines()) == count
 
 
-def test_a52_a_run_on_its_own_cluster_is_resumed_when_that_has_ended(tmp_path: Path) -> None:
+def test_a52_a_run_with_its_own_cluster_is_resumed_after_that_has_ended(tmp_path: Path) -> None:
     needs_module("cryptography")
     (tmp_path / "loop.py").write_text(LOOP)
     (tmp_path / "p.prose").write_text(f'exec "{sys.executable} loop.py 1"\n  timeout: "10m"\n')
-    with forked.running("run", "p.prose", "--remote", "local", cwd=tmp_path):  # it is killed
+    with forked.running("run", "p.prose", "--remote", "local", cwd=tmp_path):  # killed at the end
         until((tmp_path / "began").exists)
     ended = forked.prose("run", "--resume", cwd=tmp_path, env=dict(os.environ))
     assert ended.returncode == 0, ended.stderr
@@ -90,7 +90,7 @@ async def test_a52_a_worker_refuses_an_owner_that_was_replaced(
     await appears(tmp_path / "began")
     await new.connect(Owner("r", 2, resumed=True))
     assert [result.outcome for result in await within(BOUND, running)] == ["lost"]
-    nothing_left(old.mark, 0.1)
+    wait_until_nothing_is_left(old.mark, 0.1)
     monkeypatch.setattr("prose_kernel.remote.commands.NO_WORKER", 0.5)
     [refused] = await within(2 * BOUND, start(old, "touch never", tmp_path))
     assert (refused.outcome, (tmp_path / "never").exists()) == ("spawn_failed", False)
@@ -98,7 +98,7 @@ async def test_a52_a_worker_refuses_an_owner_that_was_replaced(
     assert [result.exit_code for result in await within(BOUND, start(new, "true", tmp_path))] == [0]
 
 
-async def test_a52_other_runs_on_the_same_workers_are_left_alone(
+async def test_a52_resuming_a_run_does_not_end_other_runs_on_the_same_workers(
     connect: Connect, workers: Workers, tmp_path: Path
 ) -> None:
     workers()
@@ -118,7 +118,7 @@ async def test_a52_other_runs_on_the_same_workers_are_left_alone(
 
 
 def client(running: Cluster, call: Callable[[Any], object]) -> None:
-    """What a user of the cluster does with a client of their own."""
+    """Call a function with a separate client of the cluster."""
     from distributed import Client
 
     with Client(running.address, set_as_default=False) as one:
@@ -133,7 +133,7 @@ def alive(pid: int) -> bool:
     return True
 
 
-async def test_a58_a_retired_worker_finishes_its_commands_and_takes_no_more(
+async def test_a58_a_retired_worker_finishes_its_commands_and_accepts_no_others(
     own: Cluster, connect: Connect, tmp_path: Path
 ) -> None:
     first = own.worker(4)
@@ -167,7 +167,7 @@ async def test_a58_a_worker_whose_lifetime_is_over_finishes_its_commands(
     running = [start(commands, text.format(n), tmp_path) for n in range(20)]
     await eventually(lambda: len(list(tmp_path.glob("began*"))) == 5)
 
-    def retire(dask_worker: Any) -> None:  # as Dask does it
+    def retire(dask_worker: Any) -> None:  # as Dask does at the end of a lifetime
         dask_worker.loop.call_later(0, dask_worker.close_gracefully, reason="worker-lifetime-reached")
 
     await asyncio.to_thread(client, own, lambda c: c.run(retire, workers=[worker.address]))
@@ -180,8 +180,8 @@ async def test_a58_a_worker_whose_lifetime_is_over_finishes_its_commands(
     await eventually(lambda: not alive(first))
 
 
-def _started(running: Cluster, name: str) -> subprocess.Popen[bytes]:
-    """A worker as people start it, with a nanny that waits for its commands."""
+def _start_worker(running: Cluster, name: str) -> subprocess.Popen[bytes]:
+    """Start a worker as users do, with a nanny that waits for its commands."""
     preload = ("--preload-nanny", "prose_kernel.remote.worker_draining")
     options = ("--name", name, "--nthreads", "4", "--no-dashboard", *preload)
     return subprocess.Popen(
@@ -192,7 +192,7 @@ def _started(running: Cluster, name: str) -> subprocess.Popen[bytes]:
 async def test_a58_a_worker_that_gets_sigterm_finishes_its_commands(
     own: Cluster, connect: Connect, tmp_path: Path
 ) -> None:
-    nanny = _started(own, "first")
+    nanny = _start_worker(own, "first")
     commands = connect(own.address)
     try:
         await asyncio.to_thread(client, own, lambda c: c.wait_for_workers(1))

@@ -24,7 +24,9 @@ def address(result: CommandResult) -> str:
     return str(result.worker).split()[1]
 
 
-async def test_a58_commands_run_where_their_needs_are_met(connect: Connect, workers: Workers, tmp_path: Path) -> None:
+async def test_a58_commands_run_on_workers_that_meet_their_needs(
+    connect: Connect, workers: Workers, tmp_path: Path
+) -> None:
     workers(2, nthreads=4)
     workers(1, nthreads=4, resources={"GPU": 1, "ssd": 1})
     commands = connect()
@@ -39,7 +41,7 @@ async def test_a58_commands_run_where_their_needs_are_met(connect: Connect, work
     assert len({address(result) for result in results[12:]}) > 1
 
 
-async def test_a58_a_need_that_no_worker_meets_is_an_error_and_no_hang(
+async def test_a58_a_need_that_no_worker_meets_is_an_error(
     connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("prose_kernel.remote.commands.NO_WORKER", 0.3)
@@ -61,7 +63,7 @@ async def test_a58_a_need_that_no_worker_meets_is_an_error_and_no_hang(
     assert result.kind is None
 
 
-async def test_a58_a_cluster_of_this_machine_has_its_resources_once(connect: Connect, tmp_path: Path) -> None:
+async def test_a58_a_local_cluster_has_its_resources_once(connect: Connect, tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
     commands = connect("local", resources={"GPU": 1.0})
     await commands.connect()
