@@ -1,12 +1,15 @@
-"""A collector of OpenTelemetry on the loopback interface: OTLP over HTTP, as a real one takes it."""
+"""A collector of OpenTelemetry on the loopback interface: OTLP over HTTP."""
 
 from __future__ import annotations
 
 import http.server
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -15,7 +18,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 @dataclass
 class Collector:
-    """The received spans in their order, and the bytes of every request. `status` is what it answers."""
+    """The received spans in order, and the bytes of every request. `status` is the status of its answers."""
 
     url: str = ""
     status: int = 200
@@ -42,9 +45,14 @@ class Collector:
             self.metrics |= {metric.name for scope in resource.scope_metrics for metric in scope.metrics}
 
     def tree(self) -> list[str]:
-        """The spans as `parent > name`, sorted."""
+        """Return the spans as `parent > name`, sorted."""
         names = {span.span_id: span.name for span in self.spans}
         return sorted(f"{names.get(span.parent_span_id, '')} > {span.name}" for span in self.spans)
+
+
+def log_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a telemetry log."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 @contextmanager
@@ -64,7 +72,7 @@ def serving() -> Iterator[Collector]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
-            """Tests are quiet."""
+            """Print nothing."""
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     found.url = f"http://127.0.0.1:{server.server_port}"

@@ -1,4 +1,4 @@
-"""The collector of the spans of tests."""
+"""The collector that receives the spans of tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans of real kernels at a real collector's edge: the Prose kernel, and `%%prose` in a Python kernel."""
+"""Spans that real kernels send to a collector: the Prose kernel, and `%%prose` in a Python kernel."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ TREE = [
 
 
 @pytest.mark.parametrize("front_end", ["prose_kernel", "ipykernel_launcher"])
-def test_a_notebook_is_one_trace_and_says_nothing_of_its_content(
-    tmp_path: Path, collector: Collector, front_end: str
-) -> None:
+def test_a_notebook_is_one_trace_without_its_content(tmp_path: Path, collector: Collector, front_end: str) -> None:
     (tmp_path / "prose.toml").write_text(SETTINGS)
     (tmp_path / "script.yaml").write_text(SCRIPT)
     python = front_end == "ipykernel_launcher"
@@ -58,15 +56,15 @@ def test_a_notebook_is_one_trace_and_says_nothing_of_its_content(
         if python:
             assert client.run("%load_ext prose_kernel").status == "ok"
         magic = "%%prose\n" if python else ""
-        said = [client.run(magic + cell) for cell in CELLS]
-        assert [ran.status for ran in said] == ["ok", "ok", "error"]
+        results = [client.run(magic + cell) for cell in CELLS]
+        assert [ran.status for ran in results] == ["ok", "ok", "error"]
         assert client.run("%%vvm\nx = 1").status == "ok"
-        client.manager.shutdown_kernel()  # not immediately: the last spans are sent
-    before = int(python)  # cells are called by the numbers of their prompts, and `%load_ext` is one
+        client.manager.shutdown_kernel()  # not immediately, so that the last spans are sent
+    before = int(python)  # cells have the numbers of their prompts, and `%load_ext` has one
     named = [re.sub(r"(?<=cell )\d+", lambda number: str(int(number[0]) - before), line) for line in collector.tree()]
     assert [line for line in named if not line.startswith("cell 4 >")] == TREE
     assert len({span.trace_id for span in collector.spans}) == 1
     assert collector.services == {"prose"}
     assert b"secret" not in collector.received
-    told = (tmp_path / "told").read_text().split("-")
-    assert told[2] in {span.span_id.hex() for span in collector.spans if span.name == "command"}
+    _, _, span_id, _ = (tmp_path / "told").read_text().split("-")
+    assert span_id in {span.span_id.hex() for span in collector.spans if span.name == "command"}

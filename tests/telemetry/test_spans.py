@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from models.people import ScriptedPerson
 from notebook.recording import Recording
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from telemetry.collector import Collector
+from telemetry.collector import Collector, log_lines
 
 from prose_kernel.errors import RunError, UsageError
 from prose_kernel.language.source import Source
@@ -40,22 +41,9 @@ judge:
 """
 
 
-class Person:
-    available = False
-
-    def __init__(self) -> None:
-        self.shown: list[str] = []
-
-    async def ask(self, prompt: str, *, password: bool = False) -> str:
-        raise AssertionError("nobody is here")
-
-    def show(self, text: str) -> None:
-        self.shown.append(text)
-
-
-async def run(cwd: Path, *texts: str, vvm: bool = False, **settings: Any) -> Person:
-    """Run texts one after the other; errors of the program are part of it."""
-    person = Person()
+async def run(cwd: Path, *texts: str, vvm: bool = False, **settings: Any) -> ScriptedPerson:
+    """Run texts one after the other and ignore errors of the programs."""
+    person = ScriptedPerson(available=False)
     workspace = Workspace(Settings().changed(journal="off", **settings), Start(cwd), asker=person)
     try:
         for text in texts:
@@ -66,17 +54,13 @@ async def run(cwd: Path, *texts: str, vvm: bool = False, **settings: Any) -> Per
     return person
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
 def ended(path: Path, kind: str) -> list[dict[str, Any]]:
-    return [line for line in lines(path) if line["event"] == "end" and line["kind"] == kind]
+    return [line for line in log_lines(path) if line["event"] == "end" and line["kind"] == kind]
 
 
 @pytest.fixture
 def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
-    """The process has its own tracer provider. Metrics would be sent to a collector that is not here, for 3 seconds."""
+    """A tracer provider of the process that keeps spans. Without a collector, sending metrics would take 3 seconds."""
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
     found = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
@@ -104,31 +88,33 @@ async def test_a_run_is_a_tree_of_spans(tmp_path: Path, exporter: InMemorySpanEx
     assert spans["command"].attributes["process.exit.code"] == 0
 
 
-async def test_an_error_is_the_status_of_what_it_ended(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+async def test_an_error_is_the_status_of_the_spans_that_it_ends(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
     await run(tmp_path, 'exec "exit 3"', 'let a = "later"', telemetry_otel=True)
     spans = named(exporter)
     status = {name: span.status.description for name, span in spans.items() if not span.status.is_ok}
     assert status == {"command": "exit", "exec": "E203", "cell 1": "E203"}
 
 
-async def test_an_error_that_is_caught_is_noted_where_it_arose(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+async def test_a_caught_error_is_an_event_of_the_statement_that_caught_it(
+    tmp_path: Path, exporter: InMemorySpanExporter
+) -> None:
     await run(tmp_path, 'try:\n  exec "exit 3"\ncatch:\n  let a = "x"\n', telemetry_otel=True)
-    (told,) = named(exporter)["try"].events
-    assert (told.name, dict(told.attributes or {})) == ("exception", {"exception.type": "E203"})
+    (event,) = named(exporter)["try"].events
+    assert (event.name, dict(event.attributes or {})) == ("exception", {"exception.type": "E203"})
     assert named(exporter)["try"].status.is_ok
 
 
-async def test_a_budget_is_noted(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+async def test_a_spent_budget_is_an_event_of_a_span(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
     (tmp_path / "script.yaml").write_text("sessions: {'*': [a, b, c, d, e, f]}\n")
     text = 'repeat 6:\n  session "a secret"\n'
     options = {"provider": "scripted", "script": "script.yaml", "cassette_mode": "off", "budget": "5 sessions"}
     await run(tmp_path, text, telemetry_otel=True, telemetry_log="log", **options)
-    (told,) = (span.events for span in exporter.get_finished_spans() if span.events)
-    assert [(one.name, *(one.attributes or {}).values()) for one in told] == [
+    (noted,) = (span.events for span in exporter.get_finished_spans() if span.events)
+    assert [(one.name, *(one.attributes or {}).values()) for one in noted] == [
         ("prose.warning", "W221"),
         ("exception", "E221"),
     ]
-    notes = [line for line in lines(tmp_path / "log") if line["event"] == "note"]
+    notes = [line for line in log_lines(tmp_path / "log") if line["event"] == "note"]
     assert next((line["name"], line["attributes"]) for line in notes) == ("prose.warning", {"prose.code": "W221"})
     assert "secret" not in (tmp_path / "log").read_text()
 
@@ -139,18 +125,18 @@ async def test_vvm_has_the_same_spans(tmp_path: Path, exporter: InMemorySpanExpo
     assert names == ["assign", "assign", "cell 1", "invoke_workflow notebook"]
 
 
-async def test_a_command_knows_its_span(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+async def test_a_command_has_its_span_in_its_environment(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
     await run(tmp_path, 'exec "echo $TRACEPARENT > told"', telemetry_otel=True)
     context = named(exporter)["command"].context
     assert (tmp_path / "told").read_text() == f"00-{context.trace_id:032x}-{context.span_id:016x}-01\n"
 
 
-async def test_a_command_gets_no_variables_where_they_are_not_wanted(tmp_path: Path) -> None:
+async def test_telemetry_commands_false_gives_commands_no_variables(tmp_path: Path) -> None:
     await run(tmp_path, 'exec "echo $TRACEPARENT > told"', telemetry_log="log", telemetry_commands=False)
     assert (tmp_path / "told").read_text() == "\n"
 
 
-async def test_a_run_continues_with_the_trace_of_who_started_it(
+async def test_a_run_continues_the_trace_of_its_environment(
     tmp_path: Path, exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACEPARENT", f"00-{'a' * 32}-{'b' * 16}-01")
@@ -184,19 +170,19 @@ async def test_a_session_has_a_span_for_each_attempt(tmp_path: Path) -> None:
     assert (second["name"], second["attributes"].get("gen_ai.operation.name")) == ("attempt", None)  # no model
 
 
-async def test_content_goes_only_to_listeners_that_asked_for_it(tmp_path: Path) -> None:
+async def test_the_log_has_no_content_by_default(tmp_path: Path) -> None:
     await sessions(tmp_path, telemetry_log="log")
     await run(tmp_path, 'exec "echo secret >&2; exit 1"', telemetry_log="log")
     assert "secret" not in (tmp_path / "log").read_text()
 
 
-async def test_content_goes_to_listeners_that_ask_for_it(tmp_path: Path) -> None:
+async def test_the_log_has_content_if_it_is_switched_on(tmp_path: Path) -> None:
     await sessions(tmp_path, telemetry_log="log", telemetry_content=True)
     _, last = ended(tmp_path / "log", "attempt")
-    (told,) = json.loads(last["attributes"]["gen_ai.input.messages"])
-    assert told == {"role": "user", "parts": [{"type": "text", "content": "a secret, flaky task"}]}
-    (said,) = json.loads(last["attributes"]["gen_ai.output.messages"])
-    assert said["parts"][0]["content"].strip() == "the secret answer"
+    (prompt,) = json.loads(last["attributes"]["gen_ai.input.messages"])
+    assert prompt == {"role": "user", "parts": [{"type": "text", "content": "a secret, flaky task"}]}
+    (answer,) = json.loads(last["attributes"]["gen_ai.output.messages"])
+    assert answer["parts"][0]["content"].strip() == "the secret answer"
 
 
 async def test_a_judgement_has_a_span(tmp_path: Path) -> None:
@@ -204,9 +190,9 @@ async def test_a_judgement_has_a_span(tmp_path: Path) -> None:
     text = 'let a = "x"\nif **the secret matter is fine**:\n  let b = "y"\n'
     options = {"provider": "scripted", "script": "script.yaml", "judge_rules": "off", "cassette_mode": "off"}
     await run(tmp_path, text, telemetry_log="log", **options)
-    (judged,) = ended(tmp_path / "log", "judgement")
-    assert "secret" not in json.dumps(judged)
-    assert judged["attributes"]["prose.judge"] == "scripted"
+    (judgement,) = ended(tmp_path / "log", "judgement")
+    assert "secret" not in json.dumps(judgement)
+    assert judgement["attributes"]["prose.judge"] == "scripted"
 
 
 async def test_a_gate_has_a_span_and_an_error_its_statement(tmp_path: Path) -> None:
@@ -217,36 +203,36 @@ async def test_a_gate_has_a_span_and_an_error_its_statement(tmp_path: Path) -> N
     assert "secret" not in (tmp_path / "log").read_text()
 
 
-async def test_what_is_cancelled_ends(tmp_path: Path) -> None:
+async def test_the_spans_of_cancelled_commands_end(tmp_path: Path) -> None:
     text = 'parallel ("first"):\n  exec "echo fast"\n  exec "sleep 60"\n'
     await run(tmp_path, text, telemetry_log="log")
     assert sorted(line["status"] for line in ended(tmp_path / "log", "command")) == ["cancelled", "ok"]
-    begun = [line["span_id"] for line in lines(tmp_path / "log") if line["event"] == "begin"]
-    assert set(begun) <= {line["span_id"] for line in lines(tmp_path / "log") if line["event"] == "end"}
+    begun = [line["span_id"] for line in log_lines(tmp_path / "log") if line["event"] == "begin"]
+    assert set(begun) <= {line["span_id"] for line in log_lines(tmp_path / "log") if line["event"] == "end"}
 
 
 # ---------------------------------------------------------------- the collector
 
 
-async def test_spans_have_arrived_when_the_workspace_is_closed(tmp_path: Path, collector: Collector) -> None:
+async def test_spans_have_arrived_after_the_workspace_is_closed(tmp_path: Path, collector: Collector) -> None:
     person = await run(tmp_path, 'let a = "x"', telemetry_otel=True)
     assert [span.name for span in collector.spans] == ["let", "cell 1", "invoke_workflow notebook"]
-    assert person.shown == []
+    assert person.transcript == []
 
 
 @pytest.mark.parametrize("status", [400, 500])
-async def test_a_collector_that_refuses_is_reported_once(
+async def test_a_collector_that_refuses_spans_is_reported_once(
     tmp_path: Path, collector: Collector, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
     collector.status = status
     person = await run(tmp_path, 'let a = "x"', telemetry_otel=True)
-    assert person.shown == [
+    assert person.transcript == [
         "Warning: the collector of OpenTelemetry does not take spans; they are lost while it does not"
     ]
     assert caplog.records == []
 
 
-async def test_a_collector_that_is_unreachable_stops_nothing(
+async def test_a_collector_that_never_answers_does_not_stop_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from prose_kernel.telemetry import otel
@@ -256,16 +242,16 @@ async def test_a_collector_that_is_unreachable_stops_nothing(
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "600")
         person = await asyncio.wait_for(run(tmp_path, 'let a = "x"', telemetry_otel=True), 30)
-    assert len(person.shown) == 1
+    assert len(person.transcript) == 1
     assert caplog.records == []
 
 
-async def test_a_collector_can_be_switched_off_by_its_own_variable(
+async def test_otel_sdk_disabled_switches_the_collector_off(
     tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     person = await run(tmp_path, 'let a = exec "echo x"', telemetry_otel=True)
-    assert (collector.spans, person.shown) == ([], [])
+    assert (collector.spans, person.transcript) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -276,7 +262,7 @@ async def test_a_collector_can_be_switched_off_by_its_own_variable(
         ("OTEL_BSP_SCHEDULE_DELAY", "soon", "Unable to parse value"),
     ],
 )
-async def test_a_variable_that_makes_no_sense_is_reported_in_one_line(
+async def test_an_invalid_variable_is_reported_in_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     collector: Collector,
@@ -287,9 +273,9 @@ async def test_a_variable_that_makes_no_sense_is_reported_in_one_line(
 ) -> None:
     monkeypatch.setenv(variable, value)
     person = await run(tmp_path, 'exec "touch ran"', telemetry_otel=True)
-    (told,) = person.shown
-    assert told.startswith(f"Warning: OpenTelemetry: {says}")
-    assert "nobody" not in told
+    (warning,) = person.transcript
+    assert warning.startswith(f"Warning: OpenTelemetry: {says}")
+    assert "nobody" not in warning
     assert (tmp_path / "ran").exists()
     assert capfd.readouterr().err == ""
 
@@ -302,7 +288,7 @@ async def test_a_variable_that_makes_no_sense_is_reported_in_one_line(
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "nonsense"),
     ],
 )
-async def test_a_variable_that_cannot_be_used_is_an_error(
+async def test_a_variable_that_stops_the_exporter_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     monkeypatch.setenv(variable, value)
@@ -313,7 +299,7 @@ async def test_a_variable_that_cannot_be_used_is_an_error(
     assert not (tmp_path / "ran").exists()
 
 
-async def test_an_exporter_that_there_is_not_is_an_error_before_anything_runs(
+async def test_an_unknown_exporter_is_an_error_before_anything_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "zipkin")
@@ -325,10 +311,10 @@ async def test_an_exporter_that_there_is_not_is_an_error_before_anything_runs(
 # ---------------------------------------------------------------- the log
 
 
-async def test_the_log_is_readable_only_for_its_owner(tmp_path: Path) -> None:
+async def test_only_its_owner_can_read_the_log(tmp_path: Path) -> None:
     await run(tmp_path, 'let a = "x"', telemetry_log="log")
     assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o600
-    assert [(line["event"], line["kind"]) for line in lines(tmp_path / "log")] == [
+    assert [(line["event"], line["kind"]) for line in log_lines(tmp_path / "log")] == [
         ("begin", "run"),
         ("begin", "cell"),
         ("end", "statement"),
@@ -340,37 +326,37 @@ async def test_the_log_is_readable_only_for_its_owner(tmp_path: Path) -> None:
 
 async def test_a_log_that_cannot_be_written_is_reported_once_and_the_program_runs(tmp_path: Path) -> None:
     person = await run(tmp_path, 'exec "touch ran"', 'let b = "x"', telemetry_log="missing/log")
-    assert person.shown == [
+    assert person.transcript == [
         "Warning: the log log cannot be written (no such file or directory); nothing more is logged"
     ]
     assert (tmp_path / "ran").exists()
 
 
-async def test_a_log_is_never_added_to_another_file(tmp_path: Path) -> None:
+async def test_a_log_is_never_appended_to_another_file(tmp_path: Path) -> None:
     (tmp_path / "p.prose").write_text("output x = 1\n")
     person = await run(tmp_path, 'let b = "x"', telemetry_log="p.prose")
-    assert person.shown == ["Warning: the log p.prose cannot be written (it isn't a log); nothing more is logged"]
+    assert person.transcript == ["Warning: the log p.prose cannot be written (it isn't a log); nothing more is logged"]
     assert (tmp_path / "p.prose").read_text() == "output x = 1\n"
 
 
-def test_a_long_log_begins_again(tmp_path: Path) -> None:
+def test_a_long_log_is_rotated(tmp_path: Path) -> None:
     log = LogFile(tmp_path / "log", pytest.fail, largest=400)
     for number in range(5):
         log.ended(Span("cell", f"cell {number}", 0, end=1))
     log.close()
-    kept = lines(tmp_path / "log.1") + lines(tmp_path / "log")
+    kept = log_lines(tmp_path / "log.1") + log_lines(tmp_path / "log")
     assert [line["name"] for line in kept][-1] == "cell 4"
     assert (tmp_path / "log").stat().st_size <= 400
 
 
-async def test_what_is_off_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_telemetry_that_is_off_is_not_attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from prose_kernel.runs import run_assembly
 
-    monkeypatch.setattr(run_assembly, "watch", lambda *_: pytest.fail("nobody watches"))
+    monkeypatch.setattr(run_assembly, "watch", lambda *_: pytest.fail("telemetry is on"))
     await run(tmp_path, 'let a = "x"')
 
 
-def test_settings(tmp_path: Path) -> None:
+def test_settings_and_variables_are_loaded(tmp_path: Path) -> None:
     (tmp_path / "prose.toml").write_text('[telemetry]\notel = true\nlog = "a"\ncontent = true\ncommands = false\n')
     found = load(tmp_path, {"PROSE_TELEMETRY_LOG": "b"})
     assert (found.telemetry.otel, found.telemetry.log, found.telemetry.content, found.telemetry.commands) == (
@@ -396,7 +382,7 @@ def test_settings(tmp_path: Path) -> None:
         ('log = "log"\ncontent = true', {}, "note", "a log, with prompts"),
     ],
 )
-def test_doctor(
+def test_doctor_reports_the_exporter_and_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, variables: dict[str, str], state: str, says: str
 ) -> None:
     from prose_kernel.cli import doctor
@@ -414,7 +400,7 @@ def test_doctor(
 # ---------------------------------------------------------------- front ends
 
 
-async def test_what_an_imported_program_does_belongs_to_the_statement_that_calls_it(tmp_path: Path) -> None:
+async def test_spans_of_an_imported_program_belong_to_the_statement_that_calls_it(tmp_path: Path) -> None:
     (tmp_path / "part.prose").write_text(
         'input text: "what"\nlet inner = exec "echo 1"\nlet b = "x"\noutput c = text\n'
     )
@@ -426,7 +412,7 @@ async def test_what_an_imported_program_does_belongs_to_the_statement_that_calls
     assert [of[line["parent_id"]] for line in ended(tmp_path / "log", "command")] == ["r", "last"]
 
 
-def test_prose_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: Collector) -> None:
+def test_prose_run_sends_and_logs_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: Collector) -> None:
     from prose_kernel.cli.main import main
 
     monkeypatch.chdir(tmp_path)
@@ -436,7 +422,7 @@ def test_prose_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: C
     assert [line["name"] for line in ended(tmp_path / "log", "run")] == ["invoke_workflow program.prose"]
 
 
-def test_the_bytes_of_a_name_lose_no_spans(
+def test_a_file_name_that_is_not_utf8_loses_no_spans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
     from prose_kernel.cli.main import main
@@ -445,10 +431,10 @@ def test_the_bytes_of_a_name_lose_no_spans(
     (tmp_path / "caf\udce9.prose").write_text('let a = "x"\n')
     assert main(["run", "caf\udce9.prose", "--otel", "--log", "log"]) == 0
     assert [span.name for span in collector.spans] == ["let", "cell 1", "invoke_workflow caf\\udce9.prose"]
-    assert caplog.records == [] and len(lines(tmp_path / "log")) == 6
+    assert caplog.records == [] and len(log_lines(tmp_path / "log")) == 6
 
 
-def test_tests_are_not_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: Collector) -> None:
+def test_prose_test_records_no_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: Collector) -> None:
     from prose_kernel.cli.main import main
 
     monkeypatch.chdir(tmp_path)
@@ -461,20 +447,20 @@ def test_tests_are_not_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 async def test_cells_of_a_notebook_are_one_trace_in_both_languages(tmp_path: Path) -> None:
     (tmp_path / "prose.toml").write_text('[telemetry]\nlog = "log"\n')
-    cells = Cells(tmp_path, Person())
+    cells = Cells(tmp_path, ScriptedPerson(available=False))
     try:
         assert await cells.run('let a = "x"', Recording(), live=False) is None
         assert await cells.run("%%vvm\nb = 1", Recording(), live=False) is None
     finally:
         await cells.close()
-    assert len({line["trace_id"] for line in lines(tmp_path / "log")}) == 1
+    assert len({line["trace_id"] for line in log_lines(tmp_path / "log")}) == 1
     assert [line["name"] for line in ended(tmp_path / "log", "cell")] == ["cell 1", "cell 2"]
 
 
 # ---------------------------------------------------------------- models
 
 
-def test_an_attempt_by_a_model_tells_its_tools_and_what_it_consumed(tmp_path: Path) -> None:
+def test_an_attempt_by_a_model_has_its_tools_and_usage(tmp_path: Path) -> None:
     place = events.Place(Source("session", "cell"), ProseSpan(0, 7), 1, kind="session")
     request = SessionRequest("session", "a secret task", "c1/1/s0", model="sonnet", output={"type": "object"})
     tool = ToolUse("read", "secret.md", "refused", "a secret")
@@ -501,8 +487,10 @@ def test_an_attempt_by_a_model_tells_its_tools_and_what_it_consumed(tmp_path: Pa
     assert called["seconds"] == 2.5
     assert unknown["name"] == "execute_tool unknown"
     assert attempt["name"] == "chat m-1"
-    told = attempt["attributes"]
-    assert {name: told[name] for name in told if name.startswith("gen_ai.") or name == "prose.cost.usd"} == {
+    attributes = attempt["attributes"]
+    assert {
+        name: attributes[name] for name in attributes if name.startswith("gen_ai.") or name == "prose.cost.usd"
+    } == {
         "gen_ai.operation.name": "chat",
         "gen_ai.request.model": "m-1",
         "gen_ai.provider.name": "anthropic",
@@ -516,14 +504,16 @@ def test_an_attempt_by_a_model_tells_its_tools_and_what_it_consumed(tmp_path: Pa
     }
 
 
-async def test_names_are_those_of_the_conventions(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
+async def test_attribute_names_follow_the_semantic_conventions(tmp_path: Path, exporter: InMemorySpanExporter) -> None:
     from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
     from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 
     import prose_kernel.telemetry
 
-    (room,) = prose_kernel.telemetry.__path__
-    used = {name for file in Path(room).glob("*.py") for name in re.findall(r'"(gen_ai\.[\w.]+)"', file.read_text())}
+    (directory,) = prose_kernel.telemetry.__path__
+    used = {
+        name for file in Path(directory).glob("*.py") for name in re.findall(r'"(gen_ai\.[\w.]+)"', file.read_text())
+    }
     assert len(used) > 10
     known = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
     assert used <= known | {value for name, value in vars(gen_ai_metrics).items() if name.startswith("GEN_AI_")}
@@ -539,17 +529,17 @@ def test_the_model_of_a_judgement_has_a_span(tmp_path: Path) -> None:
     spans = Spans([LogFile(tmp_path / "log", pytest.fail)])
     spans(events.CellStarted(place, 1))
     spans(events.JudgeAsked(place, "a secret question", "j0"))
-    told = {"provider": "google-gla", "model": "g-1", "usage": usage}
-    spans(events.Judged(place, "a secret question", True, "model", "a secret reason", told, "j0"))
+    details = {"provider": "google-gla", "model": "g-1", "usage": usage}
+    spans(events.Judged(place, "a secret question", True, "model", "a secret reason", details, "j0"))
     spans.close()
-    (judged,), (asked,) = ended(tmp_path / "log", "judgement"), ended(tmp_path / "log", "attempt")
-    assert (asked["name"], asked["parent_id"]) == ("chat g-1", judged["span_id"])
-    told = asked["attributes"]
-    assert (told["gen_ai.provider.name"], told["gen_ai.usage.input_tokens"]) == ("gcp.gemini", 7)
+    (judgement,), (asked,) = ended(tmp_path / "log", "judgement"), ended(tmp_path / "log", "attempt")
+    assert (asked["name"], asked["parent_id"]) == ("chat g-1", judgement["span_id"])
+    attributes = asked["attributes"]
+    assert (attributes["gen_ai.provider.name"], attributes["gen_ai.usage.input_tokens"]) == ("gcp.gemini", 7)
     assert "secret" not in (tmp_path / "log").read_text()
 
 
-def test_a_resumed_run_tells_what_it_does_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_has_spans_only_of_new_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from prose_kernel.cli.main import main
 
     monkeypatch.chdir(tmp_path)
@@ -561,7 +551,7 @@ def test_a_resumed_run_tells_what_it_does_now(tmp_path: Path, monkeypatch: pytes
     assert [line["status"] for line in ended(tmp_path / "log", "run")] == ["ok"]
 
 
-def test_a_resumed_run_is_linked_to_what_it_continues_with(
+def test_a_resumed_run_is_linked_to_the_run_that_it_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exporter: InMemorySpanExporter
 ) -> None:
     from prose_kernel.cli.main import main
@@ -580,10 +570,10 @@ def test_a_resumed_run_is_linked_to_what_it_continues_with(
     assert first.attributes["prose.run"] == second.attributes["prose.run"]
 
 
-async def test_a_loop_is_one_statement_at_its_place(tmp_path: Path) -> None:
+async def test_a_loop_has_one_span(tmp_path: Path) -> None:
     await run(tmp_path, "let n = 0\nrepeat 3:\n  n = n + 1\n", telemetry_log="log")
-    told = [line["attributes"] for line in ended(tmp_path / "log", "statement")]
-    assert [(one["prose.kind"], one["code.line.number"], one.get("prose.name")) for one in told] == [
+    statements = [line["attributes"] for line in ended(tmp_path / "log", "statement")]
+    assert [(one["prose.kind"], one["code.line.number"], one.get("prose.name")) for one in statements] == [
         ("let", 1, "n"),
         ("repeat", 2, None),
     ]
