@@ -1,4 +1,4 @@
-"""An editor without a process: documents, and questions about the place that `^` marks in a text."""
+"""An editor without a server process: documents, and requests at the `^` in a text."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Editor:
         self.documents.folders = [folder]
 
     def open(self, name: str, text: str) -> Document:
-        """A document, opened; a mark in it is taken out and remembered."""
+        """Open and return a document."""
         return self.documents.open(uri_of(self.folder / name), text)
 
     def write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text, encoding="utf-8")
 
     def at(self, name: str, text: str) -> tuple[Document, int]:
-        """A document and the offset of the `^` in it, which is taken out."""
+        """Open a text without its `^`, and return the document and the offset of the `^`."""
         offset = text.index("^")
         document = self.open(name, text.replace("^", "", 1))
         return document, offset
@@ -35,7 +35,7 @@ class Editor:
     def position(self, document: Document, offset: int) -> types.Position:
         return types.Position(*document.text.position(offset))
 
-    def offers(self, name: str, text: str) -> list[str]:
+    def completions(self, name: str, text: str) -> list[str]:
         document, offset = self.at(name, text)
         return [item.label for item in language_features.completion(document, self.position(document, offset)).items]
 
@@ -45,7 +45,7 @@ class Editor:
         return found.contents.value if found is not None and isinstance(found.contents, types.MarkupContent) else None
 
     def definition(self, name: str, text: str) -> tuple[str, int, str] | None:
-        """The file, the line and the text of a definition."""
+        """Return the file, the line and the text of a definition."""
         document, offset = self.at(name, text)
         found = definition(self.documents, document, offset)
         if found is None or found.document.path is None:
@@ -54,23 +54,23 @@ class Editor:
         return found.document.path.name, source.line_column(found.span.start)[0], source.slice(found.span)
 
     def references(self, name: str, text: str) -> list[tuple[str, int, int]]:
-        """File, line and column of each place of a name."""
+        """Return file, line and column of each reference."""
         document, offset = self.at(name, text)
         occurrence = document.index.at(offset)
         assert occurrence is not None
         found = references(self.documents, document, occurrence)
-        return [(Path(where.uri).name, *where.source.line_column(one.start)) for where, one in found]
+        return [(Path(document.uri).name, *document.source.line_column(one.start)) for document, one in found]
 
     def rename(self, name: str, text: str, new: str) -> dict[str, str]:
-        """The changed texts by file. Raises `Refused`."""
+        """Return the changed texts by file. Raises `RenameRefused`."""
         document, offset = self.at(name, text)
         return {
-            Path(where.uri).name: applied(where.text, language_features.edits(where.text, edits))
-            for where, edits in rename(self.documents, document, offset, new)
+            Path(document.uri).name: applied(document.text, language_features.edits(document.text, edits))
+            for document, edits in rename(self.documents, document, offset, new)
         }
 
-    def fixed(self, name: str, text: str) -> list[tuple[str, str]]:
-        """Title and result of each code action in a text."""
+    def after_code_actions(self, name: str, text: str) -> list[tuple[str, str]]:
+        """Return the title of each code action in a text, and the text after it."""
         document = self.open(name, text)
         whole = types.Range(types.Position(0, 0), types.Position(*document.text.end))
         return [
@@ -81,7 +81,7 @@ class Editor:
 
 
 def applied(text: Text, edits: Iterable[types.TextEdit]) -> str:
-    """A text as an editor has it after edits."""
+    """Return a text after edits."""
     from prose_kernel.lsp.positions import Position
 
     raw = text.raw

@@ -1,4 +1,4 @@
-"""Parts for editors besides the server: the extension for VS Code, and the entry for JupyterLab."""
+"""Support for editors in addition to the server: the extension for VS Code, and the entry for JupyterLab."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prose_kernel.lsp.editors import FOLDER, jupyter_specification
 from prose_kernel.runs import languages
 
 
-def test_the_extension_for_vs_code_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_extension_for_vs_code_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lsp", "--vscode", str(tmp_path / "extensions")]) == 0
     folder = tmp_path / "extensions" / FOLDER
     assert capsys.readouterr().out == f"{folder}\nRestart VS Code to load it.\n"
@@ -26,10 +26,10 @@ def test_the_extension_for_vs_code_is_whole(tmp_path: Path, capsys: pytest.Captu
     for one in contributes["grammars"]:
         grammar = json.loads((folder / one["path"]).read_text())
         assert grammar["scopeName"] == one["scopeName"] and grammar["patterns"]
-    assert main(["lsp", "--vscode", str(tmp_path / "extensions")]) == 0  # again: the same files
+    assert main(["lsp", "--vscode", str(tmp_path / "extensions")]) == 0  # a second time over the same files
 
 
-def test_a_place_that_cannot_be_written_is_an_error_with_a_reason(
+def test_a_directory_that_cannot_be_written_is_an_error_with_a_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -37,8 +37,8 @@ def test_a_place_that_cannot_be_written_is_an_error_with_a_reason(
     assert capsys.readouterr().err == f"Error: {tmp_path}/file/inside cannot be written: not a directory\n"
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of traitlets, about jupyter_lsp
-def test_jupyter_lsp_finds_the_server_for_the_types_that_the_kernels_say() -> None:
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # traitlets warns about jupyter_lsp
+def test_jupyter_lsp_finds_the_server_for_the_mime_types_of_the_kernels() -> None:
     from prose_kernel.notebook.notebook_files import language_info
 
     needs_module("jupyter_lsp")
@@ -53,12 +53,12 @@ def test_jupyter_lsp_finds_the_server_for_the_types_that_the_kernels_say() -> No
     assert "prose-lsp" in [point.name for point in entry_points(group="jupyter_lsp_spec_v1")]
 
 
-def test_without_pygls_jupyter_gets_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jupyter_gets_no_server_without_pygls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pygls", None)
     assert jupyter_specification(None) == {}
 
 
-def test_without_the_extra_the_command_says_what_to_install(
+def test_the_command_without_the_extra_shows_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pygls.capabilities", None)

@@ -1,4 +1,4 @@
-"""Features for one document: completion, hover, structure, formatting, fixes, findings."""
+"""Features for one document: findings, completion, hover, structure, formatting, fixes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def found(editor: Editor, name: str, text: str) -> list[types.Diagnostic]:
     return language_features.diagnostics(editor.open(name, text))
 
 
-def test_a_finding_has_its_code_its_place_its_hint_and_a_link_into_the_reference(editor: Editor) -> None:
+def test_a_finding_has_its_code_range_hint_and_a_link_to_the_reference(editor: Editor) -> None:
     (one,) = found(editor, "a.prose", 'let colour = 1\noutput x = "😀" + colur\n')
     assert (one.code, one.severity, one.source) == ("E131", types.DiagnosticSeverity.Error, "prose")
     assert one.range == types.Range(types.Position(1, 18), types.Position(1, 23))
@@ -39,13 +39,13 @@ def test_a_finding_has_its_code_its_place_its_hint_and_a_link_into_the_reference
     assert f"e131: {anchor.partition('-')[2].replace('-', ' ')}" in Path(page).read_text(encoding="utf-8").casefold()
 
 
-def test_findings_of_both_languages_link_to_their_own_page(editor: Editor) -> None:
+def test_findings_of_each_language_link_to_its_page(editor: Editor) -> None:
     (one,) = found(editor, "a.vvm", "x = nobody\nexport x\n")
     assert one.severity == types.DiagnosticSeverity.Warning
     assert one.code_description is not None and "/vvm/errors.md#v701" in one.code_description.href
 
 
-def test_imports_are_checked_against_files_and_against_what_the_editor_holds(editor: Editor) -> None:
+def test_imports_are_checked_against_files_and_open_documents(editor: Editor) -> None:
     editor.write("lib.prose", LIB)
     text = 'use "./lib.prose" as lib\noutput r = lib(topic: "a")\n'
     assert [one.code for one in found(editor, "a.prose", text)] == ["E026"]
@@ -55,7 +55,7 @@ def test_imports_are_checked_against_files_and_against_what_the_editor_holds(edi
     assert [one.code for one in found(editor, "a.prose", text)] == ["E215"]
 
 
-def test_errors_of_an_imported_module_stand_at_its_import_and_lead_there(editor: Editor) -> None:
+def test_errors_of_an_imported_module_are_reported_at_its_import_with_their_place(editor: Editor) -> None:
     editor.write("team.vvm", "agent a()\nbreak\n")
     findings = found(editor, "a.vvm", 'x = 1\nfrom "./team.vvm" import @a\nexport x\n')
     (one,) = [one for one in findings if one.code == "V081"]
@@ -73,7 +73,7 @@ def test_a_document_without_a_file_is_checked_too(editor: Editor) -> None:
     )
 
 
-def test_the_cells_of_a_notebook_are_left_to_its_kernel(editor: Editor) -> None:
+def test_cells_of_a_notebook_have_no_findings(editor: Editor) -> None:
     document = editor.documents.open((editor.folder / "a.ipynb").as_uri(), "%bindings\nlet x = 1\nlet x = 2\n", "prose")
     assert language_features.diagnostics(document) == []
     assert "session" in [item.label for item in language_features.completion(document, types.Position(3, 0)).items]
@@ -100,19 +100,19 @@ def test_the_cells_of_a_notebook_are_left_to_its_kernel(editor: Editor) -> None:
         ("a.vvm", "x = 1\ny = ?`is {^", {"x"}),
     ],
 )
-def test_completion(editor: Editor, name: str, text: str, wanted: set[str]) -> None:
+def test_names_options_and_files_are_completed(editor: Editor, name: str, text: str, wanted: set[str]) -> None:
     editor.write("lib.prose", LIB)
     (editor.folder / "folder").mkdir()
-    assert wanted <= set(editor.offers(name, text))
+    assert wanted <= set(editor.completions(name, text))
 
 
-def test_nothing_is_offered_in_a_comment_or_for_what_is_given_already(editor: Editor) -> None:
+def test_comments_and_given_arguments_are_not_completed(editor: Editor) -> None:
     editor.write("lib.prose", LIB)
-    assert editor.offers("a.prose", "# sess^") == []
-    assert "topic: " not in editor.offers("a.prose", 'use "./lib.prose" as lib\nlet r = lib(topic: "x", ^')
+    assert editor.completions("a.prose", "# sess^") == []
+    assert "topic: " not in editor.completions("a.prose", 'use "./lib.prose" as lib\nlet r = lib(topic: "x", ^')
 
 
-def test_an_offer_replaces_what_is_typed_also_after_wide_characters(editor: Editor) -> None:
+def test_a_completion_replaces_the_typed_text_after_wide_characters(editor: Editor) -> None:
     document, offset = editor.at("a.prose", 'let colour = 1\nlet x = "😀" + colo^')
     item = language_features.completion(document, editor.position(document, offset)).items[0]
     assert isinstance(item.text_edit, types.TextEdit)
@@ -137,7 +137,7 @@ def test_an_offer_replaces_what_is_typed_also_after_wide_characters(editor: Edit
         ("a.vvm", "wh^ile true:\n  pass\n", ["**while**"]),
     ],
 )  # fmt: skip
-def test_hover(editor: Editor, name: str, text: str, parts: list[str]) -> None:
+def test_hover_explains_words_and_names(editor: Editor, name: str, text: str, parts: list[str]) -> None:
     editor.write("lib.prose", LIB)
     editor.write("team.vvm", TEAM)
     shown = editor.hover(name, text)
@@ -147,7 +147,7 @@ def test_hover(editor: Editor, name: str, text: str, parts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("text", ['let x = "ex^ec"\n', "# ex^ec\n", "let x = 1 ^ \n", "^\n"])
-def test_words_in_texts_and_comments_give_no_findings(editor: Editor, text: str) -> None:
+def test_words_in_texts_and_comments_have_no_hover(editor: Editor, text: str) -> None:
     assert editor.hover("a.prose", text) is None
 
 
@@ -165,7 +165,7 @@ def test_document_symbols_are_a_tree(editor: Editor) -> None:
     ]  # fmt: skip
 
 
-def test_every_symbol_lies_in_the_range_of_its_parent_and_its_name_in_its_own(editor: Editor) -> None:
+def test_ranges_of_symbols_contain_their_names_and_children(editor: Editor) -> None:
     def check(found: list[types.DocumentSymbol]) -> None:
         for one in found:
             assert one.range.start <= one.selection_range.start <= one.selection_range.end <= one.range.end, one.name
@@ -177,7 +177,7 @@ def test_every_symbol_lies_in_the_range_of_its_parent_and_its_name_in_its_own(ed
         check(language_features.document_symbols(editor.open(path.name, path.read_text(encoding="utf-8"))))
 
 
-def test_folding(editor: Editor) -> None:
+def test_blocks_texts_and_comments_fold(editor: Editor) -> None:
     text = '# one\n# two\nif true:\n  exec """\n  # no comment\n  # at all\n  """\n\nelse:\n  exec "b"\n\n\nagent w:\n  model: opus\n'
     folds = [
         (one.start_line, one.end_line, one.kind) for one in language_features.folding(editor.open("a.prose", text))
@@ -186,7 +186,7 @@ def test_folding(editor: Editor) -> None:
     assert folds == [(2, 9, None), (3, 6, None), (12, 13, None), (0, 1, comment)]
 
 
-def test_semantic_tokens_tell_what_names_are(editor: Editor) -> None:
+def test_semantic_tokens_have_the_kinds_of_names(editor: Editor) -> None:
     document = editor.open(
         "a.prose", "const é😀 = 1\n".replace("é😀", "n") + 'agent w:\n  prompt: "😀{n}"\nsession: w\n'
     )
@@ -209,7 +209,7 @@ def formatted(editor: Editor, name: str, raw: str) -> str:
     return applied(document.text, language_features.formatting(document))
 
 
-def test_formatting(editor: Editor) -> None:
+def test_formatting_keeps_line_ends_and_broken_texts(editor: Editor) -> None:
     assert formatted(editor, "a.prose", 'let   x=exec   "a"\n\n') == 'let x = exec "a"\n'
     assert formatted(editor, "a.prose", "let   x=1\r\n") == "let x = 1\r\n"
     assert formatted(editor, "a.vvm", "x=1 # why\nexport   x\n") == "x = 1  # why\nexport x\n"
@@ -224,15 +224,15 @@ def test_formatting_never_drops_a_comment(editor: Editor) -> None:
 
 def test_code_actions_apply_hints(editor: Editor) -> None:
     text = 'let colour = 1\r\nlet d = exec "x"\r\nexec "rm {d} {colur}"\r\n'
-    done = dict(editor.fixed("a.prose", text))
+    done = dict(editor.after_code_actions("a.prose", text))
     assert done["Change to `colour`"] == text.replace("colur", "colour")
     text = 'let d = exec "x"\r\nexec "rm {d}"\r\n'
-    assert dict(editor.fixed("a.prose", text)) == {
+    assert dict(editor.after_code_actions("a.prose", text)) == {
         "Pass the values in the environment": 'let d = exec "x"\r\nexec "rm \\"$d\\""\r\n  env: { d }\r\n'
     }
 
 
-def test_code_actions_are_those_of_the_range(editor: Editor) -> None:
+def test_code_actions_belong_to_findings_in_the_range(editor: Editor) -> None:
     document = editor.open("a.prose", "x = 1\ny = 2\n")
     line = types.Range(types.Position(1, 0), types.Position(1, 3))
     (action,) = language_features.code_actions(document, line)
@@ -252,7 +252,7 @@ def test_findings_in_indented_fences_of_a_contract_file_have_the_columns_of_the_
         ]
 
 
-def test_a_contract_file_is_checked_and_formatted_in_its_fences(editor: Editor) -> None:
+def test_scripts_in_a_contract_file_are_checked_and_formatted(editor: Editor) -> None:
     head = "---\nname: {}\nkind: function\n---\n\n### Returns\n\n- `x`\n\n### Execution\n\n```prose\n{}\n```\n"
     editor.write("drafter.prose.md", head.format("drafter", "return 1"))
     text = head.format("f", "let   a = call drafter\nlet b = call draftr\nreturn b")
@@ -265,7 +265,7 @@ def test_a_contract_file_is_checked_and_formatted_in_its_fences(editor: Editor) 
     assert applied(document.text, language_features.formatting(document)) == text.replace("let   a", "let a")
 
 
-def test_an_editor_may_read_prosescript(tmp_path: Path) -> None:
+def test_documents_may_have_the_prosescript_profile(tmp_path: Path) -> None:
     from prose_kernel.lsp.documents import Documents
 
     documents = Documents(profile="prosescript")
@@ -351,18 +351,18 @@ CALL = "let a = call notes\n    topic: subject\n  return a"
 def test_names_of_functions_and_their_inputs_are_completed(editor: Editor) -> None:
     editor.write("notes.prose.md", NOTES)
 
-    def offers(line: str) -> list[str]:
-        return editor.offers("caller.prose.md", CALLER % line)
+    def completions(line: str) -> list[str]:
+        return editor.completions("caller.prose.md", CALLER % line)
 
-    assert offers("let a = call ^") == ["caller", "notes", "polish"]
-    assert offers("let a = call no^") == ["notes"]
-    assert offers("call notes\n    topic: subject\n    t^") == ["tone: ", "timeout: "]
-    assert offers("call polish\n    ^")[:2] == ["draft: ", "backoff: "]
-    assert "subject" in offers("let a = s^")
-    assert editor.offers("caller.prose.md", f"{CALLER % CALL}\ncall ^") == []
+    assert completions("let a = call ^") == ["caller", "notes", "polish"]
+    assert completions("let a = call no^") == ["notes"]
+    assert completions("call notes\n    topic: subject\n    t^") == ["tone: ", "timeout: "]
+    assert completions("call polish\n    ^")[:2] == ["draft: ", "backoff: "]
+    assert "subject" in completions("let a = s^")
+    assert editor.completions("caller.prose.md", f"{CALLER % CALL}\ncall ^") == []
 
 
-def test_what_a_call_names_shows_its_contract(editor: Editor) -> None:
+def test_hovering_over_a_call_shows_the_contract_of_its_function(editor: Editor) -> None:
     editor.write("notes.prose.md", NOTES)
     shown = editor.hover("caller.prose.md", CALLER % CALL.replace("notes", "no^tes"))
     assert shown is not None
@@ -378,7 +378,7 @@ def test_what_a_call_names_shows_its_contract(editor: Editor) -> None:
     assert shown is not None and "- `topic`: what to write about" in shown
 
 
-def test_definitions_of_calls_are_nodes_and_bullets(editor: Editor) -> None:
+def test_definitions_of_calls_are_nodes_and_list_items(editor: Editor) -> None:
     editor.write("notes.prose.md", NOTES)
 
     def at(script: str) -> tuple[str, int, str] | None:
@@ -392,14 +392,14 @@ def test_definitions_of_calls_are_nodes_and_bullets(editor: Editor) -> None:
     assert at('return call polish\n    draft: "{sub^ject}"') == ("caller.prose.md", 8, "subject")
 
 
-def test_all_places_of_an_input_are_found_across_files(editor: Editor) -> None:
+def test_references_to_an_input_are_found_across_files(editor: Editor) -> None:
     editor.write("notes.prose.md", NOTES)
     editor.open("caller.prose.md", CALLER % CALL)
     places = editor.references("notes.prose.md", NOTES.replace("- `topic`: what", "- `top^ic`: what"))
     assert places == [("notes.prose.md", 8, 4), ("notes.prose.md", 23, 10), ("caller.prose.md", 18, 5)]
 
 
-def test_an_input_is_renamed_with_its_bullet_its_uses_and_the_calls_of_other_files(editor: Editor) -> None:
+def test_renaming_an_input_changes_its_list_item_its_uses_and_calls_in_other_files(editor: Editor) -> None:
     editor.write("notes.prose.md", NOTES)
     editor.write("caller.prose.md", CALLER % CALL)
     changed = editor.rename("notes.prose.md", NOTES.replace("- `topic`: what", "- `top^ic`: what"), "theme")
@@ -409,7 +409,7 @@ def test_an_input_is_renamed_with_its_bullet_its_uses_and_the_calls_of_other_fil
     assert changed["caller.prose.md"] == CALLER % CALL.replace("topic:", "theme:")
 
 
-def test_the_outline_of_a_contract_file_is_its_nodes_sections_and_names(editor: Editor) -> None:
+def test_the_outline_of_a_contract_file_has_its_nodes_sections_and_names(editor: Editor) -> None:
     document = editor.open("notes.prose.md", NOTES)
     own, finder = language_features.document_symbols(document)
     assert (own.name, finder.name) == ("notes", "finder")
@@ -419,7 +419,7 @@ def test_the_outline_of_a_contract_file_is_its_nodes_sections_and_names(editor: 
     assert finder.selection_range.start == types.Position(26, 3)
 
 
-def test_half_a_contract_file_has_an_outline(editor: Editor) -> None:
+def test_every_prefix_of_a_contract_file_has_an_outline(editor: Editor) -> None:
     for end in range(0, len(NOTES), 17):
         document = editor.open("half.prose.md", NOTES[:end])
         language_features.document_symbols(document)

@@ -1,4 +1,4 @@
-"""The TextMate grammars compared with the lexers of the languages."""
+"""The TextMate grammars agree with the lexers of the languages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def style(scope: str) -> str:
     return next((shown for prefix, shown in STYLES.items() if scope.startswith(prefix)), "")
 
 
-def test_programs_of_openprose_are_coloured_as_their_lexer_reads_them() -> None:
+def test_colours_of_openprose_programs_agree_with_the_lexer() -> None:
     wrong = {}
     number = 0
     for name, text in correct_programs():
@@ -73,7 +73,7 @@ def _words(line: str, word: str) -> Iterator[int]:
         at = line.find(word, at + 1)
 
 
-FITS = {
+SCOPES = {
     "comment": ("comment",),
     "string": ("string.quoted", "constant.character"),
     "template": ("string.interpolated", "constant.character", "variable.other.interpolation"),
@@ -84,7 +84,7 @@ FITS = {
 }
 
 
-def test_programs_of_vvm_are_coloured_as_their_lexer_reads_them() -> None:
+def test_colours_of_vvm_programs_agree_with_the_lexer() -> None:
     wrong = {}
     programs = [(name, text) for name, text in without_errors() if len(text) < 8_000]
     assert len(programs) > 40
@@ -93,7 +93,7 @@ def test_programs_of_vvm_are_coloured_as_their_lexer_reads_them() -> None:
         bad = [
             f"line {text.count(chr(10), 0, at) + 1}: {text[at]!r} is {scope or 'plain'}, not {kind}"
             for at, (kind, scope) in enumerate(zip(kinds(text), scopes, strict=True))
-            if kind and text[at] not in " \n" and not scope.startswith(FITS[kind])
+            if kind and text[at] not in " \n" and not scope.startswith(SCOPES[kind])
         ]
         if bad:
             wrong[name] = bad
@@ -105,8 +105,8 @@ def test_every_reserved_word_and_library_function_of_vvm_has_a_colour() -> None:
     assert [word for word in words if VVM.scopes(word)[0].startswith("variable")] == []
 
 
-def test_patterns_are_read_alike_by_editors_and_by_these_tests() -> None:
-    """VS Code reads them with Oniguruma, where `[]` is an empty class, and other editors know less than it does."""
+def test_patterns_mean_the_same_in_editors_and_in_these_tests() -> None:
+    """VS Code uses Oniguruma, where `[]` is an empty class; other editors support fewer patterns."""
     for interpreter in (PROSE, VVM):
         for rules in interpreter.grammar["repository"].values():
             for rule in rules["patterns"]:
@@ -127,5 +127,5 @@ def test_patterns_are_read_alike_by_editors_and_by_these_tests() -> None:
         ('session "never closed\nlet x = 1', 22, "keyword.control.prose"),
     ],
 )
-def test_what_a_character_of_openprose_is(text: str, at: int, scope: str) -> None:
+def test_characters_of_openprose_have_their_scopes(text: str, at: int, scope: str) -> None:
     assert PROSE.scopes(text)[at] == scope

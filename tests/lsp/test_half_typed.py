@@ -1,4 +1,4 @@
-"""Any text, however half typed: no question of an editor fails, and every answer lies in the text."""
+"""No request of an editor fails for any unfinished text, and all answers are inside the text."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ROOT = Path(__file__).parents[2]
 
 @cache
 def programs() -> list[tuple[str, str]]:
-    """The programs of the corpus that fit on a screen, with their suffixes."""
+    """Return the short programs of the corpus, with their suffixes."""
     paths = [*(ROOT / "tests" / "corpus").rglob("*.prose"), *(ROOT / "tests" / "corpus").rglob("*.vvm")]
     paths += (ROOT / "prose_kernel" / "examples").glob("*.[pv]*")
     texts = [(path.suffix, path.read_bytes().decode(errors="replace")) for path in sorted(paths)]
     return [(suffix, text) for suffix, text in texts if len(text) < 4_000]
 
 
-def test_a49_every_beginning_of_a_match_on_errors_is_fine() -> None:
+def test_a49_every_prefix_of_a_match_on_errors_is_accepted() -> None:
     text = 'match v:\n  case error(kind="a"):\n    x = 1\n  case error(_):\n    x = 2\n'
     for end in range(len(text)):
         ask_all(".vvm", text[:end], end)
@@ -36,12 +36,12 @@ def test_a49_every_beginning_of_a_match_on_errors_is_fine() -> None:
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_no_text_is_too_broken(tmp_path_factory: object, data: st.DataObject) -> None:
+def test_all_features_accept_any_text(tmp_path_factory: object, data: st.DataObject) -> None:
     suffix, text = data.draw(st.sampled_from(programs()))
     end = data.draw(st.integers(0, len(text)))
     begin = data.draw(st.integers(0, end)) if data.draw(st.booleans()) else 0
-    wreck = data.draw(st.sampled_from(["", "", "\r\n", "😀", '"', "`", "{", "\u2028", "\x00", "\ud800"]))
-    ask_all(suffix, text[begin:end] + wreck, data.draw(st.integers(0, end - begin + len(wreck))))
+    rubbish = data.draw(st.sampled_from(["", "", "\r\n", "😀", '"', "`", "{", "\u2028", "\x00", "\ud800"]))
+    ask_all(suffix, text[begin:end] + rubbish, data.draw(st.integers(0, end - begin + len(rubbish))))
 
 
 def ask_all(suffix: str, text: str, at: int) -> None:
@@ -75,7 +75,7 @@ def ask_all(suffix: str, text: str, at: int) -> None:
 
 
 @pytest.mark.parametrize("folder", ["compile", "vvm/compile"])
-def test_a49_findings_have_the_words_of_prose_compile(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a49_findings_have_the_messages_of_prose_compile(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = ROOT / "tests" / "corpus" / folder
     monkeypatch.chdir(directory)
     for path in sorted(directory.glob("*.[pv]*")):

@@ -42,7 +42,7 @@ def editor(tmp_path: Path) -> Editor:
         ("a.prose", "let y = [1] | map: ^item\n", None),
     ],
 )
-def test_definition(editor: Editor, name: str, text: str, wanted: tuple[str, int, str] | None) -> None:
+def test_definitions_are_found(editor: Editor, name: str, text: str, wanted: tuple[str, int, str] | None) -> None:
     assert editor.definition(name, text) == wanted
 
 
@@ -72,12 +72,12 @@ def test_references_are_found_in_every_file_of_the_workspace(editor: Editor) -> 
         ("a.prose", "let x = 1\noutput y = ^x\n", "x", {}),
     ],
 )  # fmt: skip
-def test_rename(editor: Editor, name: str, text: str, new: str, changed: dict[str, str]) -> None:
+def test_a_rename_changes_all_files(editor: Editor, name: str, text: str, new: str, changed: dict[str, str]) -> None:
     assert editor.rename(name, text, new) == changed
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "new", "why"),
+    ("name", "text", "new", "reason"),
     [
         ("a.prose", "let ^a = 1\nlet b = a\n", "b", "`b` does not fit: `b` is already declared here (a.prose, line 2) [E019]"),
         ("a.prose", "let ^a = 1\nfor b in [1]:\n  output c = a\n", "b", "`b` is the name of another parameter already (line 2)"),
@@ -93,23 +93,23 @@ def test_rename(editor: Editor, name: str, text: str, new: str, changed: dict[st
     ],
 )  # fmt: skip
 def test_a_rename_that_would_collide_is_refused(
-    editor: Editor, name: str, text: str, new: str, why: str | None
+    editor: Editor, name: str, text: str, new: str, reason: str | None
 ) -> None:
-    if why is None:  # agents and functions have separate tables
+    if reason is None:  # agents and functions may have the same names
         assert editor.rename(name, text, new)
         return
     with pytest.raises(RenameRefused) as refused:
         editor.rename(name, text, new)
-    assert str(refused.value) == why
+    assert str(refused.value) == reason
 
 
-def test_a_collision_in_another_file_refuses_too(editor: Editor) -> None:
+def test_a_rename_that_would_collide_in_another_file_is_refused(editor: Editor) -> None:
     editor.write("user.vvm", USER.replace("x = review", "judge = 1\nx = review"))
     with pytest.raises(RenameRefused):
         editor.rename("team.vvm", TEAM.replace("def rev", "def ^rev"), "judge")
 
 
-def test_what_an_editor_holds_counts_not_what_is_on_disk(editor: Editor) -> None:
+def test_open_documents_replace_files_on_disk(editor: Editor) -> None:
     editor.open("main.prose", "# nothing of lib any more\n")
     assert editor.references("lib.prose", LIB.replace("summary", "^summary")) == [("lib.prose", 2, 8)]
 
@@ -120,7 +120,7 @@ def test_the_name_of_an_import_without_alias_is_offered(editor: Editor) -> None:
     assert (document.source.slice(span), name) == ('"./lib.prose"', "lib")
 
 
-def test_imports_in_a_circle_and_of_itself_work(editor: Editor) -> None:
+def test_circular_imports_have_references(editor: Editor) -> None:
     editor.write("one.vvm", 'from "./two.vvm" import b\na = b\nexport a\n')
     editor.write("two.vvm", 'from "./one.vvm" import a\nb = a\nexport b\n')
     text = 'from "./one.vvm" import a\nb = a\nexport ^b\n'

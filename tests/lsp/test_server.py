@@ -1,4 +1,4 @@
-"""`prose lsp` as an editor has it: a process, asked by pygls' own client."""
+"""`prose lsp` as a process, with the client of pygls."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Client:
             self.registered.put_nowait(one.method)
 
     async def findings(self, uri: str, version: int | None = None) -> list[str]:
-        """The codes published for a document, once it has that version."""
+        """Return the codes published for a document, or for one version of it."""
         while True:
             found = await asyncio.wait_for(self.published.get(), WAIT)
             if found.uri == uri and version in (None, found.version):
@@ -71,7 +71,7 @@ async def editor(tmp_path: Path) -> AsyncIterator[Client]:
     await one.ask(one.client.stop())
 
 
-async def test_a_session_of_an_editor(editor: Client, tmp_path: Path) -> None:
+async def test_the_server_answers_a_session_of_an_editor(editor: Client, tmp_path: Path) -> None:
     client = editor.client
     (tmp_path / "lib.prose").write_text('input topic: "?"\noutput summary = topic\n', encoding="utf-8")
     uri, lib = uri_of(tmp_path / "main.prose"), uri_of(tmp_path / "lib.prose")
@@ -82,7 +82,7 @@ async def test_a_session_of_an_editor(editor: Client, tmp_path: Path) -> None:
     client.text_document_did_open(types.DidOpenTextDocumentParams(types.TextDocumentItem(uri, "prose", 1, text)))
     assert await editor.findings(uri, 1) == ["E131"]
 
-    # An edit after a line end that only Python knows, in UTF-16 units.
+    # An edit in UTF-16 units, after a character that only Python treats as a line end.
     edits = [
         types.TextDocumentContentChangePartial(types.Range(types.Position(1, 20), types.Position(1, 22)), "\u2028😀"),
         types.TextDocumentContentChangePartial(types.Range(types.Position(2, 11), types.Position(2, 12)), "r"),
@@ -124,7 +124,7 @@ async def test_a_session_of_an_editor(editor: Client, tmp_path: Path) -> None:
     )
     assert [one.range.start.line for one in marks] == [1, 2]
 
-    # The imported file changes: in the editor, then outside of it.
+    # The imported file changes, first in the editor, then on disk.
     other = types.TextDocumentItem(lib, "prose", 1, 'input theme: "?"\noutput summary = theme\n')
     client.text_document_did_open(types.DidOpenTextDocumentParams(other))
     assert await editor.findings(uri) == ["E026", "E027"]
@@ -135,7 +135,7 @@ async def test_a_session_of_an_editor(editor: Client, tmp_path: Path) -> None:
     client.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams([event]))
     assert await editor.findings(uri) == ["E215"]
 
-    # Comments are never dropped, and a message explains why nothing happens.
+    # Formatting never drops comments; a message explains why it changed nothing.
     whole = types.TextDocumentContentChangeWholeDocument("# why\nlet   x=1\n")
     client.text_document_did_change(
         types.DidChangeTextDocumentParams(types.VersionedTextDocumentIdentifier(3, uri), [whole])
@@ -149,13 +149,13 @@ async def test_a_session_of_an_editor(editor: Client, tmp_path: Path) -> None:
     actions = types.CodeActionParams(this, where, types.CodeActionContext([]))
     assert await editor.ask(client.text_document_code_action_async(actions)) == ()
 
-    # What makes no sense is answered with nothing.
+    # Invalid positions and unknown files have no answer.
     nowhere = types.TextDocumentIdentifier("file:///nowhere/at/all.prose")
     assert await editor.ask(client.text_document_hover_async(types.HoverParams(nowhere, at))) is None
     assert await editor.ask(client.text_document_hover_async(types.HoverParams(this, types.Position(99, 99)))) is None
 
 
-def test_ctrl_c_ends_a_server_at_a_terminal() -> None:
+def test_ctrl_c_ends_the_server_at_a_terminal() -> None:
     ours, theirs = os.openpty()
     server = subprocess.Popen([PROSE, "lsp"], stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=os.setsid)
     os.close(theirs)
@@ -171,7 +171,7 @@ def test_ctrl_c_ends_a_server_at_a_terminal() -> None:
         os.close(ours)
 
 
-async def test_a_request_that_makes_no_sense_is_refused_and_harms_no_other(tmp_path: Path) -> None:
+async def test_an_invalid_request_is_refused_and_later_ones_are_answered(tmp_path: Path) -> None:
     pipe = asyncio.subprocess.PIPE
     server = await asyncio.create_subprocess_exec(str(PROSE), "lsp", stdin=pipe, stdout=pipe, stderr=pipe)
 
@@ -209,6 +209,6 @@ async def test_a_request_that_makes_no_sense_is_refused_and_harms_no_other(tmp_p
     assert (await answer(11, "textDocument/hover", {"textDocument": unsaved, "position": place}))["result"] is None
     assert (await answer(12, "shutdown", None))["result"] is None
     send(method="exit")
-    _, said = await asyncio.wait_for(server.communicate(), WAIT)
+    _, errors = await asyncio.wait_for(server.communicate(), WAIT)
     assert server.returncode == 0
-    assert b"Error:" not in said and b"Traceback" not in said
+    assert b"Error:" not in errors and b"Traceback" not in errors

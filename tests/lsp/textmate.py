@@ -1,4 +1,4 @@
-"""A small interpreter of TextMate grammars: line by line, the first rule that matches earliest, as editors do."""
+"""A small interpreter of TextMate grammars. As in editors, the first of the rules that match earliest in a line applies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 @dataclass
 class Open:
-    """A `begin` whose `end` has not come."""
+    """A `begin` whose `end` was not found yet."""
 
     rule: Rule
     scope: str
@@ -29,7 +29,7 @@ class Interpreter:
         self._flat: dict[int, list[Rule]] = {}
 
     def scopes(self, text: str) -> list[str]:
-        """The innermost scope of each character; of a line's end none."""
+        """Return the innermost scope of each character; line ends have none."""
         found: list[str] = []
         stack = [Open(self.grammar, "")]
         for line in text.split("\n"):
@@ -64,7 +64,7 @@ class Interpreter:
     def _next(
         self, line: str, at: int, top: Open, seen: dict[str, re.Match[str] | None]
     ) -> tuple[re.Match[str] | None, Rule | None]:
-        """The next match on a line; `seen` are the matches of the line so far, which count until they are passed."""
+        """Return the next match in a line and its rule. `seen` caches the matches of patterns that are still ahead."""
 
         def search(pattern: str) -> re.Match[str] | None:
             known = seen.get(pattern)
@@ -83,7 +83,7 @@ class Interpreter:
         return best, chosen
 
     def _rules(self, rule: Rule) -> list[Rule]:
-        """The rules of one, with what it includes in its place."""
+        """Return the rules inside a rule; included ones replace their `include`."""
         if id(rule) not in self._flat:
             flat: list[Rule] = []
             for one in rule.get("patterns", ()):
