@@ -1,4 +1,4 @@
-"""Notebooks and programs for tests of tests, made by hand."""
+"""Helpers that write notebooks for tests of `prose test`, and run `prose`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KERNELS = {"prose": "prose", "vvm": "vvm", "python3": "python", "ir": "R"}
 
 
 def code(source: str, *outputs: dict[str, Any], count: int | None = 1, tags: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A code cell."""
+    """Return a code cell."""
     return {
         "cell_type": "code",
         "execution_count": count,
@@ -23,7 +23,7 @@ def code(source: str, *outputs: dict[str, Any], count: int | None = 1, tags: tup
     }
 
 
-def words(text: str) -> dict[str, Any]:
+def markdown(text: str) -> dict[str, Any]:
     return {"cell_type": "markdown", "id": "words", "metadata": {}, "source": text}
 
 
@@ -36,7 +36,7 @@ def error(ename: str, evalue: str, *traceback: str) -> dict[str, Any]:
 
 
 def write(path: Path, *cells: dict[str, Any], kernel: str = "prose", **more: Any) -> Path:
-    """A notebook file; code cells without a count of their own are counted in order."""
+    """Write a notebook file. Code cells with the default count get counts in order."""
     count = 0
     for cell in cells:
         if cell["cell_type"] == "code" and cell["execution_count"] == 1:

@@ -1,4 +1,4 @@
-"""`prose test` as a command: what it finds, how it runs it, what it reports, and the pytest plugin."""
+"""`prose test` as a command: discovery, options, processes, reports, and the pytest plugin."""
 
 from __future__ import annotations
 
@@ -19,11 +19,6 @@ from prose_kernel.testing.snapshot_file import SUFFIX
 from prose_kernel.testing.suite import name_matches, targets
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def good(name: str) -> Path:
     return write(Path(name), code('exec "echo a"', stream("a\n")))
 
@@ -34,7 +29,7 @@ def bad(name: str) -> Path:
     )
 
 
-def test_directories_patterns_and_nothing_find_what_is_a_test() -> None:
+def test_directories_and_patterns_find_tests() -> None:
     for name in (
         "a.ipynb",
         "sub/b.ipynb",
@@ -63,7 +58,7 @@ def test_directories_patterns_and_nothing_find_what_is_a_test() -> None:
     ("words", "fitting"),
     [("tour", True), ("TOUR", True), ("tour and not vvm", False), ("not tour", False), ("course or vvm", True)],
 )
-def test_k_takes_words_as_pytest_does(words: str, fitting: bool) -> None:
+def test_k_accepts_expressions_like_pytest(words: str, fitting: bool) -> None:
     assert name_matches("notebooks/vvm_tour.ipynb", words) is fitting
 
 
@@ -73,7 +68,7 @@ def test_k_without_words_is_a_usage_error(words: str) -> None:
         name_matches("a", words)
 
 
-def test_exit_statuses_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_determine_the_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert prose("test") == 5
     good("a.ipynb")
     bad("b.ipynb")
@@ -99,7 +94,7 @@ def test_several_processes_report_in_order(capsys: pytest.CaptureFixture[str]) -
     assert lines[:2] == ["a.ipynb: 1 passed", "b.ipynb: 2 failed"]
 
 
-def test_a_process_that_is_killed_costs_only_the_result_of_its_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_killed_process_fails_only_the_test_of_its_file(capsys: pytest.CaptureFixture[str]) -> None:
     good("a.ipynb")
     write(Path("b.ipynb"), code('exec "kill -9 $PPID"'))
     good("c.ipynb")
@@ -111,7 +106,7 @@ def test_a_process_that_is_killed_costs_only_the_result_of_its_file(capsys: pyte
     assert [suite.get("failures") for suite in ElementTree.parse("report.xml").getroot()] == ["0", "1", "0", "0"]
 
 
-def test_a_report_in_junit_xml(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_junit_xml_report_is_written(capsys: pytest.CaptureFixture[str]) -> None:
     good("a.ipynb")
     book = bad("b.ipynb")
     write(book, code('exec "echo a"', stream("b\x00\n")), code("# NBVAL_SKIP\nlet x = 1"), code("let y = 1"))
@@ -128,22 +123,22 @@ def test_a_report_in_junit_xml(capsys: pytest.CaptureFixture[str]) -> None:
     assert prose("test", "--junit-xml", "out/report.xml") == 1
 
 
-@pytest.mark.parametrize("taken", ["a.ipynb", "directory", "pipe"])
-def test_a_report_replaces_nothing_but_a_report(capsys: pytest.CaptureFixture[str], taken: str) -> None:
+@pytest.mark.parametrize("name", ["a.ipynb", "directory", "pipe"])
+def test_a_report_replaces_only_a_report_or_an_empty_file(capsys: pytest.CaptureFixture[str], name: str) -> None:
     text = good("a.ipynb").read_text()
     good("b.ipynb")
     Path("directory").mkdir()
     os.mkfifo("pipe")
-    assert prose("test", "--junit-xml", taken, "b.ipynb") == 2
+    assert prose("test", "--junit-xml", name, "b.ipynb") == 2
     out, err = capsys.readouterr()
-    assert (out, taken in err) == ("", True)
+    assert (out, name in err) == ("", True)
     assert Path("a.ipynb").read_text() == text
     Path("empty").touch()
     assert prose("test", "--junit-xml", "empty", "b.ipynb") == 0
     assert Path("empty").read_text().startswith("<?xml")
 
 
-def test_results_of_a_program_that_is_gone_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_snapshot_without_its_program_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     Path("p.prose" + SUFFIX).write_text("# p.prose\n")
     assert prose("test", "p.prose" + SUFFIX) == 2
     assert "there is no file p.prose\n" in capsys.readouterr().err
@@ -163,7 +158,7 @@ def test_an_empty_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith("Error: the name of a notebook or program is empty\n")
 
 
-def test_an_interrupt_ends_all_of_it() -> None:
+def test_an_interrupt_ends_the_whole_test_run() -> None:
     write(Path("a.ipynb"), code('exec "echo begun > begun; sleep 600"'))
     good("b.ipynb")
     command = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())", "test"]
@@ -176,7 +171,7 @@ def test_an_interrupt_ends_all_of_it() -> None:
     assert "b.ipynb" not in out
 
 
-def test_live_lets_a_provider_answer_and_records_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_live_records_answers_of_the_provider(capsys: pytest.CaptureFixture[str]) -> None:
     with StubServer() as server:
         Path("prose.toml").write_text(
             f'provider = "gateway"\n[providers.gateway]\nkind = "openai"\nbase_url = "{server.openai_url}"\n'
@@ -200,40 +195,40 @@ PLUGIN = "prose_kernel.testing.pytest_plugin"
 
 
 def pytest_run(*arguments: str) -> tuple[int, str]:
-    """pytest with only this plugin, because others take seconds to load."""
+    """Run pytest with only this plugin, because others take seconds to load."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", PLUGIN, "-q", *arguments]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
     return ran.returncode, ran.stdout
 
 
-def test_pytest_finds_the_plugin_by_its_entry_point() -> None:
+def test_the_pytest_plugin_has_an_entry_point() -> None:
     (found,) = [one for one in entry_points(group="pytest11") if one.name == "prose"]
     assert found.value == PLUGIN
 
 
-def test_the_pytest_plugin_tests_notebooks_and_programs_when_it_is_wanted() -> None:
+def test_the_pytest_plugin_tests_notebooks_and_programs_with_its_option() -> None:
     good("a.ipynb")
     bad("b.ipynb")
     Path("p.prose").write_text("output x = 1\n")
     Path("p.prose" + SUFFIX).write_text("# one\n\nExit status: 0\n\n## Output x\n\n```text\n1\n```\n")
     Path("gone.prose" + SUFFIX).write_text("# two\n")
-    status, said = pytest_run("--prose", "-rA", "a.ipynb", "b.ipynb", "p.prose::one", "gone.prose" + SUFFIX)
+    status, output = pytest_run("--prose", "-rA", "a.ipynb", "b.ipynb", "p.prose::one", "gone.prose" + SUFFIX)
     assert status == 1
-    assert "gone.prose is missing" in said
-    assert "b.ipynb, cell 1\nline 1: stdout differs\n" in said
-    assert "FAILED b.ipynb::cell 1" in said
-    assert "PASSED p.prose::one" in said
-    assert "Traceback" not in said
-    assert "3 failed, 6 passed" in said
+    assert "gone.prose is missing" in output
+    assert "b.ipynb, cell 1\nline 1: stdout differs\n" in output
+    assert "FAILED b.ipynb::cell 1" in output
+    assert "PASSED p.prose::one" in output
+    assert "Traceback" not in output
+    assert "3 failed, 6 passed" in output
 
 
-def test_without_the_option_nothing_of_the_package_is_loaded() -> None:
+def test_the_pytest_plugin_without_its_option_loads_nothing_of_the_package() -> None:
     bad("b.ipynb")
     test = (
         "import sys\ndef test_x():\n  assert {n for n in sys.modules if n.startswith('prose_kernel')} == {EXPECTED}\n"
     )
     loaded = {"prose_kernel", "prose_kernel._version", "prose_kernel.testing", PLUGIN}
     Path("test_x.py").write_text(test.replace("{EXPECTED}", repr(loaded)))
-    status, said = pytest_run()
-    assert (status, "1 passed" in said) == (0, True)
+    status, output = pytest_run()
+    assert (status, "1 passed" in output) == (0, True)

@@ -18,7 +18,6 @@ HEAD = "---\nname: echo-test\nkind: test\nsubject: {}\n---\n"
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> ContractWorld:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PROSE_PROVIDER", "scripted")
     monkeypatch.setenv("PROSE_SCRIPT", str(tmp_path / "answers.yaml"))
     made = ContractWorld(tmp_path, capsys)
@@ -35,7 +34,7 @@ def write_test(world: ContractWorld, *sections: str, subject: str = "echo", name
 FIXTURE = "### Fixtures\n- `word`: hello\n"
 
 
-def test_assertions_that_hold(world: ContractWorld) -> None:
+def test_assertions_that_hold_pass(world: ContractWorld) -> None:
     write_test(
         world, FIXTURE, "### Expects", "- `said`: contains `hello`", "- said: is kind", "- `size` is 11",
         "- path: said\n  predicate: is kind", "- `__error.md` does not exist", "",
@@ -56,7 +55,7 @@ def test_assertions_that_hold(world: ContractWorld) -> None:
     ]
 
 
-def test_assertions_that_fail(world: ContractWorld) -> None:
+def test_failed_assertions_are_reported(world: ContractWorld) -> None:
     write_test(world, FIXTURE, "### Expects", "- `said`: contains `bye`", "- `said`: is odd", "- `size` is 11")
     assert world.prose("test", "t.prose.md", "--junit-xml", "j.xml") == 1
     assert "✗ said: contains `bye` (said is hello world)" in world.out
@@ -66,13 +65,13 @@ def test_assertions_that_fail(world: ContractWorld) -> None:
     assert "line 10" in (case.find("failure").text or "")  # type: ignore[union-attr]
 
 
-def test_conditions_without_a_judge(world: ContractWorld) -> None:
+def test_a_condition_that_cannot_be_judged_is_an_error(world: ContractWorld) -> None:
     write_test(world, FIXTURE, "### Expects", "- the moon is out")
     assert world.prose("test", "t.prose.md") == 3
     assert "✗ the moon is out (it could not be judged" in world.out
 
 
-def test_a_subject_that_does_not_end_fails_its_test(world: ContractWorld) -> None:
+def test_a_subject_that_exceeds_the_timeout_fails_its_test(world: ContractWorld) -> None:
     world.write(slow=function("slow", "", returns("`d`"), script('let a = exec "sleep 100"', "return 1")))
     write_test(world, "### Expects", "- `__error.md` exists", subject="slow")
     assert world.prose("test", "t.prose.md", "--timeout", "0.3", "--junit-xml", "j.xml") == 1
@@ -103,14 +102,14 @@ def test_cases_run_separately(world: ContractWorld) -> None:
         ("- `v`: {not json}", "{not json}"),
     ],
 )
-def test_forms_of_fixtures(world: ContractWorld, fixture: str, value: object) -> None:
+def test_fixtures_may_have_several_forms(world: ContractWorld, fixture: str, value: object) -> None:
     world.write(same=function("same", parameters("`v`"), returns("`w`"), script("if v == expected:", "  return 1", "return v"))
                 .replace("expected", json.dumps(value)))  # fmt: skip
     write_test(world, "### Fixtures", fixture, "### Expects", "- `w` is 1", subject="same")
     assert world.prose("test", "t.prose.md") == 0, world.out
 
 
-def test_the_subject_fails(world: ContractWorld) -> None:
+def test_an_error_of_the_subject_may_be_expected(world: ContractWorld) -> None:
     world.write(bad=function("bad", returns("`x`"), "### Errors\n- `nope`: always\n", script('throw "nope"')))
     write_test(world, "### Expects", "- `__error.md` exists", subject="bad")
     assert world.prose("test", "t.prose.md") == 0
@@ -119,7 +118,7 @@ def test_the_subject_fails(world: ContractWorld) -> None:
     assert "the subject failed: nope" in world.out
 
 
-def test_an_interrupt_leaves_no_empty_code(world: ContractWorld) -> None:
+def test_an_interrupted_test_is_reported(world: ContractWorld) -> None:
     world.write(slow=function("slow", returns("`x`"), script('exec "echo > begun; sleep 600"', 'return "a"')))
     write_test(world, "### Expects", "- `x`: contains `a`", subject="slow")
     with forked.Command("test", "t.prose.md", cwd=Path.cwd()) as running:
@@ -142,7 +141,7 @@ def test_an_interrupt_leaves_no_empty_code(world: ContractWorld) -> None:
         ("echo", [FIXTURE, "### Expects\n- `sad`: is it"], "W350"),
     ],
 )
-def test_findings(world: ContractWorld, subject: str, sections: list[str], code: str) -> None:
+def test_tests_have_static_findings(world: ContractWorld, subject: str, sections: list[str], code: str) -> None:
     world.write(
         pat="---\nname: pat\nkind: pattern\n---\n### Slots\n- `a`\n" + script("return 1", title="Delegation"),
         broken=function("broken", returns("`x`"), script("return nothing")),
@@ -154,14 +153,14 @@ def test_findings(world: ContractWorld, subject: str, sections: list[str], code:
     assert world.codes("t.prose.md", "--strict") == ["E026" if code == "W352" else code]
 
 
-def test_a_subject_is_found_upwards(world: ContractWorld) -> None:
+def test_a_subject_is_found_in_directories_above(world: ContractWorld) -> None:
     world.put(".git/HEAD", "")
     world.put("src/deep/down.prose.md", function("down", returns("`x`"), script("return 1")))
     world.put("tests/t.prose.md", HEAD.format("down") + "### Expects\n- `x` is 1\n")
     assert world.prose("test", "tests/t.prose.md") == 0
 
 
-def test_a_directory_means_its_tests(world: ContractWorld) -> None:
+def test_a_directory_runs_its_tests(world: ContractWorld) -> None:
     write_test(world, FIXTURE, "### Expects", "- `size` is 11", name="suite/a", subject="../echo.prose.md")
     write_test(world, FIXTURE, "### Expects", "- `size` is 11", name="suite/inner/b", subject="../../echo.prose.md")
     assert world.prose("test", "suite") == 0
@@ -169,7 +168,7 @@ def test_a_directory_means_its_tests(world: ContractWorld) -> None:
     assert world.out.count("PASS") == 2
 
 
-def test_a_file_that_cannot_be_read_whole_is_named_as_it_was_typed(world: ContractWorld, tmp_path: Path) -> None:
+def test_a_file_that_is_too_large_is_named_as_typed(world: ContractWorld, tmp_path: Path) -> None:
     write_test(world, FIXTURE, name="suite/large")
     with (tmp_path / "suite/large.prose.md").open("r+b") as file:
         file.truncate(300 * 1024**2)

@@ -1,4 +1,4 @@
-"""`%export`, `prose export` and `prose notebook`: a notebook as one program, a program as a notebook, and back."""
+"""`%export`, `prose export` and `prose notebook`: conversion of notebooks to programs and back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from notebook.recording import Recording
-from testing.books import code, error, prose, words, write
+from testing.books import code, error, markdown, prose, write
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
@@ -29,11 +29,6 @@ OPENPROSE, VVM = LANGUAGES["openprose"], LANGUAGES["vvm"]
 CORPUS = Path(__file__).parents[1] / "corpus" / "run"
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def no_file(name: str) -> tuple[str, Language]:
     raise AssertionError(name)
 
@@ -43,15 +38,15 @@ def joined(*texts: str, language: Language = OPENPROSE) -> str:
 
 
 def refusal(*texts: str, language: Language = OPENPROSE) -> str:
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError) as caught:
         joined(*texts, language=language)
-    return str(refused.value)
+    return str(caught.value)
 
 
 # ---------------------------------------------------------------- one program of cells
 
 
-def test_a_name_that_is_declared_again_is_assigned() -> None:
+def test_a_repeated_declaration_becomes_an_assignment() -> None:
     text = joined("const x = 1\nlet y = 1", "let x = 2", "const y = x\noutput o = 1", "output o = y")
     assert text == "let x = 1\nlet y = 1\n\nx = 2\n\ny = x\noutput o = 1\n\no = y\n"
     assert OPENPROSE.compile(Source.of(text)).ok
@@ -64,7 +59,7 @@ def test_a_repeated_import_appears_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "said"),
+    ("texts", "message"),
     [
         (('agent a:\n  model: haiku', "agent a:\n  model: opus"), "cell 2: this cannot be one program: The agent `a`"),
         (("block b:\n  exec \"ls\"", "block b:\n  exec \"pwd\""), "cell 2: this cannot be one program: The block `b`"),
@@ -75,8 +70,8 @@ def test_a_repeated_import_appears_once() -> None:
         (("let x = 1", "%%vvm\ny = 2"), "a program is in one (OpenProse: cell 1; VVM: cell 2)"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_one_program_is_refused_with_the_reason(texts: tuple[str, ...], said: str) -> None:
-    assert said in refusal(*texts)
+def test_cells_that_cannot_be_one_program_are_refused_with_the_reason(texts: tuple[str, ...], message: str) -> None:
+    assert message in refusal(*texts)
 
 
 def test_magics_become_comments_options_and_statements() -> None:
@@ -105,7 +100,7 @@ def test_magics_become_comments_options_and_statements() -> None:
     assert made.remarks == ("cell 6: %pip install thing is left out", "cell 7 is left out: %%task isn't a statement")
 
 
-def test_cells_above_a_reset_are_another_run() -> None:
+def test_cells_above_a_reset_are_left_out() -> None:
     assert joined("let x = 1", "let y = 2\n%reset\nlet x = 3", "let z = x") == "let x = 3\n\nlet z = x\n"
 
 
@@ -113,7 +108,7 @@ def test_cells_above_a_reset_are_another_run() -> None:
 
 
 def run(*cells: tuple[str, str], language: Language = OPENPROSE) -> Recording:
-    """Run cells, each with its id; what the last one shows is returned."""
+    """Run cells, each with its id, and return the output of the last one."""
 
     async def go() -> Recording:
         here = Cells(Path.cwd(), Unattended(), language)
@@ -126,7 +121,7 @@ def run(*cells: tuple[str, str], language: Language = OPENPROSE) -> Recording:
     return asyncio.run(go())
 
 
-def test_export_shows_and_writes_the_notebook_so_far() -> None:
+def test_export_shows_and_writes_the_cells_so_far() -> None:
     shown = run(("a", "let x = 1"), ("b", "output y = x"), ("c", "%export"))
     assert shown.texts == ["let x = 1\n\noutput y = x"]
     written = run(("a", "%input n=1\nlet x = 1"), ("b", "output y = x"), ("c", "%export out.prose"))
@@ -134,7 +129,7 @@ def test_export_shows_and_writes_the_notebook_so_far() -> None:
     assert Path("out.prose").read_text().endswith("let x = 1\n\noutput y = x\n")
 
 
-def test_a_cell_that_runs_again_takes_its_place_and_one_that_failed_is_left_out() -> None:
+def test_a_cell_that_runs_again_replaces_itself_and_a_failed_cell_is_left_out() -> None:
     shown = run(
         ("a", "let x = 1"),
         ("b", "let y = x"),
@@ -151,12 +146,12 @@ def test_a_cell_that_runs_again_takes_its_place_and_one_that_failed_is_left_out(
     ]
 
 
-def test_a_reset_begins_again() -> None:
+def test_a_reset_removes_earlier_cells_from_the_export() -> None:
     assert run(("a", "let x = 1"), ("b", "%reset\nlet y = 2"), ("c", "%export")).texts == ["let y = 2"]
     assert run(("a", "let x = 1"), ("b", "%reset"), ("c", "%export")).texts == ["No cell of this run has finished yet."]
 
 
-def test_in_a_python_notebook_values_of_python_are_refused_and_magics_read() -> None:
+def test_a_cell_that_uses_values_of_python_is_not_exported() -> None:
     async def go() -> Recording:
         here, output = Cells(Path.cwd(), Unattended(), OPENPROSE), Recording()
         for opening in (
@@ -182,7 +177,7 @@ def test_in_a_python_notebook_values_of_python_are_refused_and_magics_read() -> 
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("%export out.txt", "the name of a program in OpenProse ends with .prose"),
         ("%export a b", "too many words"),
@@ -190,10 +185,10 @@ def test_in_a_python_notebook_values_of_python_are_refused_and_magics_read() -> 
         ("%export there.prose/x.prose", "cannot be written"),
     ],
 )
-def test_a_file_that_cannot_be_written_is_an_error(line: str, said: str) -> None:
+def test_a_file_that_cannot_be_written_is_an_error(line: str, message: str) -> None:
     Path("there.prose").write_text("mine\n")
     shown = run(("a", "let x = 1"), ("b", line))
-    assert said in shown.calls[-1][1].evalue
+    assert message in shown.calls[-1][1].evalue
     assert Path("there.prose").read_text() == "mine\n"
     run(("a", "let x = 1"), ("b", "%export there.prose --force"))
     assert Path("there.prose").read_text() == "let x = 1\n"
@@ -202,10 +197,14 @@ def test_a_file_that_cannot_be_written_is_an_error(line: str, said: str) -> None
 # ---------------------------------------------------------------- the commands
 
 
-def test_a_notebook_file_becomes_a_program_that_runs_the_same(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_exported_notebook_runs_as_a_program_with_the_same_outputs(capfd: pytest.CaptureFixture[str]) -> None:
     fails = code('exec "exit 3"', error("ExecError", "x"), tags=("raises-exception",))
     book = write(
-        Path("b.ipynb"), words("# Title\n\nWords."), code('let x = "one"'), fails, code('let x = "two"\noutput y = x')
+        Path("b.ipynb"),
+        markdown("# Title\n\nWords."),
+        code('let x = "one"'),
+        fails,
+        code('let x = "two"\noutput y = x'),
     )
     assert prose("export", book) == 0
     seen = capfd.readouterr()
@@ -232,7 +231,7 @@ def test_cells_of_python_are_left_out(capfd: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize("name", ["a.prose", "a.vvm"])
-def test_a_program_becomes_a_notebook_with_words(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_comments_of_a_program_become_markdown_cells(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     text = "# # Title\n#\n# Words 🦉\n\nx = 1\n\n# More words\ny = x\n# NBVAL_SKIP\n#!not words\nz = y\n"
     text = (
         text
@@ -256,7 +255,7 @@ def test_a_program_becomes_a_notebook_with_words(name: str, capfd: pytest.Captur
 
 
 @pytest.mark.parametrize(("name", "text"), [("a.prose", "let = 1\n"), ("a.vvm", "x = = 1\n"), ("gone.prose", None)])
-def test_a_program_with_errors_is_not_a_notebook(
+def test_a_program_with_errors_does_not_become_a_notebook(
     name: str, text: str | None, capfd: pytest.CaptureFixture[str]
 ) -> None:
     if text is not None:
@@ -265,7 +264,7 @@ def test_a_program_with_errors_is_not_a_notebook(
     assert not Path("a.ipynb").exists()
 
 
-# ---------------------------------------------------------------- there and back
+# ---------------------------------------------------------------- conversion in both directions
 
 STATEMENTS = {
     "openprose": (
@@ -291,8 +290,8 @@ def programs(draw: st.DrawFn, language: Language) -> str:
 @pytest.mark.parametrize("language", [OPENPROSE, VVM], ids=lambda one: one.name)
 @given(data=st.data())
 @settings(max_examples=120)
-def test_a_program_comes_back_as_it_was(language: Language, data: st.DataObject) -> None:
-    """And each cell knows what it uses: names come from cells above it, as in a kernel."""
+def test_a_program_survives_conversion_to_cells_and_back(language: Language, data: st.DataObject) -> None:
+    """Each cell uses only names from cells above it, as in a kernel."""
     text = data.draw(programs(language))
     compiled = language.compile(Source.of(text))
     if not compiled.ok:
@@ -310,15 +309,15 @@ def test_a_program_comes_back_as_it_was(language: Language, data: st.DataObject)
             assert language.compile(Source.of(so_far)).ok, so_far
 
 
-APART = {"collection-not-3"}  # it looks at its own line number
-SAMPLE = [path for path in sorted(CORPUS.glob("*.json")) if path.stem not in APART][::36]
+DIFFERENT = {"collection-not-3"}  # its output has its line number
+SAMPLE = [path for path in sorted(CORPUS.glob("*.json")) if path.stem not in DIFFERENT][::36]
 
 
 @pytest.mark.parametrize("case", SAMPLE, ids=lambda path: path.stem)
-def test_a_program_runs_the_same_as_a_notebook(
+def test_a_program_and_its_notebook_have_the_same_outputs(
     case: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Programs of the corpus, with a blank line between all statements, so that each becomes a cell."""
+    """A blank line between all statements of a program makes each of them a cell."""
     expected = json.loads(case.read_text())
     text = case.with_suffix(".prose").read_text()
     compiled = OPENPROSE.compile(Source.of(text))
@@ -331,8 +330,8 @@ def test_a_program_runs_the_same_as_a_notebook(
     for name, value in expected.get("env", {}).items():
         monkeypatch.setenv(name, value)
     results = []
-    for way in ("program", "notebook"):
-        place = tmp_path / way / "here"
+    for form in ("program", "notebook"):
+        place = tmp_path / form / "here"
         place.mkdir(parents=True)
         monkeypatch.chdir(place)
         for name, content in {**expected.get("files", {}), "p.prose": text}.items():
@@ -342,10 +341,10 @@ def test_a_program_runs_the_same_as_a_notebook(
         if "script" in expected:
             (place / "script.yaml").write_text(json.dumps(expected["script"]))
             options += ["--provider", "scripted", "--script", "script.yaml"]
-        if way == "notebook":
+        if form == "notebook":
             assert prose("notebook", "p.prose") == 0
         capfd.readouterr()
-        file = "p.prose" if way == "program" else "p.ipynb"
+        file = "p.prose" if form == "program" else "p.ipynb"
         status = prose("run", file, "--format", "json", *options)
         result = json.loads(capfd.readouterr().out.splitlines()[-1])
         results.append((status, result["outputs"], result["bindings"]))

@@ -1,4 +1,4 @@
-"""`prose test PROGRAM`: the snapshot next to a program, its cases and options, and what differs."""
+"""`prose test PROGRAM`: the snapshot next to a program, its cases and options, and differences."""
 
 from __future__ import annotations
 
@@ -38,11 +38,6 @@ yes = ["send"]
 """
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def program(text: str, name: str = "p.prose", *heads: str) -> Path:
     Path(name).write_text(text)
     if heads:
@@ -50,7 +45,7 @@ def program(text: str, name: str = "p.prose", *heads: str) -> Path:
     return Path(name)
 
 
-def test_a_snapshot_is_made_read_and_compared(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_snapshot_is_written_read_and_compared(capsys: pytest.CaptureFixture[str]) -> None:
     program(SORT, "sort.prose", SORT_CASE.format(name="Mondays"))
     assert prose("test", "--update", "sort.prose") == 0
     text = Path("sort.prose" + SUFFIX).read_text()
@@ -66,16 +61,16 @@ def test_a_snapshot_is_made_read_and_compared(capsys: pytest.CaptureFixture[str]
     assert not Path(".prose").exists()
 
 
-def _refuse(*_: object, **__: object) -> None:
+def _raise_permission_error(*_: object, **__: object) -> None:
     raise PermissionError(errno.EACCES, "Permission denied", str(Path.cwd() / ".1.tmp"))
 
 
-def test_a_directory_that_cannot_be_written(
+def test_a_directory_that_cannot_be_written_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program("output x = 1\n")
     write(Path("a.ipynb"), code("let x = 1", count=None))
-    monkeypatch.setattr(atomic, "replace", _refuse)
+    monkeypatch.setattr(atomic, "replace", _raise_permission_error)
     for name, file in (("p.prose", "p.prose" + SUFFIX), ("a.ipynb", "a.ipynb")):
         assert prose("test", "--update", name) == 2
         assert capsys.readouterr().err == f"Error: cannot write {file}: permission denied\n"
@@ -94,7 +89,7 @@ def test_a_snapshot_without_its_program_fails(capsys: pytest.CaptureFixture[str]
     assert prose("test") == 0
 
 
-def test_a_program_that_cannot_be_read_has_the_name_that_was_typed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_that_cannot_be_read_is_named_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
     Path("sub").mkdir()
     os.mkfifo("sub/p.prose")
     Path("sub/p.prose" + SUFFIX).write_text("# program\n")
@@ -102,7 +97,7 @@ def test_a_program_that_cannot_be_read_has_the_name_that_was_typed(capsys: pytes
     assert "FAILED sub/p.prose, program\n  cannot read sub/p.prose: it is a pipe\n" in capsys.readouterr().out
 
 
-def test_an_image_is_the_same_in_every_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_are_compared_by_their_content(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a.png").write_bytes(png())
     program('let drawn = exec "cat a.png"\nexec "true"\n  display: "a.png"\n')
     assert prose("test", "--update", "p.prose") == 0
@@ -144,8 +139,8 @@ def test_failures_and_exit_statuses_are_part_of_a_snapshot(capsys: pytest.Captur
     program('let x = 1\nexec "echo no >&2; exit 7"\n')
     capsys.readouterr()
     assert prose("test") == 1
-    said = capsys.readouterr().out
-    assert "line 2: Error differs" in said
+    message = capsys.readouterr().out
+    assert "line 2: Error differs" in message
     program("let x = 1\n")
     assert prose("test") == 1
     assert "exit status 0 instead of 1" in capsys.readouterr().out
@@ -154,7 +149,7 @@ def test_failures_and_exit_statuses_are_part_of_a_snapshot(capsys: pytest.Captur
     assert "exit status 2 instead of 1" in capsys.readouterr().out
 
 
-def test_several_cases_and_their_options(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_cases_have_separate_options(capsys: pytest.CaptureFixture[str]) -> None:
     Path("replies.yaml").write_text('sessions:\n  "Sort": "an answer"\n')
     Path("sub").mkdir()
     text = 'input name: "Who?"\nlet a = session "Sort {name}"\nlet n = 3\nexec "basename $PWD"\noutput line = a\n'
@@ -174,13 +169,13 @@ def test_several_cases_and_their_options(capsys: pytest.CaptureFixture[str]) -> 
     Path("p.prose" + SUFFIX).write_text(made.replace("## Binding n\n\n```text\n3", "## Binding n\n\n```text\n4"))
     capsys.readouterr()
     assert prose("test", "-v") == 1
-    said = capsys.readouterr().out
-    assert "  failed   one\n  passed   two\n" in said
-    assert "line 3: Binding n differs\n      let n = 3" in said
+    message = capsys.readouterr().out
+    assert "  failed   one\n  passed   two\n" in message
+    assert "line 3: Binding n differs\n      let n = 3" in message
 
 
 @pytest.mark.parametrize(
-    ("head", "said"),
+    ("head", "message"),
     [
         ("# a\n\n```toml\ninputs = 1\n```\n", "inputs: there is no such option (hint: did you mean `input`?)"),
         ("# a\n\n```toml\nyes = 3\n```\n", "yes: a list of texts, not 3"),
@@ -195,15 +190,15 @@ def test_several_cases_and_their_options(capsys: pytest.CaptureFixture[str]) -> 
         ('# a\n\n```toml\nprovider = "gone"\n```\n\nExit status: 0\n', "gone"),
     ],
 )
-def test_a_snapshot_that_makes_no_sense_is_reported(head: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_snapshot_is_reported(head: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     program('session "x"\n' if "provider" in head else "let x = 1\n", "p.prose", head)
     assert prose("test") == 1
     shown = capsys.readouterr().out
-    assert said in shown
+    assert message in shown
     assert "Traceback" not in shown
 
 
-def test_a_program_without_a_snapshot_is_not_a_test_unless_it_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_without_a_snapshot_is_a_test_only_if_it_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     program("let x = 1\n")
     assert prose("test") == 5
     assert prose("test", "p.prose") == 1
@@ -224,13 +219,13 @@ def test_a_missing_answer_is_not_saved(capsys: pytest.CaptureFixture[str]) -> No
     assert not Path("p.prose" + SUFFIX).exists()
 
 
-def test_a_program_that_never_ends_is_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_that_exceeds_the_timeout_is_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
     program("let n = 0\nloop (max: 1000000000):\n  n = n + 1\n", "p.prose", "# a\n\nExit status: 0\n")
     assert prose("test", "--timeout", "0.3") == 1
     assert "the program did not end within 0.3 s and was interrupted" in capsys.readouterr().out
 
 
-def test_places_do_not_show_and_results_without_outputs_do() -> None:
+def test_snapshots_hide_directories_and_show_results_without_outputs() -> None:
     program('block b:\n  output 3\n\nexec "pwd"\ndo b\n')
     assert prose("test", "--update", "p.prose") == 0
     text = Path("p.prose" + SUFFIX).read_text()
@@ -242,7 +237,7 @@ def test_places_do_not_show_and_results_without_outputs_do() -> None:
     assert prose("test", "other") == 0
 
 
-def test_programs_of_vvm(capsys: pytest.CaptureFixture[str]) -> None:
+def test_vvm_programs_are_tested(capsys: pytest.CaptureFixture[str]) -> None:
     program("def twice(n):\n  return n + n\nx = twice(4)\nexport x\n", "p.vvm")
     assert prose("test", "--update", "p.vvm") == 0
     program("def twice(n):\n  return n + n + n\nx = twice(4)\nexport x\n", "p.vvm")
@@ -257,7 +252,7 @@ TEXTS = st.text(
 
 
 @given(st.dictionaries(st.sampled_from(["stdout", "stderr", "Output a", "Result"]), TEXTS), st.integers(0, 255))
-def test_what_is_written_is_read_again(
+def test_written_snapshots_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, sections: dict[str, str], status: int
 ) -> None:
     kept = {name: snapshot_file.shown(text) for name, text in sections.items()}
