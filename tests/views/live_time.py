@@ -1,4 +1,4 @@
-"""A clock for live views that only a test moves."""
+"""A clock for live views that only tests advance."""
 
 from __future__ import annotations
 

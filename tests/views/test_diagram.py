@@ -1,4 +1,4 @@
-"""Diagrams of programs: what is drawn, and that JupyterLab's own Mermaid accepts every one of them."""
+"""Diagrams of programs: their nodes and edges, and that the Mermaid of JupyterLab accepts them."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ HOSTILE = [
 ]
 
 
-def ask(*texts: str) -> list[dict[str, Any]]:
-    """The parts of each diagram that JupyterLab's Mermaid reads, with the limits of GitHub."""
+def parsed_by_mermaid(*texts: str) -> list[dict[str, Any]]:
+    """Parse diagrams with the Mermaid of JupyterLab and the limits of GitHub, and return their parts."""
     if not STATIC.is_dir():
         lacking("JupyterLab is not installed")
     script = str(Path(__file__).parent / "mermaid.js")
@@ -63,14 +63,14 @@ def ask(*texts: str) -> list[dict[str, Any]]:
     return answers
 
 
-def read(text: str) -> str:
-    """A label as it is displayed: Mermaid keeps character codes in its own spelling."""
+def displayed(text: str) -> str:
+    """Return a label as displayed; Mermaid encodes character codes in its own way."""
     return html.unescape(text.replace("ﬂ°°", "&#").replace("ﬂ°", "&").replace("¶ß", ";"))
 
 
 def flow(text: str, language: str = "openprose") -> tuple[Step, ...]:
-    source, spoken = Source.of(text), languages.LANGUAGES[language]
-    return spoken.flow(spoken.compile(source, cell=True).program, source)
+    source, described = Source.of(text), languages.LANGUAGES[language]
+    return described.flow(described.compile(source, cell=True).program, source)
 
 
 def drawn(text: str, language: str = "openprose") -> str:
@@ -91,7 +91,7 @@ def corpus() -> list[tuple[str, tuple[Step, ...]]]:
     return found
 
 
-# ---------------------------------------------------------------- what is drawn
+# ---------------------------------------------------------------- outlines and diagrams
 
 PROGRAM = """\
 use "./publish.prose" as publish
@@ -123,7 +123,7 @@ output all = plan + right
 """
 
 
-def test_a_program_as_an_outline() -> None:
+def test_a_program_has_an_outline() -> None:
     assert outline([Part("", flow(PROGRAM))]).splitlines() == [
         "import ./publish.prose",
         "agent writer, sonnet",
@@ -152,18 +152,18 @@ def test_a_program_as_an_outline() -> None:
     ]
 
 
-def test_a_program_as_a_diagram() -> None:
-    (found,) = ask(drawn(PROGRAM))
-    nodes = {read(text): node for node, text in found["nodes"].items()}
+def test_a_program_has_a_diagram() -> None:
+    (found,) = parsed_by_mermaid(drawn(PROGRAM))
+    nodes = {displayed(text): node for node, text in found["nodes"].items()}
     edges = {(source, target): text for source, target, text in found["edges"]}
 
     def edge(source: str, target: str) -> str | None:
         return edges.get((nodes[source], nodes[target]))
 
-    assert [read(title) for title in found["groups"].values()] == ["block tidy(text)"]
-    assert edge("writer: Plan {topic}", "parallel (any)") == ""  # only control
+    assert [displayed(title) for title in found["groups"].values()] == ["block tidy(text)"]
+    assert edge("writer: Plan {topic}", "parallel (any)") == ""  # only control flow
     assert edge("parallel (any)", "session: Left") == "left"
-    assert edge("writer: Plan {topic}", "session: Left") == "plan"  # the value goes past the fork
+    assert edge("writer: Plan {topic}", "session: Left") == "plan"  # the value passes the fork
     assert edge("session: Left", "join") == edge("$ make right", "join") == ""
     assert edge("$ make right", "output all = plan + right") == "right"
     assert edge("writer: Plan {topic}", "output all = plan + right") == "plan"
@@ -177,7 +177,7 @@ def test_a_program_as_a_diagram() -> None:
     assert edge("throw problem", "$ rm draft") is None and edge("publish", "$ rm draft") == ""
 
 
-def test_a_program_in_vvm() -> None:
+def test_a_vvm_program_has_an_outline_and_a_diagram() -> None:
     text = (
         'agent critic(model="sonnet")\ndef ask(item):\n  return @critic `Judge {item}`(item)\n'
         "found = pmap([1, 2], ask)\nif ?`all is well`(found):\n  verdict = @critic `Praise`(found)\nelse:\n"
@@ -202,27 +202,27 @@ def test_a_program_in_vvm() -> None:
         "    x = 2",
         "export x",
     ]
-    (found,) = ask(drawn(text, "vvm"))
-    nodes = {node: read(text) for node, text in found["nodes"].items()}
+    (found,) = parsed_by_mermaid(drawn(text, "vvm"))
+    nodes = {node: displayed(text) for node, text in found["nodes"].items()}
     edges = {(nodes[source], nodes[target], text) for source, target, text in found["edges"]}
     assert {("ask", "pmap([1, 2], ask)", ""), ("x = 1", "export x", "x"), ("x = 2", "export x", "x")} <= edges
 
 
-def test_states_and_figures() -> None:
+def test_diagrams_show_states_and_figures() -> None:
     steps = flow('exec "a"\nexec "b"\nexec "c"')
     marks = {steps[0].span: Mark("done", "✓ done ×2", "3 s, $0.01"), steps[1].span: Mark("failed", "✗ failed")}
     display = graph_display([Part("", steps, marks)])
     assert display.data["text/plain"] == "$ a  [✓ done ×2]\n$ b  [✗ failed]\n$ c  [not run]"
     assert display.person["text/plain"] == "$ a  [✓ done ×2, 3 s, $0.01]\n$ b  [✗ failed]\n$ c  [not run]"
-    found, seen = ask(
+    found, seen = parsed_by_mermaid(
         *(bundle["text/markdown"].strip("`").removeprefix("mermaid") for bundle in (display.data, display.person))
     )
-    assert [read(text) for text in found["nodes"].values()] == [
+    assert [displayed(text) for text in found["nodes"].values()] == [
         "$ a<br/>✓ done ×2",
         "$ b<br/>✗ failed",
         "$ c<br/>not run",
     ]
-    assert read(seen["nodes"]["n1"]) == "$ a<br/>✓ done ×2, 3 s, $0.01"
+    assert displayed(seen["nodes"]["n1"]) == "$ a<br/>✓ done ×2, 3 s, $0.01"
     assert [edge[:2] for edge in found["edges"]] == [["n1", "n2"], ["n2", "n3"]]
 
 
@@ -235,22 +235,22 @@ _LINE = re.compile(
     rf"|  n\d+ (?:-->|-\.->)(?:\|{_TEXT}\|)? n\d+|  n\d+ -\.- n\d+"
     r"|  classDef [a-z]+ [a-z0-9#:,\- ]+|  class n\d+(?:,n\d+)* [a-z]+"
 )
-"""All that a diagram may hold: a grammar much narrower than Mermaid's."""
+"""The grammar of our diagrams, which is much narrower than the grammar of Mermaid."""
 
 
-def test_every_program_of_the_corpora_is_drawn_in_lines_of_a_few_forms() -> None:
+def test_diagrams_of_the_corpora_match_a_narrow_grammar() -> None:
     for name, steps in corpus():
         text = mermaid([Part("", steps)])
-        strange = [line for line in text.splitlines() if not _LINE.fullmatch(line)]
-        assert not strange, (name, strange)
+        unmatched = [line for line in text.splitlines() if not _LINE.fullmatch(line)]
+        assert not unmatched, (name, unmatched)
         assert outline([Part("", steps)])
 
 
-def test_mermaid_accepts_the_programs() -> None:
-    """Every one that people wrote, and some of each kind in the corpora."""
+def test_mermaid_accepts_diagrams_of_programs() -> None:
+    """All programs that people wrote, and a sample of the corpora."""
     programs = corpus()
     chosen = [*programs[: len(PROGRAMS)], *programs[len(PROGRAMS) :: 12], *programs[-len(EXAMPLES) :]]
-    answers = ask(*(mermaid([Part("", steps)]) for _, steps in chosen))
+    answers = parsed_by_mermaid(*(mermaid([Part("", steps)]) for _, steps in chosen))
     assert [
         (name, answer["error"]) for (name, _), answer in zip(chosen, answers, strict=True) if "error" in answer
     ] == []
@@ -259,28 +259,28 @@ def test_mermaid_accepts_the_programs() -> None:
 # ---------------------------------------------------------------- hostile and huge
 
 
-def test_labels_are_inert() -> None:
+def test_hostile_labels_are_inert() -> None:
     steps = tuple(Step("session", text, Span(at, at + 1)) for at, text in enumerate(HOSTILE))
     ways = tuple(Way(text, (Step("value", text, Span(0, 0)),)) for text in HOSTILE)
     titled = [Part(text, (Step("if", text, Span(0, 0), ways=ways),)) for text in HOSTILE[:3]]
-    found, others = ask(mermaid([Part("", steps)]), mermaid(titled))
+    found, others = parsed_by_mermaid(mermaid([Part("", steps)]), mermaid(titled))
     assert len(found["nodes"]) == len(HOSTILE) and len(found["edges"]) == len(HOSTILE) - 1
     assert len(others["groups"]) == 3 and len(others["nodes"]) == 3 * (1 + len(HOSTILE))
     for text in (*found["nodes"].values(), *others["groups"].values()):
         assert not re.search(r'[<>`"&@*~]|\d\. |_\w+_|://|www\.\w', text.replace("<br/>", ""))
-    assert read(found["nodes"]["n4"]) == "session: <script>alert(1)</script><img src=x onerror=alert(1)>"
-    assert read(found["nodes"]["n13"]).startswith("session: \\u202eright to left\\u2066 \u2407")
+    assert displayed(found["nodes"]["n4"]) == "session: <script>alert(1)</script><img src=x onerror=alert(1)>"
+    assert displayed(found["nodes"]["n13"]).startswith("session: \\u202eright to left\\u2066 \u2407")
     assert len(found["nodes"]["n16"]) < 100
 
 
 @given(st.text(max_size=200))
-def test_a_label_holds_no_character_that_means_something(text: str) -> None:
+def test_labels_have_no_special_characters(text: str) -> None:
     made = label(text, 60)
     assert re.fullmatch(r"(?:[^\W_]|_(?=[^\W_])|[ ,\-/(?!={}…→✓✗×·.):]|#\d+;)*", made)
     assert made.isprintable() and len(html.unescape(re.sub(r"#(\d+);", r"&#\1;", made))) <= 60
 
 
-def huge(kind: str) -> str:
+def huge_program(kind: str) -> str:
     match kind:
         case "long":
             return "\n".join(f'let x{i} = session "{"<&" * 40}{i}"' for i in range(10_000))
@@ -294,17 +294,17 @@ def huge(kind: str) -> str:
 
 @pytest.mark.parametrize("kind", ["long", "deep", "wide", "blocks"])
 def test_a_huge_program_is_summarised(kind: str) -> None:
-    steps = flow(huge(kind))
+    steps = flow(huge_program(kind))
     text = mermaid([Part("", steps)])
     assert len(text) <= CHARACTERS
     assert re.search(r"and [\d,]+ more (?:statements|branches)|\d statements? inside", text)
     shown = outline([Part("", steps)]).splitlines()
     assert len(shown) <= LINES + 1
-    (found,) = ask(text)
+    (found,) = parsed_by_mermaid(text)
     assert "error" not in found and len(found["nodes"]) <= NODES
 
 
-def test_nothing_to_draw() -> None:
+def test_an_empty_program_has_nothing_to_draw() -> None:
     assert outline([Part("", ())]) == "nothing to draw"
-    (found,) = ask(mermaid([Part("", ())]))
+    (found,) = parsed_by_mermaid(mermaid([Part("", ())]))
     assert list(found["nodes"].values()) == ["nothing to draw"]

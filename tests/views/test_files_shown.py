@@ -1,4 +1,4 @@
-"""Files as displays: what is shown of each kind, and that nothing of a hostile one acts."""
+"""Files as displays: the display of each kind, and that hostile files are inert."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def shown(tmp_path: Path) -> object:
         ("called.txt", png(), "image/png", "called.txt: PNG image, 3 × 2, 72 bytes"),
     ],
 )
-def test_an_image_is_shown_by_what_it_is(shown, name: str, data: bytes, media: str, text: str) -> None:  # type: ignore[no-untyped-def]
+def test_an_image_is_recognised_by_its_content(shown, name: str, data: bytes, media: str, text: str) -> None:  # type: ignore[no-untyped-def]
     display = shown(name, data)
     assert display.data == {media: base64.b64encode(data).decode(), "text/plain": text}
-    assert not display.metadata and shown(name, data) == display  # the same again: nbval compares it
+    assert not display.metadata and shown(name, data) == display  # always the same, because nbval compares it
 
 
 @pytest.mark.parametrize(("name", "data", "media"), [("a.gif", GIF, "image/gif"), ("a.webp", WEBP, "image/webp")])
-def test_what_not_every_front_end_shows_is_an_image_in_html(shown, name: str, data: bytes, media: str) -> None:  # type: ignore[no-untyped-def]
+def test_image_types_that_some_front_ends_lack_are_shown_in_html(shown, name: str, data: bytes, media: str) -> None:  # type: ignore[no-untyped-def]
     markup = shown(name, data).data["text/html"]
     assert f'<img src="data:{media};base64,{base64.b64encode(data).decode()}"' in markup
 
 
-def test_a_small_file_that_unfolds_to_a_huge_picture_is_not_shown(shown) -> None:  # type: ignore[no-untyped-def]
+def test_an_image_with_too_many_pixels_is_not_shown(shown) -> None:  # type: ignore[no-untyped-def]
     data = bytearray(png())
     data[16:24] = struct.pack(">II", 60_000, 60_000)
     display = shown("a.png", bytes(data))
@@ -67,7 +67,7 @@ def test_a_small_file_that_unfolds_to_a_huge_picture_is_not_shown(shown) -> None
     assert filled.data["text/plain"].endswith("broken: it has no size")
 
 
-def test_a_broken_image_is_a_line_that_says_so(shown) -> None:  # type: ignore[no-untyped-def]
+def test_a_broken_image_is_shown_as_a_line_with_the_reason(shown) -> None:  # type: ignore[no-untyped-def]
     display = shown("a.png", png()[:-20])
     assert display.data["text/plain"] == "a.png: PNG image, 3 × 2, 52 bytes, broken: its end is missing"
     assert set(display.data) == {"text/html", "text/plain"} and "<img" not in display.data["text/html"]
@@ -99,13 +99,13 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_nothing_of_a_hostile_drawing_is_left(name: str) -> None:
+def test_hostile_parts_of_a_drawing_are_removed(name: str) -> None:
     text = drawing(_SVG.format(HOSTILE[name]).encode()).text.lower()
     assert not re.search(r"script|alert|evil|foreign|iframe|onload|onclick|animate|<set|stylesheet|u\\72", text)
     assert text.startswith("<svg ")
 
 
-def test_a_harmless_drawing_stays_what_it_is() -> None:
+def test_a_harmless_drawing_is_unchanged() -> None:
     inner = (
         '<defs><linearGradient id="g"><stop offset="0"/></linearGradient><path id="p" d="M0 0L9 9"/></defs>'
         '<rect fill="url(#g)" style="fill: url(#g); stroke: red"/><use xlink:href="#p" x="3"/>'
@@ -127,7 +127,7 @@ def test_a_harmless_drawing_stays_what_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         (
             '<!DOCTYPE svg [<!ENTITY a "x"><!ENTITY b "&a;&a;">]><svg>&b;</svg>',
@@ -157,19 +157,19 @@ def test_a_harmless_drawing_stays_what_it_is() -> None:
         ),
     ],
 )
-def test_a_text_that_is_not_a_drawing_says_why(text: str, why: str) -> None:
-    with pytest.raises(NotDrawn, match=re.escape(why)):
+def test_a_text_that_is_not_a_drawing_has_a_reason(text: str, reason: str) -> None:
+    with pytest.raises(NotDrawn, match=re.escape(reason)):
         drawing(text.encode())
 
 
-def test_parts_that_refer_to_each_other_in_a_circle_or_often_are_drawn() -> None:
+def test_parts_with_circular_or_frequent_references_are_drawn() -> None:
     circle = '<g id="a"><use href="#b"/></g><g id="b"><use href="#a"/></g>'
     letters = '<path id="p" d="M0 0"/>' + '<use href="#p"/>' * 20_000
     assert drawing(_SVG.format(circle).encode()).text and drawing(_SVG.format(letters).encode()).text
     assert drawing(b'<svg viewBox="0 0 1e300 -5"/>').width == 0
 
 
-def test_a_drawing_is_shown_as_an_image_that_cannot_act(shown) -> None:  # type: ignore[no-untyped-def]
+def test_a_drawing_is_shown_as_an_image_without_scripts(shown) -> None:  # type: ignore[no-untyped-def]
     display = shown("d.svg", _SVG.format("<script>alert(1)</script><rect/>"))
     assert display.data["text/plain"] == "d.svg: SVG image, 30 × 20, 144 bytes; removed: script"
     assert display.data["text/html"].startswith('<img src="data:image/svg+xml;base64,')
@@ -180,7 +180,7 @@ def test_a_drawing_is_shown_as_an_image_that_cannot_act(shown) -> None:  # type:
 # ---------------------------------------------------------------- pages, texts, notebooks
 
 
-def test_a_page_is_in_a_frame_without_scripts_origin_or_network(shown) -> None:  # type: ignore[no-untyped-def]
+def test_an_html_page_is_shown_in_a_frame_without_scripts_origin_or_network(shown) -> None:  # type: ignore[no-untyped-def]
     page = '<h1 title="a">"Hi" & bye</h1><script>parent.alert(1)</script></iframe><img src=x onerror=alert(2)>'
     markup = shown("p.html", page).data["text/html"]
     assert '<iframe sandbox="" ' in markup and markup.count("<iframe") == markup.count("</iframe>") == 1
@@ -195,7 +195,7 @@ def test_markdown_keeps_its_formatting_and_no_tags(shown) -> None:  # type: igno
     assert display.data["text/plain"].startswith("# Title\n<script>")
 
 
-def test_a_notebook_in_short(shown) -> None:  # type: ignore[no-untyped-def]
+def test_a_notebook_is_shown_in_short(shown) -> None:  # type: ignore[no-untyped-def]
     code = {"cell_type": "code", "metadata": {}, "execution_count": 1, "source": "print(1)"}
     outputs = [
         {"output_type": "stream", "name": "stdout", "text": "1\n" * 50},
@@ -217,7 +217,7 @@ def test_a_notebook_in_short(shown) -> None:  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         ("[]", "its parts are not those of a notebook"),
         ('{"nbformat": 3, "worksheets": 5}', "its parts are not those of a notebook"),
@@ -225,11 +225,11 @@ def test_a_notebook_in_short(shown) -> None:  # type: ignore[no-untyped-def]
         ('{"nbformat": 99, "cells": []}', "Unsupported nbformat version 99"),
     ],
 )
-def test_a_broken_notebook_is_a_line_that_says_so(shown, text: str, why: str) -> None:  # type: ignore[no-untyped-def]
-    assert shown("n.ipynb", text).data["text/plain"] == f"n.ipynb: notebook, {len(text)} bytes, broken: {why}"
+def test_a_broken_notebook_is_shown_as_a_line_with_the_reason(shown, text: str, reason: str) -> None:  # type: ignore[no-untyped-def]
+    assert shown("n.ipynb", text).data["text/plain"] == f"n.ipynb: notebook, {len(text)} bytes, broken: {reason}"
 
 
-def test_a_text_is_shown_by_its_beginning(shown) -> None:  # type: ignore[no-untyped-def]
+def test_the_beginning_of_a_text_is_shown(shown) -> None:  # type: ignore[no-untyped-def]
     assert shown("a.log", "one\x1b[2J\ntwo\n").data == {"text/plain": "a.log:\none␛[2J\ntwo"}
     long = shown("a.log", "line\n" * 100_000).data["text/plain"]
     assert long.endswith("… (500,000 bytes in all)") and long.count("\n") == 201
@@ -237,7 +237,7 @@ def test_a_text_is_shown_by_its_beginning(shown) -> None:  # type: ignore[no-unt
     assert old == "a.txt:\ncafé\n… (it is not UTF-8 and was read as Windows-1252)"
 
 
-def test_json_is_a_table_or_indented(shown) -> None:  # type: ignore[no-untyped-def]
+def test_json_is_shown_as_a_table_or_indented(shown) -> None:  # type: ignore[no-untyped-def]
     assert shown("a.json", '[{"a": 1}, {"a": 22}]').data["text/plain"] == "a.json\n a\n--\n 1\n22"
     assert shown("a.json", '{"a": [1]}').data["text/plain"] == 'a.json:\n{\n  "a": [\n    1\n  ]\n}'
     broken = shown("a.json", '{"a": 1,\n "b" 2}').data["text/plain"]
@@ -258,7 +258,7 @@ def test_json_is_a_table_or_indented(shown) -> None:  # type: ignore[no-untyped-
         "name,n\nAnna,1\nBo,22\n".encode("utf-16"),
     ],
 )
-def test_csv_of_any_dialect_is_the_same_table(shown, data: str | bytes) -> None:  # type: ignore[no-untyped-def]
+def test_csv_dialects_are_shown_as_the_same_table(shown, data: str | bytes) -> None:  # type: ignore[no-untyped-def]
     display = shown("t.csv", data)
     assert display.data["text/plain"] == "t.csv\nname   n\n----  --\nAnna   1\nBo    22"
     assert display.data["text/markdown"] == "t.csv\n\n| name | n |\n| --- | ---: |\n| Anna | 1 |\n| Bo | 22 |"
@@ -280,12 +280,12 @@ def test_csv_of_any_dialect_is_the_same_table(shown, data: str | bytes) -> None:
         ('a,b\n1,2\n"x\ny"z,4\n', "text after a closing quote at line 4, column 3 of the data"),
     ],
 )
-def test_a_damaged_row_is_named_and_the_rows_before_it_are_shown(shown, data: str, problem: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_damaged_row_is_reported_and_the_rows_above_it_are_shown(shown, data: str, problem: str) -> None:  # type: ignore[no-untyped-def]
     text = shown("t.csv", data).data["text/plain"]
     assert text == f"t.csv\na  b\n-  -\n1  2\n… (damaged: {problem})"
 
 
-def test_json_lines_and_nested_values(shown) -> None:  # type: ignore[no-untyped-def]
+def test_json_lines_are_shown_as_a_table(shown) -> None:  # type: ignore[no-untyped-def]
     rows = '{"id": 1, "tags": ["a", "b"], "at": {"x": 1}}\n\n{"id": 20, "more": null}\n'
     assert shown("t.jsonl", rows).data["text/plain"].split("\n")[1:] == [
         "id  tags        at        more",
@@ -303,7 +303,7 @@ def test_a_table_may_have_very_many_columns(shown) -> None:  # type: ignore[no-u
     assert shown("t.csv", f"{line}\n{line}\n").data["text/plain"].endswith("… (99,988 more columns)")
 
 
-def test_a_long_csv_is_read_once_and_only_its_beginning_is_kept(shown, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_only_the_beginning_of_a_long_csv_is_kept_in_memory(shown, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     import tracemalloc
 
     line = "1,some text that fills a row of fifty characters,2026\n"
@@ -322,7 +322,7 @@ def test_a_long_csv_is_read_once_and_only_its_beginning_is_kept(shown, tmp_path:
     assert file_display(file_).data["text/plain"].endswith("… (19,970 more rows)")
 
 
-def test_a_csv_beyond_the_limit_is_not_counted(shown, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_rows_of_a_csv_beyond_the_limit_are_not_counted(shown, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(shown_files, "COUNTED", 1000)
     text = shown("t.csv", "a\n" + "1\n" * 5000).data["text/plain"]
     assert "rows after the first 1,000 are not counted" in text or "are not counted" in text
@@ -343,31 +343,33 @@ def test_a_table_fits_the_width_of_a_terminal(width: int) -> None:
     assert table.fitted(0) == table.text
 
 
-def test_an_output_that_is_cut_shows_the_rows_that_are_whole() -> None:
+def test_complete_rows_of_a_truncated_output_are_shown() -> None:
     result = CommandResult("exited", 0, stdout_truncated=True, stdout_bytes=1000)
     table = table_of(ExecText("a,b\n1,2\n3,", result, format="csv"))
     assert table is not None and table.text == "a  b\n-  -\n1  2\n… (more rows, which the value does not keep)"
     assert table_of(ExecText("a,b\n1,2\n3\n", CommandResult("exited", 0), format="csv")) is None
 
 
-def test_numbers_are_on_the_right_also_with_missing_ones() -> None:
+def test_a_column_with_missing_numbers_is_numeric() -> None:
     table = table_of([{"n": 1, "t": "1"}, {"n": None, "t": "x"}])
     assert table is not None and table.numeric == (True, False)
     empty = table_of([{"n": None}])
     assert empty is not None and empty.numeric == (False,)
 
 
-# ---------------------------------------------------------------- what cannot be shown
+# ---------------------------------------------------------------- files that cannot be shown
 
 
-def _refused(path: str, directory: Path) -> str:
+def _refusal(path: str, directory: Path) -> str:
     with pytest.raises(ExecError) as caught:
         shown_files.read(path, str(directory))
     assert caught.value.code == "E223"
     return caught.value.message
 
 
-def test_a_file_without_an_end_is_refused_immediately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_shown_are_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "d").mkdir()
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "nowhere").symlink_to("missing")
@@ -381,8 +383,8 @@ def test_a_file_without_an_end_is_refused_immediately(tmp_path: Path, monkeypatc
     listener = socket.socket(socket.AF_UNIX)
     monkeypatch.chdir(tmp_path)
     listener.bind("socket")
-    said = {
-        name: _refused(name, tmp_path).removeprefix(f"{name} cannot be shown: ")
+    reasons = {
+        name: _refusal(name, tmp_path).removeprefix(f"{name} cannot be shown: ")
         for name in (
             "gone.png",
             "d",
@@ -399,7 +401,7 @@ def test_a_file_without_an_end_is_refused_immediately(tmp_path: Path, monkeypatc
         )
     }
     listener.close()
-    assert said == {
+    assert reasons == {
         "gone.png": "there is no such file",
         "d": "it is a directory",
         "pipe.png": "it is a pipe, which has no end",
@@ -413,20 +415,20 @@ def test_a_file_without_an_end_is_refused_immediately(tmp_path: Path, monkeypatc
         "archive": "it isn't text, nor of another kind that can be shown",
         "socket": "it is a socket",
     }
-    assert _refused("", tmp_path) == "the file cannot be shown: its name is empty"
-    assert "a file name" in _refused("a\0b", tmp_path)
+    assert _refusal("", tmp_path) == "the file cannot be shown: its name is empty"
+    assert "a file name" in _refusal("a\0b", tmp_path)
     assert shown_files.read("there", str(tmp_path)).media == "image/png"
 
 
-def test_one_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shown_files, "WHOLE", 50)
     (tmp_path / "a.png").write_bytes(png())
-    assert _refused("a.png", tmp_path) == (
+    assert _refusal("a.png", tmp_path) == (
         "a.png cannot be shown: it has 72 bytes, and up to 50 are shown of a file of its kind"
     )
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_one_that_may_not_be_read(tmp_path: Path) -> None:
+def test_a_file_without_read_permission_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch(0)
-    assert _refused("a.txt", tmp_path) == "a.txt cannot be shown: it may not be read"
+    assert _refusal("a.txt", tmp_path) == "a.txt cannot be shown: it may not be read"

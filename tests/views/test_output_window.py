@@ -13,7 +13,7 @@ Pieces = list[tuple[Stream, str]]
 
 
 def shown(pieces: Pieces, limits: Limits) -> tuple[str, str, str]:
-    """The beginning, the note, and the end."""
+    """Return the beginning, the note, and the end."""
     window = OutputWindow(limits)
     head = "".join(window.feed(stream, text) for stream, text in pieces)
     tail = "".join(text for _, text in window.finish())
@@ -25,7 +25,7 @@ def numbers(count: int) -> str:
 
 
 @pytest.mark.parametrize("limits", [Limits(0, 0), Limits(48_894, 0), Limits(0, 10_000), Limits(48_894, 10_000)])
-def test_a21_within_the_limits_everything_is_shown_immediately(limits: Limits) -> None:
+def test_a21_output_within_the_limits_is_shown_immediately(limits: Limits) -> None:
     assert shown([("stdout", numbers(10_000))], limits) == (numbers(10_000), "", "")
 
 
@@ -36,7 +36,7 @@ def test_a21_lines_in_the_middle_are_left_out_and_counted() -> None:
     assert note == "… 8,900 lines (44,500 bytes) not displayed"
 
 
-def test_a21_bytes_are_counted_as_bytes_and_lines_stay_whole() -> None:
+def test_a21_the_limit_counts_bytes_and_splits_no_line() -> None:
     text = "".join(f"{i:04} {'ä' * 10}\n" for i in range(1_000))  # 26 bytes a line
     head, note, tail = shown([("stdout", text)], Limits(1_000, 0))
     assert head == text[: 16 * 38]
@@ -44,13 +44,13 @@ def test_a21_bytes_are_counted_as_bytes_and_lines_stay_whole() -> None:
     assert note == f"… {1_000 - 38 - 3:,} lines (24,934 bytes) not displayed"
 
 
-def test_a21_one_endless_line_has_a_beginning_and_an_end() -> None:
+def test_a21_a_very_long_line_keeps_its_beginning_and_its_end() -> None:
     head, note, tail = shown([("stdout", "a" * 500), ("stdout", "b" * 5_000 + "c" * 100)], Limits(1_000, 10))
     assert (head, tail) == ("a" * 500 + "b" * 500, "c" * 100)
     assert note == "… 4,500 bytes not displayed"
 
 
-def test_a21_a_little_more_than_the_limit_is_shown_whole() -> None:
+def test_a21_an_output_slightly_over_the_limit_is_shown_completely() -> None:
     head, note, tail = shown([("stdout", numbers(1_050))], Limits(0, 1_000))
     assert (head + tail, note) == (numbers(1_050), "")
 
@@ -68,7 +68,7 @@ def test_a21_both_streams_share_the_limits_and_keep_their_order() -> None:
     st.integers(0, 60),
     st.integers(0, 8),
 )
-def test_a21_nothing_is_lost_uncounted_however_the_pieces_fall(pieces: Pieces, size: int, lines: int) -> None:
+def test_a21_all_omitted_bytes_are_counted(pieces: Pieces, size: int, lines: int) -> None:
     whole = "".join(text for _, text in pieces)
     limits = Limits(size, lines)
     head, note, tail = shown(pieces, limits)

@@ -19,7 +19,7 @@ from prose_kernel.views.run_record import RunRecord, lanes
 
 
 class World:
-    """A record whose clock is moved by hand, and events at any line of a program."""
+    """A record with a clock that tests advance, and events at any line of a program."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -56,7 +56,7 @@ def world() -> World:
     return World()
 
 
-def test_a_session_with_its_retries_tokens_and_cost(world: World) -> None:
+def test_a_session_is_recorded_with_retries_tokens_and_cost(world: World) -> None:
     request = SessionRequest("session", "Write", "c1/1/s0", agent="writer")
     place, key = world.place(2), Key("x")
     world.record(events.SessionStarted(place, 1, request, None))
@@ -87,7 +87,7 @@ def test_a_session_with_its_retries_tokens_and_cost(world: World) -> None:
     assert timeline.facts == {"seconds": 7.0} and profile.facts["cost"] == 0.25
 
 
-def test_what_is_replayed_costs_nothing(world: World) -> None:
+def test_replayed_answers_cost_nothing(world: World) -> None:
     request, place = SessionRequest("session", "Write", "c1/1/s0"), world.place(1)
     world.record(events.SessionStarted(place, 1, request, None))
     result = SessionResult("text", origin="model", usage=Usage(1, 1000, 200, 0.25), replayed=True)
@@ -96,7 +96,7 @@ def test_what_is_replayed_costs_nothing(world: World) -> None:
     assert profile_display(world.record.cells).facts["cost"] == 0.0
 
 
-def test_branches_are_in_source_order_whoever_was_faster() -> None:
+def test_branches_are_in_source_order() -> None:
     def shown(order: list[int]) -> tuple[str, str]:
         world = World()
         started = {index: world.command(index, 2, (1, index, f"b{index}")) for index in range(3)}
@@ -116,7 +116,7 @@ def test_branches_are_in_source_order_whoever_was_faster() -> None:
     ]
 
 
-def test_a_branch_that_is_cancelled_and_a_cell_that_is_interrupted(world: World) -> None:
+def test_activities_of_cancelled_branches_and_interrupted_cells_are_cancelled(world: World) -> None:
     world.command(1, 2, (1, 0, "slow"))
     world.command(2, 3)
     world.record(events.BranchFinished(world.place(2, (1, 0, "slow")), 1, 0, "slow", "cancelled"))
@@ -125,11 +125,11 @@ def test_a_branch_that_is_cancelled_and_a_cell_that_is_interrupted(world: World)
     (cell,) = world.record.cells
     assert [(one.state, one.figures.seconds) for one in cell.activities] == [("cancelled", 0.0), ("cancelled", 5.0)]
     assert {mark.words for mark in marks([cell], world.source).values()} == {"cancelled"}
-    world.record(world_event := events.CommandStarted(world.place(1), 3, CommandRequest("x", "/", 1.0), "x", None))
-    assert world_event.spawn == 3 and len(cell.activities) == 2  # between cells nothing is noted
+    world.record(event := events.CommandStarted(world.place(1), 3, CommandRequest("x", "/", 1.0), "x", None))
+    assert event.spawn == 3 and len(cell.activities) == 2  # events between cells are not recorded
 
 
-def test_a_mark_says_how_often(world: World) -> None:
+def test_a_mark_counts_outcomes(world: World) -> None:
     for spawn, code in enumerate([0, 1, 0]):
         world.finish(world.command(spawn), code)
     world.record.end()
@@ -138,7 +138,7 @@ def test_a_mark_says_how_often(world: World) -> None:
     assert marks(list(world.record.cells), SOURCE) == {}
 
 
-def test_what_is_kept_is_bounded(world: World) -> None:
+def test_the_record_is_bounded(world: World) -> None:
     for spawn in range(run_record.MAX_PER_CELL + 500):
         world.finish(world.command(spawn))
     world.record.end()
@@ -158,18 +158,16 @@ def test_what_is_kept_is_bounded(world: World) -> None:
         world.finish(world.command(1))
         world.record.end()
     assert len(world.record.cells) == run_record.CELLS
-    assert (
-        sum(len(cell.activities) for cell in world.record.cells) == run_record.CELLS
-    )  # the others went with their cells
+    assert sum(len(cell.activities) for cell in world.record.cells) == run_record.CELLS
     gc.collect()
 
 
-def test_lanes_of_nothing() -> None:
+def test_an_empty_record_has_no_lanes() -> None:
     assert lanes([]).items == []
 
 
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 ms"), (0.0123, "12 ms"), (3.44, "3.4 s"), (306, "5 min 06 s"), (7200, "120 min 00 s")]
 )
-def test_durations(count: float, text: str) -> None:
+def test_durations_have_a_readable_form(count: float, text: str) -> None:
     assert seconds(count) == text
