@@ -1,4 +1,4 @@
-"""The parts of a report page, for tests: its tags, ids and links, and the page without the facts that differ between runs."""
+"""The parts of a report page for tests: tags, ids, links, and the page without the parts that differ between runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ATTRIBUTES = {
 
 @dataclass
 class Page(HTMLParser):
-    """Reads a page, and fails for a tag that is not closed where it has to be."""
+    """Parse a page, and fail if a tag is not closed in its place."""
 
     source: str
     tags: dict[str, int] = field(default_factory=dict)
@@ -23,8 +23,8 @@ class Page(HTMLParser):
     links: list[str] = field(default_factory=list)
     attributes: set[str] = field(default_factory=set)
     texts: list[str] = field(default_factory=list)
-    steady: list[str] = field(default_factory=list)
-    """The page without what differs from run to run: all elements of the class `v`, and the title."""
+    without_volatile_parts: list[str] = field(default_factory=list)
+    """The page without the parts that differ between runs: elements of the class `v`, and the title."""
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Page(HTMLParser):
         self.tags[tag] = self.tags.get(tag, 0) + 1
         volatile = tag == "title" or any(self._volatile) or "v" in (dict(attrs).get("class") or "").split()
         if not volatile:
-            self.steady.append(f"<{tag} {attrs}>")
+            self.without_volatile_parts.append(f"<{tag} {attrs}>")
         if tag not in VOID:
             self._open.append(tag)
             self._volatile.append(volatile)
@@ -65,7 +65,7 @@ class Page(HTMLParser):
         if self._open and self._open[-1] != "style":
             self.texts.append(data)
             if not any(self._volatile):
-                self.steady.append(data)
+                self.without_volatile_parts.append(data)
 
     @property
     def text(self) -> str:
@@ -73,7 +73,7 @@ class Page(HTMLParser):
 
 
 def checked(source: str) -> Page:
-    """The page, which holds nothing that could act, and no link into nothing."""
+    """Check that a page has no active content and no broken links, and return it."""
     page = Page(source)
     assert not page.tags.keys() & {"script", "iframe", "object", "embed", "link", "form", "base", "foreignobject"}
     assert page.attributes <= ATTRIBUTES, page.attributes - ATTRIBUTES

@@ -1,4 +1,4 @@
-"""The frame of our HTML pages, and what becomes of texts of others in it."""
+"""HTML pages for reports: their policy, and conversion of hostile texts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOSTILE = [
 ]
 
 
-def test_a_page_forbids_everything_but_its_own_style() -> None:
+def test_the_policy_of_a_page_allows_only_its_style() -> None:
     table = as_html(doc.Table(("a", "b"), [("1", "2")], numbers=(1,)))
     source = page("T <b>", tag("h1", "x"), [Section("one", "One & only", table)])
     found = checked(source)
@@ -44,7 +44,7 @@ def test_a_page_forbids_everything_but_its_own_style() -> None:
     assert '<td class="n">2</td>' in source
 
 
-def test_a_choice_needs_no_script() -> None:
+def test_a_filter_needs_no_script() -> None:
     choice = Filter("show", "Show", "e", (("all", "All"), ("bad", "Bad")))
     source = page("T", Html(), [Section("s", "S", tag("div", "x", class_="e bad"))], choice)
     assert "body:has(#show-bad:checked) .e:not(.bad):not(.group)" in source
@@ -53,10 +53,10 @@ def test_a_choice_needs_no_script() -> None:
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-@pytest.mark.parametrize("way", [html, terminal_text, markdown_text])
-def test_hostile_text_is_text(hostile: str, way: object) -> None:
-    assert callable(way)
-    made = way(hostile) + way(f"`{hostile}`") + way(f"```{hostile}\n{hostile}\n```")
+@pytest.mark.parametrize("convert", [html, terminal_text, markdown_text])
+def test_hostile_text_on_pages_is_inert(hostile: str, convert: object) -> None:
+    assert callable(convert)
+    made = convert(hostile) + convert(f"`{hostile}`") + convert(f"```{hostile}\n{hostile}\n```")
     found = Page(f"<main>{made}</main>")
     assert found.tags.keys() <= {"main", "div", "p", "pre", "code", "span", "em", "strong"}
     assert found.attributes <= {"class"}
@@ -66,7 +66,7 @@ def test_hostile_text_is_text(hostile: str, way: object) -> None:
 @example("a\\\nb")
 @example("[x]() y")
 @given(st.text(alphabet=st.sampled_from(list("<>&\"'`*_[]()!#|~-\\:;/= \n\tax1é\u202e\x1b\x00")), max_size=120))
-def test_no_markdown_becomes_anything_else(source: str) -> None:
+def test_any_markdown_is_inert(source: str) -> None:
     found = Page(f"<main>{markdown_text(source)}</main>")
     assert not found.tags.keys() & {"script", "img", "style", "svg", "iframe", "form", "input", "meta", "a"}
     assert found.attributes <= {"class"}
@@ -82,7 +82,7 @@ def test_documents_are_escaped_on_pages() -> None:
     assert "<dt>empty" not in made and "… and 2 more" in made
 
 
-def test_markdown_links_lead_only_to_web_pages() -> None:
+def test_markdown_links_have_only_web_and_mail_addresses() -> None:
     made = markdown_text(
         "[a](https://example.org/?q=1&r=2) [b](javascript:alert(1)) [c](data:text/html,x) [d](#top) [e](//x) [f](x.html)\n"
         "<mailto:me@example.org> [g](JaVaScRiPt:x) [h](&#106;avascript:x) ![i](https://example.org/i.png) [j][k]\n\n"
@@ -94,7 +94,7 @@ def test_markdown_links_lead_only_to_web_pages() -> None:
     assert "[image: i]" in made and "title" not in made
 
 
-def test_markdown_has_tables_code_and_headings_below_those_of_the_page() -> None:
+def test_markdown_has_tables_code_and_lowered_headings() -> None:
     made = markdown_text(
         "# One\n\n###### Six\n\n| a | b |\n|:-|-:|\n| 1 | **2** |\n\n```python onload=x\nprint('<b>')\n```\n~~old~~"
     )
@@ -122,11 +122,11 @@ def test_markdown_has_tables_code_and_headings_below_those_of_the_page() -> None
         ("\x1b[2Jgone\x1b]0;t\x07", "␛[2Jgone␛]0;t␇"),
     ],
 )
-def test_colours_of_terminals(shown: str, made: str) -> None:
+def test_terminal_colours_become_classes(shown: str, made: str) -> None:
     assert terminal_text(shown) == made
 
 
-def test_long_lines_take_time_in_proportion() -> None:
+def test_long_lines_take_linear_time() -> None:
     assert terminal_text("x" * 2_000_000 + "\r" + "y") == "y"
     assert len(terminal_text("\x1b[31mx\x1b[0m" * 50_000)) > 1_000_000
 
@@ -144,7 +144,7 @@ def test_a_page_replaces_only_pages(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["p.html"]
 
 
-def test_several_reports_that_are_written_in_parallel_are_whole(tmp_path: Path) -> None:
+def test_reports_written_in_parallel_are_complete(tmp_path: Path) -> None:
     pages = [page(str(number) * 200_000, "", []) for number in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda content: write_page(tmp_path / "p.html", content, force=False), pages * 10))

@@ -1,4 +1,4 @@
-"""`prose report`: what the page of a run holds, for runs of every kind."""
+"""`prose report`: the content of the page, for runs of every kind."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def report(*arguments: str) -> str:
 FULL = ("--input", "topic=birds", "--yes", "publish")
 
 
-def test_a_report_says_everything_that_happened(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_shows_all_events_of_a_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("p.prose", *FULL)
     source = report()
     page = checked(source)
@@ -129,7 +129,7 @@ def test_a_report_says_everything_that_happened(here: Path, capsys: pytest.Captu
         "Usage",
     ]
     assert re.findall(r"<h2 id=\"\w+\">([^<]+)", source) == [*titles, "About this run"]
-    for said in (
+    for part in (
         "p.prose done",
         "7 commands 1 session 2 judgements 1 gate 1 failed",
         "$ echo 12 passed → tests",
@@ -150,7 +150,7 @@ def test_a_report_says_everything_that_happened(here: Path, capsys: pytest.Captu
         "scripted 1 2",
         "input topic birds gate publish approved beforehand",
     ):
-        assert said in page.text, said
+        assert part in page.text, part
     assert '<span class="f2">green</span> one' in source
     assert "ms" in page.text
     assert page.tags["svg"] == 2
@@ -162,19 +162,19 @@ def test_two_reports_of_the_same_answers_differ_only_in_volatile_figures(here: P
         run("p.prose", *FULL)
         pages.append(report())
     assert pages[0] != pages[1]
-    one, other = (checked(page).steady for page in pages)
+    one, other = (checked(page).without_volatile_parts for page in pages)
     assert one == other
     assert not re.search(r"\d m?s\b|\d{8}-\d{6}", " ".join(one))
 
 
 @pytest.mark.parametrize("state", ["filesystem", "sqlite"])
-def test_where_a_run_is_kept_makes_no_difference(here: Path, state: str) -> None:
+def test_a_report_is_complete_for_each_kind_of_state(here: Path, state: str) -> None:
     run("p.prose", *FULL, "--state", state)
     assert f"setting state {state}" in checked(report()).text
     assert "This is not all of the run" not in report()
 
 
-def test_a_run_in_postgresql(here: Path, postgres_url: str) -> None:
+def test_a_run_in_postgresql_has_a_report(here: Path, postgres_url: str) -> None:
     Path(".prose").mkdir()
     Path(".prose/.env").write_text(f"OPENPROSE_POSTGRES_URL={postgres_url}\n")
     run("p.prose", *FULL, "--state", "postgres")
@@ -183,11 +183,11 @@ def test_a_run_in_postgresql(here: Path, postgres_url: str) -> None:
     assert postgres_url not in page.text
 
 
-def test_a_run_of_vvm(here: Path) -> None:
+def test_a_vvm_run_has_a_report(here: Path) -> None:
     Path("prose.toml").write_text('[vvm]\nstate = "filesystem"\n')
     run("v.vvm")
     page = checked(report())
-    for said in (
+    for part in (
         "v.vvm done VVM",
         "pmap",
         "critic Judge one",
@@ -196,7 +196,7 @@ def test_a_run_of_vvm(here: Path) -> None:
         "most of them are good yes",
         "ask(two)",
     ):
-        assert said in page.text, said
+        assert part in page.text, part
     assert "This is not all of the run" not in page.text
 
 
@@ -210,9 +210,9 @@ def test_a_run_that_failed_shows_the_error_with_its_line(here: Path) -> None:
     assert "never" in page.text and "$ echo never not run" in page.text
 
 
-def cut(directory: Path, keep: Callable[[Record], bool]) -> None:
-    """Leave of a journal what there was when the process was killed: all before the first record not to keep, without
-    the work that ended before its turn."""
+def truncate_journal(directory: Path, keep: Callable[[Record], bool]) -> None:
+    """Truncate a journal as if the process had been killed: keep all records before the first for which `keep` is
+    false, without completed work whose turn had not come."""
     found = read(directory / NAME)
     kept: list[Record] = [found.head]
     for _, record in found.records(1):
@@ -227,18 +227,21 @@ def cut(directory: Path, keep: Callable[[Record], bool]) -> None:
     file.close()
 
 
-def last() -> Path:
+def last_run() -> Path:
     return max(Path(".prose/runs").iterdir(), key=lambda path: (path / NAME).stat().st_mtime_ns)
 
 
-def test_a_run_that_was_killed_ends_with_the_activities_that_were_running(here: Path) -> None:
+def test_a_killed_run_shows_the_activities_that_were_running(here: Path) -> None:
     run("p.prose", *FULL)
     before = report()
     answered = iter(["c1/1/x0"])
-    cut(last(), lambda record: isinstance(record, (Text, Asked)) or next(answered, "") == getattr(record, "key", None))
+    truncate_journal(
+        last_run(),
+        lambda record: isinstance(record, (Text, Asked)) or next(answered, "") == getattr(record, "key", None),
+    )
     source = report()
     page = checked(source)
-    for said in (
+    for part in (
         "p.prose killed",
         "The process of the run was killed",
         "Under way then: command echo 12 passed; command echo clean",
@@ -246,7 +249,7 @@ def test_a_run_that_was_killed_ends_with_the_activities_that_were_running(here: 
         "[lint] $ echo clean branch lint: $ echo clean: running",
         "7 $ echo 12 passed → tests under way",
     ):
-        assert said in page.text, said
+        assert part in page.text, part
     assert len(source) < len(before)
 
 
@@ -265,7 +268,7 @@ def test_a_killed_run_shows_the_answers_that_waited_for_their_turn(
     Path("w.prose").write_text(WAITING)
     Path("s.yaml").write_text('sessions:\n  "*": "three"\n')
     run("w.prose")
-    found, kept = read(last() / NAME), list[Record]()
+    found, kept = read(last_run() / NAME), list[Record]()
     answer = SessionResult("three", origin="scripted", usage=Usage(1, 1000, 234))
     usage = {"usage": [["session", "anthropic", "big", {"requests": 1, "tokens_in": 1000, "tokens_out": 234}, False]]}
     for _, record in found.records():
@@ -280,15 +283,15 @@ def test_a_killed_run_shows_the_answers_that_waited_for_their_turn(
     file.copy(kept)
     file.close()
     page = checked(report())
-    for said in (
+    for part in (
         "a $ echo two ✓ done → a b session: Go ✓ done, scripted → b",
         "note its branch had not continued yet exit code 0 stdout two",
         "answered by scripted prompt Go answer three",
         "1,234 tokens",
     ):
-        assert said in page.text, said
+        assert part in page.text, part
     assert "under way" not in page.text
-    assert all(took.answered for took in times_of(read(last() / NAME)).values())
+    assert all(took.answered for took in times_of(read(last_run() / NAME)).values())
     capsys.readouterr()
     (known,) = all_runs(places(here, ".prose"))
     assert known.answers == read(known.path).answers() == 3
@@ -302,11 +305,11 @@ def test_a_killed_run_shows_the_answers_that_waited_for_their_turn(
     assert "1,234 tokens before" in compared
 
 
-def test_a_run_that_computes_when_it_is_killed_is_not_computed_to_its_end(here: Path) -> None:
+def test_a_run_killed_while_it_computed_is_not_computed_to_its_end(here: Path) -> None:
     Path("c.prose").write_text('exec "echo once"\nlet n = 0\nloop (max: 100000000):\n  n = n + 1\nexec "echo twice"\n')
     Path("d.prose").write_text('exec "echo once"\nlet n = 0\nexec "echo twice"\n')
     run("d.prose")
-    found = read(last() / NAME)
+    found = read(last_run() / NAME)
     records = [record for _, record in found.records(1)]
     found.path.unlink()
     text = records[0]
@@ -320,10 +323,10 @@ def test_a_run_that_computes_when_it_is_killed_is_not_computed_to_its_end(here: 
     assert "$ echo twice not run" in page.text
 
 
-def test_a_run_that_is_running(here: Path) -> None:
+def test_a_running_run_has_a_report(here: Path) -> None:
     run("p.prose", *FULL)
-    lock = JournalFile(last() / NAME)
-    lock.continue_from(read(last() / NAME))
+    lock = JournalFile(last_run() / NAME)
+    lock.continue_from(read(last_run() / NAME))
     try:
         page = checked(report())
     finally:
@@ -356,7 +359,7 @@ def test_images_and_shown_files_are_in_the_page(here: Path) -> None:
     assert "$ echo last" in page.text and "What the journal holds" not in page.text
 
 
-def test_images_that_do_not_fit_are_named(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_that_are_too_large_are_named(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("a.png").write_bytes(png())
     Path("i.prose").write_text('exec "cat a.png"\nexec "cat a.png"\n')
     run("i.prose")
@@ -367,7 +370,7 @@ def test_images_that_do_not_fit_are_named(here: Path, monkeypatch: pytest.Monkey
 
 def test_differences_of_this_version_are_reported(here: Path) -> None:
     run("p.prose", *FULL)
-    found = read(last() / NAME)
+    found = read(last_run() / NAME)
     rewrite(
         found,
         lambda record: (
@@ -402,13 +405,13 @@ let m = ["x", "y"] | map: exec "echo {item}"
 """
 
 
-def test_races_choices_and_pipelines(here: Path) -> None:
-    """With recorded sessions, races are noted too; a report of either kind of run is whole."""
+def test_races_choices_and_pipelines_are_shown(here: Path) -> None:
+    """Reports of runs with and without recorded sessions are complete."""
     Path("r.prose").write_text(RACES)
     Path("s.yaml").write_text('sessions:\n  "slow": {reply: late, delay: 5s}\n  "*": soon\njudge:\n  "*": left\n')
     run("r.prose")
     page = checked(report())
-    for said in (
+    for part in (
         "2 branches, waits for first",
         "fast → a scripted",
         "slow → b cancelled",
@@ -419,20 +422,20 @@ def test_races_choices_and_pipelines(here: Path) -> None:
         "takes left",
         "map over 2 items",
     ):
-        assert said in page.text, said
+        assert part in page.text, part
     assert "This is not all of the run" not in page.text
     Path("c.prose").write_text('parallel ("first"):\n  a = exec "echo fast"\n  b = exec "sleep 60"\n')
     assert main(["run", "c.prose"]) == 0
-    assert "c1/1/b*/order" in (last() / NAME).read_text()
+    assert "c1/1/b*/order" in (last_run() / NAME).read_text()
     page = checked(report())
     assert "This is not all of the run" not in page.text
     assert "sleep 60 → b cancelled" in page.text
 
 
-def test_a_run_that_was_resumed_leaves_out_the_time_between(here: Path) -> None:
+def test_times_of_a_resumed_run_exclude_the_pause(here: Path) -> None:
     Path("r.prose").write_text('exec "echo one"\nexec "test -f there"\n')
     run("r.prose", status=1)
-    (before,) = [took for key, took in times_of(read(last() / NAME)).items() if key == "c1/1/x0"]
+    (before,) = [took for key, took in times_of(read(last_run() / NAME)).items() if key == "c1/1/x0"]
     assert before.answered >= before.asked > 1_700_000_000_000
     Path("there").touch()
     assert main(["run", "--resume", "--provider", "scripted", "--script", "s.yaml"]) == 0
@@ -451,7 +454,7 @@ def test_events_in_counted_calls_are_still_reported(here: Path) -> None:
     assert "and 30 more times" in page.text
 
 
-def test_imported_programs_are_entries_with_their_own_text(here: Path) -> None:
+def test_imported_programs_are_entries_with_links_to_their_text(here: Path) -> None:
     Path("inner.prose").write_text('input x: "?"\nlet y = exec "echo inner {x}"\noutput z = "{y}"\n')
     Path("o.prose").write_text('use "./inner.prose" as inner\nlet r = inner(x: "one")\noutput all = r.z\n')
     run("o.prose")
@@ -462,13 +465,13 @@ def test_imported_programs_are_entries_with_their_own_text(here: Path) -> None:
     assert re.search(r'class="ln" href="#s2-2"', source)
 
 
-def test_tools_files_tokens_and_cost_of_a_session(here: Path) -> None:
+def test_tools_files_tokens_and_cost_of_a_session_are_shown(here: Path) -> None:
     Path("t.prose").write_text('let a = session "Go"\n')
     Path("s.yaml").write_text('sessions:\n  "*": "done"\n')
     run("t.prose")
-    found = read(last() / NAME)
+    found = read(last_run() / NAME)
     use = ToolUse("read", "src/<main>.py", detail="first line")
-    told = SessionResult(
+    result = SessionResult(
         "an *answer*",
         provider="anthropic",
         origin="model",
@@ -490,20 +493,20 @@ def test_tools_files_tokens_and_cost_of_a_session(here: Path) -> None:
     rewrite(
         found,
         lambda record: (
-            structs.replace(record, value=encode(told), aside=encode(aside), error=NOTHING)
+            structs.replace(record, value=encode(result), aside=encode(aside), error=NOTHING)
             if isinstance(record, Answered)
             else record
         ),
     )
     page = checked(report())
-    for said in (
+    for part in (
         "answered by model",
         "2 tool calls tool asked read src/<main>.py first line write /etc/x refused not allowed",
         "wrote out.txt answer an answer",
         "1,234 tokens $0.0125 cost",
         "anthropic big 1 0 0 2 1,000 234 $0.0125",
     ):
-        assert said in page.text, said
+        assert part in page.text, part
 
 
 def rewrite(found: JournalRead, change: Callable[[Record], Record]) -> None:
@@ -515,7 +518,7 @@ def rewrite(found: JournalRead, change: Callable[[Record], Record]) -> None:
     file.close()
 
 
-def test_secrets_are_taken_out(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_redacted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     token = "tok-" + "9f8Xq2LmZ7" * 3
     monkeypatch.setenv("DEPLOY_TOKEN", token)
     Path("prose.toml").write_text('[cassette]\nredact = ["customer-[a-z]+"]\n')
@@ -532,7 +535,7 @@ def test_secrets_are_taken_out(here: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "«env:DEPLOY_TOKEN»" in source and "«secret:custom»" in source
 
 
-def test_hostile_texts_and_programs_do_not_make_a_report_grow(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_texts_do_not_make_a_report_grow(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_module, "LISTED", 20_000)
     for name in ("HEADS", "LARGEST"):
         monkeypatch.setattr(report_entries, name, 20_000)
@@ -544,7 +547,7 @@ def test_hostile_texts_and_programs_do_not_make_a_report_grow(here: Path, monkey
     assert len(page.source) < 400_000 and "more lines" in page.text and page.source.count('class="e value') == 500
 
 
-def test_long_texts_lose_their_middle_and_it_is_reported(here: Path) -> None:
+def test_the_omitted_middle_of_long_texts_is_reported(here: Path) -> None:
     Path("l.prose").write_text(
         "exec \"seq 1 200000\"\n  max-output: 900000\nexec \"head -c 25000 /dev/zero | tr '\\\\0' '<'\"\n"
     )
@@ -556,7 +559,7 @@ def test_long_texts_lose_their_middle_and_it_is_reported(here: Path) -> None:
     assert "prose runs show RUN --format json prints them" in page.text
 
 
-def test_what_a_loop_does_again_and_again_is_counted(here: Path) -> None:
+def test_repeated_passes_of_a_loop_are_counted(here: Path) -> None:
     Path("n.prose").write_text('exec "true"\nlet n = 0\nloop (max: 3000):\n  n = n + 1\noutput m = n\n')
     run("n.prose")
     source = report()
@@ -579,14 +582,14 @@ def test_what_a_loop_does_again_and_again_is_counted(here: Path) -> None:
     ],
 )
 def test_a_report_is_named_after_its_program_and_time(program: str, name: str) -> None:
-    def named(started: str, run: str = "20261128-073000-0a1b2c") -> str:
+    def file_name(started: str, run: str = "20261128-073000-0a1b2c") -> str:
         return report_module.file_name(Head(run, program, "openprose", "/", started=started))
 
-    assert named("2026-11-28T09:30:00.5+02:00") == f"{name}-2026-11-28-07-30-00-0a1b2c.html"
-    assert named("../../out", "../../id") == f"{name}-out-id.html"  # a damaged journal leads nowhere else
+    assert file_name("2026-11-28T09:30:00.5+02:00") == f"{name}-2026-11-28-07-30-00-0a1b2c.html"
+    assert file_name("../../out", "../../id") == f"{name}-out-id.html"  # a damaged journal cannot change the directory
 
 
-def test_runs_of_one_second_have_their_own_reports(
+def test_runs_started_in_the_same_second_have_separate_reports(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second = datetime(2026, 11, 28, 7, 30, tzinfo=UTC)
@@ -602,18 +605,18 @@ def test_runs_of_one_second_have_their_own_reports(
     assert all(f"run {one}" in Path(name).read_text() for one, name in zip(runs, names, strict=True))
 
 
-def test_a_report_is_replaced_and_nothing_else(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_replaces_only_reports(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("p.prose", *FULL)
     capsys.readouterr()
     assert main(["report"]) == 0
     name = capsys.readouterr().out.strip()
     assert re.fullmatch(r"p-\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d-[0-9a-f]{6}\.html", name) and checked(Path(name).read_text())
     assert re.search(r"<title>p\.prose, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: done</title>", Path(name).read_text())
-    assert f"run {last().name}" in Path(name).read_text()
-    assert main(["report", last().name[:20], "--output", name]) == 0
+    assert f"run {last_run().name}" in Path(name).read_text()
+    assert main(["report", last_run().name[:20], "--output", name]) == 0
     Path("mine.html").write_text("<!doctype html>\nmine")
     os.mkfifo("pipe")
-    for wrong, said in (
+    for wrong, message in (
         ("mine.html", "mine.html exists and isn't a report"),
         (".", ". is a directory"),
         ("mine.html/sub/r.html", "mine.html/sub/r.html cannot be written: not a directory"),
@@ -623,7 +626,7 @@ def test_a_report_is_replaced_and_nothing_else(here: Path, capsys: pytest.Captur
     ):
         capsys.readouterr()
         assert main(["report", "--output", wrong]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert Path("mine.html").read_text() == "<!doctype html>\nmine"
     assert main(["report", "--output", "mine.html", "--force"]) == 0
     checked(Path("mine.html").read_text())
@@ -634,7 +637,7 @@ def test_a_report_is_replaced_and_nothing_else(here: Path, capsys: pytest.Captur
     checked(capsys.readouterr().out)
 
 
-def test_a_read_only_file_system_is_called_so(
+def test_a_read_only_file_system_is_reported_as_the_reason(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run("p.prose", *FULL)
@@ -647,7 +650,7 @@ def test_a_read_only_file_system_is_called_so(
             assert f"r.html cannot be written: {reason}" in capsys.readouterr().err
 
 
-def test_a_report_at_the_place_of_a_link_replaces_only_the_link(here: Path) -> None:
+def test_a_report_replaces_a_link_and_not_its_target(here: Path) -> None:
     run("p.prose", *FULL)
     assert main(["report", "--output", "one.html"]) == 0
     Path("two.html").symlink_to("one.html")
@@ -657,27 +660,27 @@ def test_a_report_at_the_place_of_a_link_replaces_only_the_link(here: Path) -> N
     assert Path("one.html").stat().st_mtime_ns == before
 
 
-def test_without_a_run_or_a_journal(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def said(*arguments: str) -> str:
+def test_a_missing_run_or_journal_is_an_error(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def error_of(*arguments: str) -> str:
         capsys.readouterr()
         assert main(["report", *arguments]) == 2
         return capsys.readouterr().err
 
-    assert said() == "Error: no run is kept here\nhint: prose run FILE begins one\n"
-    assert "there is no run 2020" in said("2020")
+    assert error_of() == "Error: no run is kept here\nhint: prose run FILE begins one\n"
+    assert "there is no run 2020" in error_of("2020")
     old = Path(".prose/runs/20200101-000000-abcdef")
     old.mkdir(parents=True)
-    assert "run 20200101-000000-abcdef has no journal" in said(old.name)
+    assert "run 20200101-000000-abcdef has no journal" in error_of(old.name)
     (old / NAME).write_bytes(b"00000000 nonsense\n")
-    assert "20200101-000000-abcdef" in said(old.name)
+    assert "20200101-000000-abcdef" in error_of(old.name)
     shutil.rmtree(old)
-    assert "there is no run" in said(old.name)
+    assert "there is no run" in error_of(old.name)
 
 
-def test_a_report_changes_nothing_of_the_run(here: Path) -> None:
+def test_writing_a_report_does_not_change_the_run(here: Path) -> None:
     run("p.prose", *FULL)
     before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
-    kept = Directories(last().parent).run(last().name)
+    kept = Directories(last_run().parent).run(last_run().name)
     assert json.dumps(asyncio.run(report_of(kept, settings.load(here), lambda text: text)))
     assert {path: path.read_bytes() for path in here.rglob("*") if path.is_file()} == before
     assert [run.state for run in places(here, ".prose")[0].runs()] == ["done"]

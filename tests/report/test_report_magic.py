@@ -1,4 +1,4 @@
-"""`%report`: the run so far, written from a notebook; and what the page on reports shows is what happens."""
+"""`%report` writes a report of the run so far; the console on the documentation page is up to date."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def cells(tmp_path: Path) -> AsyncIterator[Cells]:
     await made.close()
 
 
-async def said(cells: Cells, code: str) -> str:
+async def output_of(cells: Cells, code: str) -> str:
     output = Recording()
     await cells.run(code, output, live=False)
     if output.kinds[-1] == "error":
@@ -36,14 +36,14 @@ async def said(cells: Cells, code: str) -> str:
     return str(output.calls[-1][1].data["text/plain"])
 
 
-async def test_the_run_so_far_with_both_languages(cells: Cells, tmp_path: Path) -> None:
-    assert await said(cells, "%report") == "Nothing has happened in the run yet."
-    await said(cells, PROGRAM)
-    await said(cells, VVM)
-    await said(cells, 'throw "stop <here>"')
-    assert await said(cells, "%report") == "3 cells of the run so far: report.html"
+async def test_report_shows_the_run_so_far_in_both_languages(cells: Cells, tmp_path: Path) -> None:
+    assert await output_of(cells, "%report") == "Nothing has happened in the run yet."
+    await output_of(cells, PROGRAM)
+    await output_of(cells, VVM)
+    await output_of(cells, 'throw "stop <here>"')
+    assert await output_of(cells, "%report") == "3 cells of the run so far: report.html"
     page = checked((tmp_path / "report.html").read_text())
-    for words in (
+    for part in (
         "notebook running",
         "3 cells 2 commands 1 session",
         "Cell 3: ",
@@ -55,42 +55,42 @@ async def test_the_run_so_far_with_both_languages(cells: Cells, tmp_path: Path) 
         "a let, text from exec 1 one",
         "c string 3 answer",
     ):
-        assert words in page.text, words
+        assert part in page.text, part
     assert {"c1", "c2", "c3", "p1", "p2", "p3"} <= set(page.ids)
 
 
-async def test_the_file_that_it_writes(cells: Cells, tmp_path: Path) -> None:
-    await said(cells, PROGRAM)
+async def test_report_writes_only_over_reports(cells: Cells, tmp_path: Path) -> None:
+    await output_of(cells, PROGRAM)
     (tmp_path / "docs").mkdir()
-    assert await said(cells, "%report docs/run.html") == "1 cell of the run so far: docs/run.html"
-    assert await said(cells, "%report docs/run.html") == "1 cell of the run so far: docs/run.html"
+    assert await output_of(cells, "%report docs/run.html") == "1 cell of the run so far: docs/run.html"
+    assert await output_of(cells, "%report docs/run.html") == "1 cell of the run so far: docs/run.html"
     (tmp_path / "report.html").write_text("mine")
-    assert "exists and isn't a report" in await said(cells, "%report")
-    assert await said(cells, "%report --force") == "1 cell of the run so far: report.html"
-    assert "%report: --what is not understood" in await said(cells, "%report --what")
-    assert "%report: too many words" in await said(cells, "%report a b")
+    assert "exists and isn't a report" in await output_of(cells, "%report")
+    assert await output_of(cells, "%report --force") == "1 cell of the run so far: report.html"
+    assert "%report: --what is not understood" in await output_of(cells, "%report --what")
+    assert "%report: too many words" in await output_of(cells, "%report a b")
     assert "a" in cells.values()
 
 
 async def test_a_run_without_a_journal_has_no_report(tmp_path: Path) -> None:
     (tmp_path / "prose.toml").write_text('journal = "off"\n')
     cells = Cells(tmp_path, ScriptedPerson(available=False))
-    await said(cells, PROGRAM)
-    assert "the run keeps no journal" in await said(cells, "%report")
+    await output_of(cells, PROGRAM)
+    assert "the run keeps no journal" in await output_of(cells, "%report")
     await cells.close()
 
 
-async def test_a_run_in_memory_has_no_report_and_is_not_called_empty(tmp_path: Path) -> None:
+async def test_a_run_in_memory_has_no_report_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / ".prose").write_text("a file where the state directory should be")
     cells = Cells(tmp_path, ScriptedPerson(available=False))
-    await said(cells, PROGRAM)
+    await output_of(cells, PROGRAM)
     for magic in ("%report", "%history"):
-        assert "hint: the state directory cannot be written: it is kept in memory" in await said(cells, magic)
-    assert "hint: nothing of it is kept: %reset ends it" in await said(cells, "%restore")
+        assert "hint: the state directory cannot be written: it is kept in memory" in await output_of(cells, magic)
+    assert "hint: nothing of it is kept: %reset ends it" in await output_of(cells, "%restore")
     await cells.close()
 
 
-def test_the_page_on_reports_shows_what_happens(
+def test_the_console_on_the_page_on_reports_is_up_to_date(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = (DOCS / "how-to" / "reports.md").read_text(encoding="utf-8").partition("\n## Write a report\n")[2]
@@ -102,9 +102,9 @@ def test_the_page_on_reports_shows_what_happens(
     for command in re.findall(r"^\$ prose (.*)$", console, re.MULTILINE):
         status = main(command.split())
         out, err = capsys.readouterr()
-        told = [line for line in err.splitlines() if not line.startswith(("run directory: ", "to resume it: "))]
+        messages = [line for line in err.splitlines() if not line.startswith(("run directory: ", "to resume it: "))]
         shown += "\n".join(
-            [f"$ prose {command}", *out.splitlines(), *told, *([f"[exit status {status}]"] if status else [])]
+            [f"$ prose {command}", *out.splitlines(), *messages, *([f"[exit status {status}]"] if status else [])]
         )
         shown += "\n"
     assert shown == console
