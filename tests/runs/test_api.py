@@ -39,7 +39,7 @@ def echo(prompt: Prompt) -> str:
 # ---------------------------------------------------------------- run
 
 
-def test_outputs_bindings_and_usage() -> None:
+def test_a_result_has_outputs_bindings_and_usage() -> None:
     program = 'input who: "Who?"\nlet line = exec "echo 7"\nlet answer = session "Greet {who}"\noutput both = "{line}{answer}"'
     result = api.run(program, {"who": "Ann"}, provider=echo)
     assert result.status == "completed"
@@ -51,18 +51,18 @@ def test_outputs_bindings_and_usage() -> None:
     assert (result.directory / "bindings").is_dir()
 
 
-def test_a_run_in_memory_leaves_nothing(tmp_path: Path) -> None:
+def test_a_run_in_memory_leaves_no_files(tmp_path: Path) -> None:
     result = api.run("let n = 1 + 1", settings=MEMORY)
     assert (result.value, result.run_id, result.directory) == (2, None, None)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_data_as_inputs_and_values() -> None:
+def test_inputs_and_values_may_be_data() -> None:
     result = api.run('input rows: "Rows?"\nlet first = rows[0].n\nlet all = [first, true, null]', {"rows": [{"n": 3}]})
     assert result.bindings["all"] == [3, True, None]
 
 
-def test_a_file_is_a_path_and_its_name_is_in_errors(tmp_path: Path) -> None:
+def test_errors_have_the_name_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "flow.prose").write_text('let a = 1\nthrow "no"\n')
     result = api.run(Path("flow.prose"))
     error = result.error
@@ -75,7 +75,7 @@ def test_a_file_is_a_path_and_its_name_is_in_errors(tmp_path: Path) -> None:
         result.raise_for_error()
 
 
-def test_a_file_of_vvm(tmp_path: Path) -> None:
+def test_a_vvm_file_runs(tmp_path: Path) -> None:
     (tmp_path / "flow.vvm").write_text("x = 1 + 2\nexport x\n")
     assert api.run(Path("flow.vvm")).outputs == {"x": 3}
 
@@ -94,7 +94,7 @@ def test_a_file_of_vvm(tmp_path: Path) -> None:
         (lambda: api.run("let a = 1", providr=echo), TypeError, "providr"),
     ],
 )
-def test_nothing_runs_after_a_mistake_of_the_caller(
+def test_mistakes_of_the_caller_raise_before_anything_runs(
     call: Callable[[], object], kind: type[Exception], says: str, tmp_path: Path
 ) -> None:
     with pytest.raises(kind, match=says):
@@ -148,7 +148,7 @@ CYCLE.append(CYCLE)
         ({"cwd": "x" * 300}, "argument cwd: an existing directory"),
     ],
 )
-def test_arguments_that_make_no_sense(arguments: dict[str, Any], says: str, tmp_path: Path) -> None:
+def test_invalid_arguments_are_errors(arguments: dict[str, Any], says: str, tmp_path: Path) -> None:
     for start in (partial(api.run, 'input a: "A?"'), api.Session):
         with pytest.raises(UsageError) as wrong:
             start(**arguments)
@@ -169,7 +169,7 @@ def test_a_compiled_program_runs_again() -> None:
     assert [api.run(program, {"n": n}).bindings["m"] for n in ("1", "2")] == ["1", "2"]
 
 
-# ---------------------------------------------------------------- functions in place of models
+# ---------------------------------------------------------------- functions instead of models
 
 
 def test_a_provider_gets_the_message_and_returns_data() -> None:
@@ -214,18 +214,18 @@ def test_a_failing_provider_is_a_failed_attempt() -> None:
     assert "division" in str(api.run('session "x"', provider=lambda prompt: 1 // 0).error)
 
 
-def test_a_race_without_recordings() -> None:
+def test_a_race_runs_without_recordings() -> None:
     program = 'parallel ("first"):\n  a = exec "echo 1"\n  b = exec "sleep 30"\noutput won = a\n'
     assert api.run(program, provider=lambda prompt: "ok").outputs == {"won": "1\n"}
 
 
-def test_a_part_of_a_setting_is_completed() -> None:
+def test_the_hint_completes_a_part_of_a_setting() -> None:
     with pytest.raises(UsageError) as wrong:
         api.run('exec "true"', settings={"parallel": 2})
     assert wrong.value.hint == "did you mean `max_parallel`?"
 
 
-def test_a_judge_decides_what_rules_leave_open() -> None:
+def test_a_judge_decides_conditions_without_a_rule() -> None:
     asked: list[Decision] = []
 
     def judge(decision: Decision) -> bool | str | None:
@@ -253,7 +253,7 @@ def test_a_judge_that_cannot_decide_is_an_error(judge: JudgeFunction) -> None:
 
 
 def test_a_store_of_the_caller_gets_each_binding(tmp_path: Path) -> None:
-    class Noting(MemoryStore):
+    class RecordingStore(MemoryStore):
         def __init__(self) -> None:
             super().__init__()
             self.names: list[str] = []
@@ -262,7 +262,7 @@ def test_a_store_of_the_caller_gets_each_binding(tmp_path: Path) -> None:
             self.names.append(binding.key.name)
             super().put(binding)
 
-    store = Noting()
+    store = RecordingStore()
     result = api.run('let a = 1\nlet b = session "x"', provider=echo, store=store)
     assert (store.names, result.run_id) == (["a", "b"], None)
     assert not (tmp_path / ".prose" / "runs").exists()
@@ -296,14 +296,14 @@ def test_exits_of_functions_are_failures(function: Callable[[object], Any], says
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
 def test_exits_of_askers_and_listeners_reach_the_caller(kind: type[BaseException]) -> None:
-    class Leaves(Unattended):
+    class InterruptingAsker(Unattended):
         available = True
 
         async def ask(self, prompt: str) -> str:
             raise kind
 
     with pytest.raises(kind):
-        api.run('input a: "A?"', settings=MEMORY, asker=Leaves())
+        api.run('input a: "A?"', settings=MEMORY, asker=InterruptingAsker())
     with api.Session(settings=MEMORY, listener=raising(kind())) as session:
         for _ in range(2):
             with pytest.raises(kind):
@@ -324,7 +324,7 @@ def test_cells_share_names_and_survive_errors() -> None:
         assert dict(session.bindings) == {"a": 20, "b": 21, "c": 41, "y": 20}
 
 
-def test_threads_take_turns() -> None:
+def test_cells_of_several_threads_run_one_after_the_other() -> None:
     with api.Session(settings=MEMORY) as session:
         session.cell("let n = 0")
         threads = [threading.Thread(target=session.cell, args=("n = n + 1",)) for _ in range(8)]
@@ -335,7 +335,7 @@ def test_threads_take_turns() -> None:
         assert session.bindings["n"] == 8
 
 
-def test_another_thread_interrupts() -> None:
+def test_another_thread_can_interrupt_a_cell() -> None:
     started = threading.Event()
 
     def listen(event: Event) -> None:
@@ -389,7 +389,7 @@ async def test_runs_are_concurrent() -> None:
     assert [result.value for result in results] == ["1", "2"]
 
 
-async def test_events_while_the_program_runs() -> None:
+async def test_events_arrive_while_the_program_runs() -> None:
     async with api.stream('exec "echo 1"\nlet b = exec "echo 2"', settings=MEMORY) as running:
         events = [event async for event in running]
     assert [event.result.stdout for event in events if isinstance(event, CommandFinished)] == ["1\n", "2\n"]
@@ -398,7 +398,7 @@ async def test_events_while_the_program_runs() -> None:
     assert running.result.bindings == {"b": "2\n"}
 
 
-async def test_a_stream_needs_its_block() -> None:
+async def test_a_stream_needs_async_with() -> None:
     running = api.stream("let a = 1", settings=MEMORY)
     with pytest.raises(UsageError, match="`async with`"):
         await asyncio.wait_for(anext(running), timeout=PATIENCE)
@@ -412,6 +412,6 @@ async def test_leaving_the_stream_ends_the_program() -> None:
     assert running.result is None
 
 
-async def test_cells_in_the_callers_loop() -> None:
+async def test_cells_run_in_the_loop_of_the_caller() -> None:
     async with api.AsyncSession({"n": 2}, settings=MEMORY) as session:
         assert (await session.cell('input n: "N?"\nlet m = n + 1')).value == 3

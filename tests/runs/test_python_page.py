@@ -11,7 +11,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("triage.prose").write_text('input report: "The report"\noutput line = session "Sort: {report}"\n')
     Path("prose.toml").write_text('provider = "scripted"\nscript = "replies.yaml"\n')

@@ -1,4 +1,4 @@
-"""Settings: where each comes from, which is stronger, and one clear error for each mistake."""
+"""Settings: their sources and precedence, and one error for each mistake."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def load(directory: Path, text: str = "", environment: dict[str, str] | None = N
     return settings.load(directory, environment or {}, **arguments)
 
 
-def test_nothing_given_is_the_defaults(tmp_path: Path) -> None:
+def test_settings_have_defaults(tmp_path: Path) -> None:
     assert load(tmp_path) == Settings()
 
 
-def test_the_order_of_strength(tmp_path: Path) -> None:
+def test_arguments_precede_the_environment_the_env_file_and_prose_toml(tmp_path: Path) -> None:
     (tmp_path / ".prose").mkdir()
     (tmp_path / ".prose" / ".env").write_text("PROSE_PROVIDER=dotenv\nPROSE_GATES=wait\nPROSE_PROFILE=strict\n")
     text = 'provider = "file"\ngates = "deny"\nprofile = "default"\nshell = "/bin/sh"\n'
@@ -41,11 +41,11 @@ def test_the_order_of_strength(tmp_path: Path) -> None:
     assert found.state.kind == "filesystem"
 
 
-def test_an_empty_variable_says_nothing(tmp_path: Path) -> None:
+def test_an_empty_variable_is_ignored(tmp_path: Path) -> None:
     assert load(tmp_path, 'provider = "file"\n', {"PROSE_PROVIDER": ""}).provider == "file"
 
 
-def test_a_misspelt_variable_is_remarked(tmp_path: Path) -> None:
+def test_a_misspelt_variable_is_reported(tmp_path: Path) -> None:
     (tmp_path / ".prose").mkdir()
     (tmp_path / ".prose" / ".env").write_text("PROSE_PROVDER=openai\nPROSE_PROVIDER=openai\nOTHER=1\n")
     environment = {
@@ -67,13 +67,13 @@ def test_another_file_can_be_named(tmp_path: Path) -> None:
     assert settings.load(tmp_path, {}, file=other).provider == "elsewhere"
 
 
-def test_the_state_directory_of_the_file_has_the_env_file(tmp_path: Path) -> None:
+def test_the_env_file_is_in_the_state_directory_of_prose_toml(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / ".env").write_text("PROSE_PROVIDER=kept\n")
     assert load(tmp_path, 'state_dir = "kept"\n').provider == "kept"
 
 
-WHOLE = """
+ALL_TABLES = """
 provider = "stub:big"
 max_parallel = 3
 autodetect = false
@@ -122,8 +122,8 @@ opus = "vendor/model"
 """
 
 
-def test_the_whole_file(tmp_path: Path) -> None:
-    options = load(tmp_path, WHOLE).session_options(tmp_path)
+def test_all_tables_of_prose_toml_are_loaded(tmp_path: Path) -> None:
+    options = load(tmp_path, ALL_TABLES).session_options(tmp_path)
     assert (options.provider, options.max_parallel, options.autodetect, options.tool_rounds) == (
         "stub:big",
         3,
@@ -165,11 +165,11 @@ def test_the_whole_file(tmp_path: Path) -> None:
         ("PROSE_PROVIDER", "acp:goose", "provider", "acp:goose"),
     ],
 )
-def test_variables(tmp_path: Path, variable: str, text: str, field: str, value: object) -> None:
+def test_variables_set_their_settings(tmp_path: Path, variable: str, text: str, field: str, value: object) -> None:
     assert load(tmp_path, "", {variable: text}).by_name()[field] == value
 
 
-def test_settings_have_the_shape_of_the_file_and_single_names(tmp_path: Path) -> None:
+def test_settings_have_tables_and_flat_names(tmp_path: Path) -> None:
     found = load(tmp_path, '[exec]\nmemory = 7\n[judge]\nprovider = "x"\n').changed(
         exec_home="private", judge_model="m"
     )
@@ -189,7 +189,7 @@ def test_variables_keep_their_names() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("0 s", 0.0), ("30s", 30.0), ("1.5 min", 90.0), ("2 h", 7200.0), ("10", None), ("-1 s", None)]
 )
-def test_a50_the_time_that_a_run_waits_for_its_store(text: str, seconds: float | None, tmp_path: Path) -> None:
+def test_a50_the_wait_for_the_store_is_a_setting(text: str, seconds: float | None, tmp_path: Path) -> None:
     if seconds is None:
         with pytest.raises(UsageError, match="10 min"):
             load(tmp_path, f'[state]\nkind = "sqlite"\nwait = "{text}"\n')
@@ -198,7 +198,7 @@ def test_a50_the_time_that_a_run_waits_for_its_store(text: str, seconds: float |
         assert (found.kind, found.patience) == ("sqlite", seconds)
 
 
-def test_auto_names_no_provider_even_above_a_stronger_word(tmp_path: Path) -> None:
+def test_auto_as_an_argument_overrides_the_provider_of_prose_toml(tmp_path: Path) -> None:
     found = load(tmp_path, 'provider = "human"\n', provider="auto", judge="auto")
     assert found.session_options(tmp_path).provider is None
     assert found.session_options(tmp_path).judge.provider is None
@@ -344,13 +344,13 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("text", "message", "hint"), MISTAKES)
-def test_mistakes_in_the_file(tmp_path: Path, text: str, message: str, hint: str | None) -> None:
+def test_mistakes_in_prose_toml_are_errors(tmp_path: Path, text: str, message: str, hint: str | None) -> None:
     with pytest.raises(UsageError) as refused:
         load(tmp_path, text)
     assert (str(refused.value), refused.value.hint) == (message, hint)
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_prose_toml_that_is_not_utf8_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "prose.toml").write_bytes(b'provider = "\xff"')
     with pytest.raises(UsageError, match=r"^prose\.toml is not UTF-8 text$"):
         load(tmp_path)
@@ -379,7 +379,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistakes_in_variables(tmp_path: Path, variable: str, text: str, message: str) -> None:
+def test_mistakes_in_variables_are_errors(tmp_path: Path, variable: str, text: str, message: str) -> None:
     with pytest.raises(UsageError) as refused:
         load(tmp_path, "", {variable: text})
     assert str(refused.value) == message
@@ -392,7 +392,9 @@ def test_a_mistake_in_the_env_file_names_it(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_surroundings_have_directories_notebook_and_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", "work/tour.ipynb")
     monkeypatch.setenv("BOTH", "environment")
     monkeypatch.setenv("CI", "true")
@@ -420,7 +422,7 @@ def test_the_documented_file_has_every_key(tmp_path: Path) -> None:
     assert found.providers["gateway"].model == data["models"]["gateway"]["default"]
 
 
-def test_a42_the_tools_of_sessions_can_be_chosen(tmp_path: Path) -> None:
+def test_a42_the_tools_of_sessions_are_a_setting(tmp_path: Path) -> None:
     assert load(tmp_path, "").session_options(tmp_path).tools is None
     assert load(tmp_path, "[tools]\ndefault = []\n").session_options(tmp_path).tools == ()
     assert load(tmp_path, '[tools]\ndefault = ["read"]\n').session_options(tmp_path).tools == ("read",)
@@ -430,7 +432,7 @@ def test_a42_the_tools_of_sessions_can_be_chosen(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------- damaged files
 
-MANY = """gates = "no"
+WITH_MISTAKES = """gates = "no"
 provider = "human"
 [tasks]
 at_once = 0
@@ -449,7 +451,7 @@ run = "5 bananas"
 
 def test_a19_every_wrong_setting_is_named_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
-        load(tmp_path, MANY)
+        load(tmp_path, WITH_MISTAKES)
     lines = str(refused.value).splitlines()
     assert lines[0] == "6 settings are wrong:"
     found = {line.split(":")[0].strip(): line.split(": ")[1] for line in lines[1:]}
@@ -463,8 +465,8 @@ def test_a19_every_wrong_setting_is_named_with_its_line(tmp_path: Path) -> None:
     }
 
 
-def test_a19_a_wrong_setting_costs_itself(tmp_path: Path) -> None:
-    (tmp_path / "prose.toml").write_text(MANY)
+def test_a19_other_settings_are_loaded_in_spite_of_wrong_ones(tmp_path: Path) -> None:
+    (tmp_path / "prose.toml").write_text(WITH_MISTAKES)
     problems: list[UsageError] = []
     found = settings.load(tmp_path, {"PROSE_MAX_PARALLEL": "many", "PROSE_TOOL_ROUNDS": "3"}, problems=problems)
     assert (found.provider, found.tasks.kept, found.tool_rounds) == ("human", 7, 3)
@@ -486,7 +488,7 @@ def test_a19_a_wrong_setting_costs_itself(tmp_path: Path) -> None:
         (".prose/.env", b"\xff\xfe", ".env cannot be read: it is not UTF-8 text"),
     ],
 )
-def test_a19_a_damaged_file_is_named(tmp_path: Path, name: str, content: bytes, says: str | None) -> None:
+def test_a19_a_damaged_file_is_reported(tmp_path: Path, name: str, content: bytes, says: str | None) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UsageError) as refused:
@@ -496,5 +498,5 @@ def test_a19_a_damaged_file_is_named(tmp_path: Path, name: str, content: bytes, 
     assert settings.load(tmp_path, {}, problems=problems) == Settings() and problems
 
 
-def test_a19_a_directory_that_is_gone_has_no_settings(tmp_path: Path) -> None:
+def test_a19_a_missing_directory_has_no_settings(tmp_path: Path) -> None:
     assert settings.load(tmp_path / "gone", {}) == Settings()

@@ -20,8 +20,8 @@ from notebook.kernels import kernel
 from stubs.model_server import ANSWER, StubServer
 
 COLUMNS = ("jupyter", "nbval", "tty", "pipe", "ci")
-SOMEBODY = {"jupyter": True, "nbval": False, "tty": True, "pipe": False, "ci": False}
-NOBODY = 3
+INTERACTIVE = {"jupyter": True, "nbval": False, "tty": True, "pipe": False, "ci": False}
+CANNOT_CONTINUE = 3
 
 SESSION = 'let said = session "Say something"\noutput whole = "<{said}>"\n'
 CONDITION = (
@@ -30,13 +30,13 @@ CONDITION = (
 ALLOWED = 'session "Write it down"\n  permissions:\n    write: prompt\n'
 
 Dialogue = Sequence[tuple[str, str]]
-BY_HAND: Dialogue = (("> ", "typed by hand"),)
+TYPED_ANSWER: Dialogue = (("> ", "typed by hand"),)
 NOTICE = "No model is configured, so you answer this program's sessions yourself."
 
 
 @dataclass
 class Outcome:
-    """All that could be seen, the metadata of outputs, and the exit status (a failed cell counts as 1)."""
+    """The displayed text, the metadata of outputs, and the exit status (1 for a failed cell)."""
 
     text: str
     status: int
@@ -62,9 +62,9 @@ def directory(tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch)
 
 
 def run(column: str, directory: Path, program: str, dialogue: Dialogue = ()) -> Outcome:
-    """One program in one column. Who is there says the dialogue; elsewhere nothing is asked."""
+    """Run one program in one column. A person gives the answers of the dialogue if the column is interactive."""
     if column in ("jupyter", "nbval"):
-        outcome = _in_a_kernel(directory, program, [answer for _, answer in dialogue], SOMEBODY[column])
+        outcome = _in_a_kernel(directory, program, [answer for _, answer in dialogue], INTERACTIVE[column])
     else:
         (directory / "p.prose").write_text(program)
         outcome = _piped(directory) if column == "pipe" else _at_a_terminal(directory, dialogue, ci=column == "ci")
@@ -73,9 +73,9 @@ def run(column: str, directory: Path, program: str, dialogue: Dialogue = ()) -> 
     return outcome
 
 
-def _in_a_kernel(directory: Path, program: str, answers: list[str], somebody: bool) -> Outcome:
+def _in_a_kernel(directory: Path, program: str, answers: list[str], interactive: bool) -> Outcome:
     with kernel(directory, forks=True) as client:
-        ran = client.run(program, answers if somebody else (), allow_stdin=somebody)
+        ran = client.run(program, answers if interactive else (), allow_stdin=interactive)
     texts = [ran.text(), ran.text("stderr"), *ran.displays]
     texts += [content["data"].get("text/plain", "") for content in ran.of("update_display_data")]
     texts += ["\n".join(error["traceback"]) for error in ran.of("error")]
@@ -104,8 +104,8 @@ def _at_a_terminal(directory: Path, dialogue: Dialogue, *, ci: bool) -> Outcome:
 
 
 def failed(outcome: Outcome, column: str) -> bool:
-    """Whether it ended as an error: in a cell an error output, on the command line exit status 3."""
-    return outcome.status == (1 if column in ("jupyter", "nbval") else NOBODY)
+    """Whether the run failed: an error output in a cell, exit status 3 on the command line."""
+    return outcome.status == (1 if column in ("jupyter", "nbval") else CANNOT_CONTINUE)
 
 
 def configure(directory: Path, text: str) -> None:
@@ -120,17 +120,19 @@ def server(stub: StubServer, model: str = "ok-1") -> str:
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_default_cassette_mode(column: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen through a dry run, which names it without using it."""
+def test_the_default_cassette_mode_depends_on_the_front_end(
+    column: str, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dry run prints the mode without using it."""
     monkeypatch.setenv("PROSE_PROVIDER", "dry-run")
     outcome = run(column, directory, SESSION)
-    assert f"mode {'auto' if SOMEBODY[column] else 'replay'}" in outcome.text
+    assert f"mode {'auto' if INTERACTIVE[column] else 'replay'}" in outcome.text
     assert outcome.records == []
 
 
 @pytest.fixture(scope="module")
 def recorded(stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A cassette that holds the answer to SESSION."""
+    """A cassette with the answer to SESSION."""
     directory = tmp_path_factory.mktemp("recorded")
     configure(directory, server(stub) + '[cassette]\nmode = "auto"\n')
     (directory / "p.prose").write_text(SESSION)
@@ -140,7 +142,9 @@ def recorded(stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_session_with_a_cassette_hit(column: str, directory: Path, recorded: str, stub: StubServer) -> None:
+def test_a_session_with_a_recorded_answer_is_replayed(
+    column: str, directory: Path, recorded: str, stub: StubServer
+) -> None:
     (directory / "cassettes").mkdir()
     (directory / "cassettes" / "other.jsonl").write_text(recorded)
     stub.reset()
@@ -157,10 +161,10 @@ def test_session_with_a_cassette_hit(column: str, directory: Path, recorded: str
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_session_miss_with_a_provider(column: str, directory: Path, stub: StubServer) -> None:
+def test_a_session_without_a_recorded_answer_with_a_provider(column: str, directory: Path, stub: StubServer) -> None:
     configure(directory, server(stub))
     outcome = run(column, directory, SESSION)
-    if SOMEBODY[column]:
+    if INTERACTIVE[column]:
         assert outcome.status == 0
         assert f"<{ANSWER}>" in outcome.text
         assert (stub.stats.requests, outcome.origins()) == (1, ["model"])
@@ -172,9 +176,9 @@ def test_session_miss_with_a_provider(column: str, directory: Path, stub: StubSe
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_session_miss_without_a_provider(column: str, directory: Path) -> None:
-    outcome = run(column, directory, SESSION, BY_HAND)
-    if SOMEBODY[column]:
+def test_a_session_without_a_recorded_answer_without_a_provider(column: str, directory: Path) -> None:
+    outcome = run(column, directory, SESSION, TYPED_ANSWER)
+    if INTERACTIVE[column]:
         assert outcome.status == 0
         assert "<typed by hand>" in outcome.text
         assert outcome.text.count(NOTICE) == 1
@@ -190,9 +194,9 @@ def test_session_miss_without_a_provider(column: str, directory: Path) -> None:
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_condition_that_only_a_person_can_decide(column: str, directory: Path) -> None:
+def test_a_condition_that_only_a_person_can_decide(column: str, directory: Path) -> None:
     outcome = run(column, directory, CONDITION, [("or why? ", "y")])
-    if SOMEBODY[column]:
+    if INTERACTIVE[column]:
         assert outcome.status == 0
         assert "it sings" in outcome.text
         assert outcome.origins() == ["human"]
@@ -205,14 +209,14 @@ def test_condition_that_only_a_person_can_decide(column: str, directory: Path) -
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_permission_rule_prompt(column: str, directory: Path, stub: StubServer) -> None:
-    """With recordings off, a session runs everywhere; only a person can say yes."""
+def test_the_permission_rule_prompt(column: str, directory: Path, stub: StubServer) -> None:
+    """With recordings off, the session runs in all columns; only a person can allow the write."""
     call = {"calls": [{"name": "write", "arguments": {"path": "note.txt", "content": "written"}}]}
     configure(directory, server(stub, stub.script("writer", call, "Done: {results}")) + '[cassette]\nmode = "off"\n')
     outcome = run(column, directory, ALLOWED, [("(y / n / always) ", "y")])
     assert outcome.status == 0
     note = directory / "note.txt"
-    if SOMEBODY[column]:
+    if INTERACTIVE[column]:
         assert note.read_text() == "written"
     else:
         assert not note.exists()
@@ -222,16 +226,16 @@ def test_permission_rule_prompt(column: str, directory: Path, stub: StubServer) 
 
 @pytest.mark.parametrize("off", [False, True], ids=["on", "PROSE_AUTODETECT=0"])
 @pytest.mark.parametrize("column", COLUMNS)
-def test_key_in_the_environment(
+def test_a_key_in_the_environment(
     column: str, off: bool, directory: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-not-a-real-one")
     if off:
         monkeypatch.setenv("PROSE_AUTODETECT", "0")
     configure(directory, f'[providers.anthropic]\nbase_url = "{stub.url}"\nmodel = "ok-1"\n')
-    outcome = run(column, directory, SESSION, BY_HAND if off else ())
+    outcome = run(column, directory, SESSION, TYPED_ANSWER if off else ())
     assert "sk-not-a-real-one" not in outcome.text + json.dumps(outcome.records)
-    if not SOMEBODY[column]:
+    if not INTERACTIVE[column]:
         assert failed(outcome, column)
         assert "no model is configured, and no person can answer" in outcome.text
         assert stub.stats.requests == 0

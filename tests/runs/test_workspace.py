@@ -1,4 +1,4 @@
-"""The end of a run in a workspace: after any disturbance the next text starts a new run and no files or processes are left."""
+"""The end of a run in a workspace: the next text starts a new run after an interrupt, and no files or processes are left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from prose_kernel.runtime.services import CommandPromoted, TaskCaller, TaskEvent
 PATIENCE = 30
 
 
-async def test_a_reset_that_is_interrupted_is_a_reset_all_the_same(tmp_path: Path) -> None:
+async def test_an_interrupted_reset_still_resets(tmp_path: Path) -> None:
     workspace = Workspace(Settings(), Start(tmp_path), asker=Unattended())
     try:
         await workspace.execute('let a = "of the first run"')
@@ -29,10 +29,10 @@ async def test_a_reset_that_is_interrupted_is_a_reset_all_the_same(tmp_path: Pat
         assert isinstance(receipt, CommandPromoted)
         ending, here = asyncio.Event(), asyncio.get_running_loop()
 
-        def told(event: TaskEvent) -> None:
+        def on_event(event: TaskEvent) -> None:
             here.call_soon_threadsafe(ending.set)
 
-        workspace.opened.tasks.subscribe(told)
+        workspace.opened.tasks.subscribe(on_event)
         resetting = asyncio.create_task(workspace.reset())
         await asyncio.wait_for(ending.wait(), PATIENCE)  # the run is ending, and waits for the task
         resetting.cancel()
@@ -46,7 +46,7 @@ async def test_a_reset_that_is_interrupted_is_a_reset_all_the_same(tmp_path: Pat
         await workspace.close()
 
 
-async def test_an_interrupt_as_the_program_ends_cancels_nothing_after_it(tmp_path: Path) -> None:
+async def test_an_interrupt_at_the_end_of_a_program_cancels_nothing_later(tmp_path: Path) -> None:
     workspace = Workspace(Settings(), Start(tmp_path), asker=Unattended())
     try:
         compiled = languages.without_errors(workspace.compile("let a = 1\n"))
@@ -55,7 +55,7 @@ async def test_an_interrupt_as_the_program_ends_cancels_nothing_after_it(tmp_pat
 
         async def run(*given: Any, **options: Any) -> Any:
             value = await work(*given, **options)
-            workspace.interrupt()  # a signal: what cancels the task is called by the loop, later
+            workspace.interrupt()  # like a signal: the loop cancels the task later
             return value
 
         machine.run = run  # type: ignore[method-assign]
@@ -95,7 +95,7 @@ async def test_texts_of_two_languages_belong_to_one_run(tmp_path: Path) -> None:
         await workspace.close()
 
 
-async def test_what_one_language_cannot_compile_changes_nothing(tmp_path: Path) -> None:
+async def test_a_compile_error_changes_nothing(tmp_path: Path) -> None:
     workspace = Workspace(Settings(), Start(tmp_path, language=VVM), asker=Unattended())
     try:
         await workspace.execute("a = 1")
@@ -104,7 +104,7 @@ async def test_what_one_language_cannot_compile_changes_nothing(tmp_path: Path) 
         with pytest.raises(CompileError):
             await workspace.execute("a = ]")
         assert await workspace.execute("a") == 1
-        assert [path.name for path in tmp_path.iterdir()] == [".vvm"]  # of VVM, only a notebook's journal is kept
+        assert [path.name for path in tmp_path.iterdir()] == [".vvm"]  # in VVM, only the journal of a notebook is kept
     finally:
         await workspace.close()
 
