@@ -1,3 +1,5 @@
+"""Imports of OpenProse: paths, contracts, cycles, loading for a run."""
+
 from __future__ import annotations
 
 import os
@@ -32,12 +34,12 @@ def write(directory: Path, **programs: str) -> None:
         place.write_text(text)
 
 
-class CassetteStore:
-    """A resolver with a few programs; counts what was fetched."""
+class FakeResolver:
+    """A resolver with a few programs; it records which URLs were fetched."""
 
     def __init__(self, **programs: str) -> None:
         self.programs = {url.replace("_", "/"): text for url, text in programs.items()}
-        self.at_hand: dict[str, Fetched] = {}
+        self.downloaded: dict[str, Fetched] = {}
         self.fetched: list[str] = []
 
     registry = "https://p.prose.md/"
@@ -45,7 +47,7 @@ class CassetteStore:
     size = 4 * 1024 * 1024
 
     def cached(self, url: str) -> Fetched | None:
-        return self.at_hand.get(url)
+        return self.downloaded.get(url)
 
     def location(self, url: str) -> str:
         return url
@@ -55,11 +57,11 @@ class CassetteStore:
         if url not in self.programs:
             raise ImportProgramError(f'"{url}" cannot be loaded: not found')
         data = self.programs[url].encode()
-        self.at_hand[url] = Fetched(url, url, data, digest_of(data))
-        return self.at_hand[url]
+        self.downloaded[url] = Fetched(url, url, data, digest_of(data))
+        return self.downloaded[url]
 
     async def admit(self, candidates: Sequence[Candidate]) -> None:
-        """Everybody agrees to everything."""
+        """Agree to all programs."""
 
 
 def failure(programs: LocalPrograms, path: str) -> ImportProgramError:
@@ -87,9 +89,9 @@ def failure(programs: LocalPrograms, path: str) -> ImportProgramError:
         ("examples/xx.prose", "strict", "https://p.prose.md/examples/xx.prose"),
     ],
 )
-def test_remote_paths(tmp_path: Path, path: str, profile: str, address: str) -> None:
-    where = LocalPrograms(tmp_path, profile=profile).resolve(path)  # type: ignore[arg-type]
-    assert (where.remote, where.address) == (True, address)
+def test_remote_paths_have_urls(tmp_path: Path, path: str, profile: str, address: str) -> None:
+    location = LocalPrograms(tmp_path, profile=profile).resolve(path)  # type: ignore[arg-type]
+    assert (location.remote, location.address) == (True, address)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,9 @@ def test_remote_paths(tmp_path: Path, path: str, profile: str, address: str) -> 
         ("~/tidy.prose", "home/tidy.prose"),
     ],
 )
-def test_local_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, expected: str) -> None:
+def test_local_paths_are_relative_to_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, expected: str
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     programs = LocalPrograms(tmp_path)
     assert programs.resolve(path).address == os.path.realpath(tmp_path / expected)
@@ -111,7 +115,7 @@ def test_local_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
 
 
 @pytest.mark.parametrize("path", ["a//c", "@name", "a b/c", "https://"])
-def test_bad_paths(tmp_path: Path, path: str) -> None:
+def test_invalid_paths_are_errors(tmp_path: Path, path: str) -> None:
     with pytest.raises(ImportProgramError, match="is not an import path"):
         LocalPrograms(tmp_path).resolve(path)
 
@@ -132,7 +136,7 @@ def test_directory_names_of_imports(tmp_path: Path, path: str, expected: tuple[s
     assert handle_and_slug(path, LocalPrograms(tmp_path).resolve(path)) == expected
 
 
-def test_relative_to_the_importing_file(tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_importing_program(tmp_path: Path) -> None:
     write(tmp_path, lib__outer='use "./deep/inner.prose"\noutput x = inner()\n', lib__deep__inner='output y = "1"\n')
     assert LocalPrograms(tmp_path).load_contract("./lib/outer.prose") == without_gates({}, ("x",))
 
@@ -166,7 +170,7 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
         ("./bytes.prose", '"bytes.prose" cannot be loaded, it has errors: line 1, column 4: '),
     ],
 )
-def test_what_cannot_be_loaded(tmp_path: Path, path: str, message: str) -> None:
+def test_files_that_cannot_be_loaded_are_errors(tmp_path: Path, path: str, message: str) -> None:
     write(tmp_path, tidy=TIDY)
     (tmp_path / "lib").mkdir()
     (tmp_path / "bytes.prose").write_bytes(b"let\xff")
@@ -175,7 +179,7 @@ def test_what_cannot_be_loaded(tmp_path: Path, path: str, message: str) -> None:
     assert error.message.startswith(message)
 
 
-def test_a_missing_file_has_the_hint_of_a_near_one_in_the_same_directory(tmp_path: Path) -> None:
+def test_a_missing_file_has_a_hint_to_a_similar_name(tmp_path: Path) -> None:
     write(tmp_path, tidy=TIDY, tidier=TIDY)
     (tmp_path / "lib").mkdir()
     write(tmp_path / "lib", outer='use "../tiddy.prose"\noutput x = "1"\n')
@@ -184,7 +188,7 @@ def test_a_missing_file_has_the_hint_of_a_near_one_in_the_same_directory(tmp_pat
     assert failure(LocalPrograms(tmp_path), "./lib/tidy.prose").hint is None
 
 
-def test_a_program_with_errors_says_the_first(tmp_path: Path) -> None:
+def test_the_first_error_of_a_program_is_reported(tmp_path: Path) -> None:
     write(tmp_path, bad='output x = "1"\noutput y = nowhere\noutput z = nowhere\n')
     error = failure(LocalPrograms(tmp_path), "./bad.prose")
     assert error.message.startswith('"bad.prose" cannot be loaded, it has errors: line 2, column 12: ')
@@ -194,14 +198,14 @@ def test_a_program_with_errors_says_the_first(tmp_path: Path) -> None:
     assert failure(LocalPrograms(tmp_path), "./bad one.prose").hint == "prose compile 'bad one.prose'"
 
 
-def test_names_follow_the_way_the_program_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_name_files_relative_to_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, sub__outer='use "./inner.prose"\n', sub__inner="session\n")
     monkeypatch.chdir(tmp_path)
     error = failure(LocalPrograms(Path("sub")), "./outer.prose")
     assert '"sub/outer.prose" cannot be loaded' in error.message and '"sub/inner.prose"' in error.message
 
 
-def test_errors_of_an_import_reach_the_checker_with_code_and_place(tmp_path: Path) -> None:
+def test_errors_about_imports_have_codes_and_lines(tmp_path: Path) -> None:
     write(tmp_path, tidy=TIDY)
     text = 'use "./tidy.prose"\nuse "./gone.prose"\nlet a = tidy(txt: "x")\nlet { b } = tidy(text: "x")\n'
     compiled = compile_source(Source(text), load=LocalPrograms(tmp_path).load_contract)
@@ -212,7 +216,7 @@ def test_errors_of_an_import_reach_the_checker_with_code_and_place(tmp_path: Pat
 # ---------------------------------------------------------------- cycles and depth
 
 
-def test_cycles(tmp_path: Path) -> None:
+def test_import_cycles_are_errors(tmp_path: Path) -> None:
     write(
         tmp_path,
         selfish='use "./selfish.prose"\n',
@@ -232,7 +236,7 @@ def test_cycles(tmp_path: Path) -> None:
         assert (error.code, error.message) == ("E112", f"Import cycle: {cycle}")
 
 
-def test_a_cycle_over_a_linked_directory_is_one(tmp_path: Path) -> None:
+def test_a_cycle_through_a_linked_directory_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, a='use "./sub/a.prose"\n')
     (tmp_path / "sub").symlink_to(".")
     assert failure(LocalPrograms(tmp_path), "./a.prose").code == "E112"
@@ -253,7 +257,7 @@ def test_imports_nest_to_any_depth(tmp_path: Path) -> None:
     assert LocalPrograms(tmp_path).load_contract("./p0.prose") == without_gates({}, ())
 
 
-@pytest.mark.timeout(60)  # 2^40 paths lead through them
+@pytest.mark.timeout(60)  # 2^40 import paths
 def test_shared_imports_are_checked_once(tmp_path: Path) -> None:
     for n in range(40):
         write(tmp_path, **{f"p{n}": f'use "./p{n + 1}.prose" as a\nuse "./q{n + 1}.prose" as b\n'})
@@ -265,7 +269,7 @@ def test_shared_imports_are_checked_once(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- loading for a run
 
 
-async def test_loading_a_program_and_what_it_imports(tmp_path: Path) -> None:
+async def test_a_program_and_its_imports_are_loaded(tmp_path: Path) -> None:
     write(tmp_path, lib__outer='use "./inner.prose"\noutput x = inner()\n', lib__inner='output y = "1"\n')
     programs = LocalPrograms(tmp_path)
     outer = await programs.load_program(LoadRequest("./lib/outer.prose", Source("…"), "c1/l0"))
@@ -277,7 +281,7 @@ async def test_loading_a_program_and_what_it_imports(tmp_path: Path) -> None:
         await programs.load_program(LoadRequest("./inner.prose", Source("…"), "c1/l0"))
 
 
-async def test_without_a_resolver_remote_programs_are_out_of_reach(tmp_path: Path) -> None:
+async def test_remote_programs_need_a_resolver(tmp_path: Path) -> None:
     programs = LocalPrograms(tmp_path)
     assert programs.load_contract("dana/outline") is None
     with pytest.raises(ImportProgramError, match=r'"dana/outline" cannot be loaded: offline') as caught:
@@ -285,8 +289,8 @@ async def test_without_a_resolver_remote_programs_are_out_of_reach(tmp_path: Pat
     assert caught.value.code == "E215" and "https://p.prose.md/dana/outline" in str(caught.value.hint)
 
 
-async def test_a_resolver_brings_remote_programs(tmp_path: Path) -> None:
-    shelf = CassetteStore()
+async def test_a_resolver_loads_remote_programs(tmp_path: Path) -> None:
+    shelf = FakeResolver()
     shelf.programs = {
         "https://example.org/p/fix.prose": 'use "./part.prose"\noutput x = part()\n',
         "https://example.org/p/part.prose": 'output y = "1"\n',
@@ -305,8 +309,8 @@ async def test_a_resolver_brings_remote_programs(tmp_path: Path) -> None:
         await programs.load_program(LoadRequest("https://example.org/p/local.prose", Source("…"), "c1/l0"))
 
 
-async def test_a_cycle_between_remote_programs(tmp_path: Path) -> None:
-    shelf = CassetteStore()
+async def test_a_cycle_of_remote_programs_is_an_error(tmp_path: Path) -> None:
+    shelf = FakeResolver()
     shelf.programs = {"https://x/a": 'use "https://x/b"\n', "https://x/b": 'use "https://x/a"\n'}
     programs = LocalPrograms(tmp_path, resolver=lambda: shelf)
     with pytest.raises(ImportProgramError, match="Import cycle: https://x/a -> https://x/b -> https://x/a") as caught:
@@ -314,16 +318,16 @@ async def test_a_cycle_between_remote_programs(tmp_path: Path) -> None:
     assert caught.value.code == "E112"
 
 
-def test_a_place_is_the_same_however_it_is_shown() -> None:
+def test_locations_are_compared_without_their_displayed_name() -> None:
     assert Location("/a", shown="a") == Location("/a", shown="./a")
 
 
-async def test_what_is_agreed_to_is_what_is_loaded(tmp_path: Path) -> None:
-    """Even if the pin changes while the program is looked at."""
+async def test_the_loaded_text_is_the_one_agreed_to(tmp_path: Path) -> None:
+    """The text may change while the program is checked."""
     texts = ['exec "rm"\n', "output x = 1\n", "output x = 1\n"]
     admitted: list[Candidate] = []
 
-    class Changing(CassetteStore):
+    class Changing(FakeResolver):
         def cached(self, url: str) -> Fetched | None:
             data = (texts.pop(0) if len(texts) > 1 else texts[0]).encode()
             return Fetched(url, url, data, digest_of(data))
@@ -338,7 +342,7 @@ async def test_what_is_agreed_to_is_what_is_loaded(tmp_path: Path) -> None:
     assert [(one.fetched.digest, one.holds) for one in admitted] == [(loaded.digest, ())]
 
 
-async def test_texts_of_a_resumed_run_count_only_for_its_loads(tmp_path: Path) -> None:
+async def test_texts_of_a_resumed_run_apply_only_to_its_loads(tmp_path: Path) -> None:
     (tmp_path / "a.prose").write_text('input new: "?"\n')
     programs = LocalPrograms(tmp_path)
     before = {str(tmp_path / "a.prose"): 'input old: "?"\n'}

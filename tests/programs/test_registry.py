@@ -1,4 +1,4 @@
-"""Programs from elsewhere against a server with every fault: limits, redirects, pins, agreement, cache, lock file."""
+"""Remote programs from a server with all faults: limits, redirects, pins, agreement, cache, lock file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def load(resolver: RemotePrograms, path: str, directory: Path | None = Non
 
 
 async def failure(resolver: RemotePrograms, path: str, code: str = "E215") -> str:
-    """The message that loading ends with."""
+    """Return the error message of loading."""
     with pytest.raises(ImportProgramError) as caught:
         await load(resolver, path)
     assert caught.value.code == code
@@ -57,7 +57,7 @@ async def failure(resolver: RemotePrograms, path: str, code: str = "E215") -> st
 # ---------------------------------------------------------------- fetching
 
 
-async def test_a_registry_name_is_fetched_agreed_to_pinned_and_then_needs_no_server(shelf: Shelf) -> None:
+async def test_a_program_of_the_registry_is_fetched_once_pinned_and_cached(shelf: Shelf) -> None:
     url = shelf.put("dana/outline", HELLO)
     person = ScriptedPerson("yes")
     found = await load(shelf.resolver(person=person), "dana/outline")
@@ -70,12 +70,12 @@ async def test_a_registry_name_is_fetched_agreed_to_pinned_and_then_needs_no_ser
     ]
     assert shelf.pin(url) == Pin(url=url, sha256=digest(HELLO), size=len(HELLO), holds=("exec (1)",))
     shelf.server.pages.clear()
-    for path in ("dana/outline", "@dana/outline", url):  # three names, one program
+    for path in ("dana/outline", "@dana/outline", url):  # three names of one program
         assert (await load(shelf.resolver(), path)).source.text == HELLO
     assert shelf.server.requests == ["/dana/outline"]
 
 
-async def test_a_program_and_all_that_it_imports_are_fetched_before_one_question(shelf: Shelf) -> None:
+async def test_one_question_covers_a_program_and_all_its_imports(shelf: Shelf) -> None:
     outer = shelf.put("dana/outer", 'use "./lib/part.prose"\nuse "kim/other" as other\noutput x = part()\n')
     part = shelf.put("dana/lib/part.prose", 'use "../quiet.prose"\noutput y = quiet()\n')
     quiet, other = shelf.put("dana/quiet.prose", QUIET), shelf.put("kim/other", 'let a = session "Hi"\noutput a = a\n')
@@ -89,7 +89,7 @@ async def test_a_program_and_all_that_it_imports_are_fetched_before_one_question
     assert list(shelf.lock.pins()) == sorted([outer, part, quiet, other])
 
 
-async def test_all_imports_of_a_text_are_one_question(shelf: Shelf) -> None:
+async def test_one_question_covers_all_imports_of_a_text(shelf: Shelf) -> None:
     urls_of = [shelf.put(f"dana/p{number}", f"output x = {number}\n") for number in range(3)]
     person = ScriptedPerson("y")
     resolver = shelf.resolver(person=person)
@@ -102,7 +102,7 @@ async def test_all_imports_of_a_text_are_one_question(shelf: Shelf) -> None:
         await programs.load_program(LoadRequest("dana/p3", cell, "c1/l0"))
 
 
-async def test_a_local_program_may_import_remote_ones_and_never_the_other_way(shelf: Shelf) -> None:
+async def test_local_programs_may_import_remote_ones_but_not_the_reverse(shelf: Shelf) -> None:
     (shelf.directory / "mine.prose").write_text('use "dana/outline"\noutput x = outline()\n')
     shelf.put("dana/outline", QUIET)
     assert (await load(shelf.resolver("y"), "./mine.prose")).handle == "local"
@@ -115,7 +115,7 @@ async def test_a_local_program_may_import_remote_ones_and_never_the_other_way(sh
     assert "the server has no such program (404)" in await failure(shelf.resolver("y"), "dana/spy")
 
 
-async def test_relative_imports_belong_to_where_the_program_was_found(shelf: Shelf) -> None:
+async def test_relative_imports_resolve_against_the_redirected_url(shelf: Shelf) -> None:
     shelf.server.pages["/dana/outline"] = redirect("/files/v2/outline.prose")
     found = shelf.put("files/v2/outline.prose", 'use "./part.prose"\noutput x = part()\n')
     part = shelf.put("files/v2/part.prose", QUIET)
@@ -140,7 +140,7 @@ async def test_relative_imports_belong_to_where_the_program_was_found(shelf: She
         ("503 Unavailable", "the server failed (503)", 3),
     ],
 )
-async def test_a_refusal_of_the_server_is_reported_in_words(
+async def test_an_error_status_of_the_server_is_reported_in_words(
     shelf: Shelf, status: str, says: str, requests: int
 ) -> None:
     shelf.server.pages["/dana/x"] = response(b"no", status=status, more="Retry-After: 2\r\n")
@@ -149,7 +149,7 @@ async def test_a_refusal_of_the_server_is_reported_in_words(
     assert shelf.pauses == [2.0] * (requests - 1)
 
 
-async def test_a_server_that_is_busy_is_tried_again(shelf: Shelf) -> None:
+async def test_a_busy_server_is_tried_again(shelf: Shelf) -> None:
     async def second_time(_: str, write: Write) -> None:
         busy = len(shelf.server.requests) == 1
         await write(response(b"", status="503 Busy") if busy else response(QUIET.encode()))
@@ -160,8 +160,8 @@ async def test_a_server_that_is_busy_is_tried_again(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize("behaviour", [cut, garbage, nothing])
-async def test_a_broken_answer_is_never_a_program(shelf: Shelf, behaviour: Behaviour) -> None:
-    """A server that announces more than it sends is one of them."""
+async def test_a_broken_answer_is_an_error(shelf: Shelf, behaviour: Behaviour) -> None:
+    """Also if the server announces more bytes than it sends."""
     shelf.server.pages["/dana/x"] = behaviour
     assert "gave no proper answer" in await failure(shelf.resolver(), "dana/x")
     assert len(shelf.server.requests) == download.ATTEMPTS and not list(
@@ -170,13 +170,13 @@ async def test_a_broken_answer_is_never_a_program(shelf: Shelf, behaviour: Behav
 
 
 @pytest.mark.parametrize("behaviour", [hang, drip])
-async def test_a_server_that_hangs_or_drips_is_left(shelf: Shelf, behaviour: Behaviour) -> None:
+async def test_a_slow_answer_exceeds_the_time_limit(shelf: Shelf, behaviour: Behaviour) -> None:
     shelf.server.pages["/dana/x"] = behaviour
     limits = Limits(seconds=1)
     assert "no complete answer within 1 seconds" in await failure(shelf.resolver(limits=limits), "dana/x")
 
 
-async def test_redirects_end(shelf: Shelf) -> None:
+async def test_redirects_are_limited(shelf: Shelf) -> None:
     shelf.server.pages["/dana/x"] = redirect("/dana/x")
     assert "more than 5 redirects" in await failure(shelf.resolver(), "dana/x")
     assert len(shelf.server.requests) == 6
@@ -212,19 +212,19 @@ async def test_each_redirect_is_checked(shelf: Shelf, to: str, says: str) -> Non
         ("https://no-such-host.invalid/x", "there is no host 'no-such-host.invalid'"),
     ],
 )
-async def test_addresses_that_are_not_fetched(shelf: Shelf, url: str, says: str) -> None:
+async def test_invalid_and_private_addresses_are_not_fetched(shelf: Shelf, url: str, says: str) -> None:
     message = await failure(shelf.resolver(), url)
     assert says in message and "secret" not in message
 
 
-async def test_a_private_host_that_the_settings_name_is_called(shelf: Shelf) -> None:
+async def test_a_private_host_in_the_settings_is_connected_to(shelf: Shelf) -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     resolver = shelf.resolver(limits=Limits(seconds=20, private_hosts=("localhost",)))
     assert "'localhost' could not be reached" in await failure(resolver, f"https://localhost:{port}/x")
 
 
-async def test_a_certificate_that_is_not_valid_is_named(shelf: Shelf, tmp_path: Path) -> None:
+async def test_an_invalid_certificate_is_reported(shelf: Shelf, tmp_path: Path) -> None:
     with running(own_certificate(tmp_path)) as server:
         server.pages["/x"] = response(QUIET.encode())
         resolver = shelf.resolver(limits=Limits(seconds=20, private_hosts=("localhost",)))
@@ -234,7 +234,7 @@ async def test_a_certificate_that_is_not_valid_is_named(shelf: Shelf, tmp_path: 
 
 
 def own_certificate(directory: Path) -> ssl.SSLContext:
-    """A server's context with a certificate for `localhost` that is self-signed."""
+    """Return an SSL context with a self-signed certificate for `localhost`."""
     import datetime
 
     needs_module("cryptography")
@@ -266,14 +266,12 @@ def own_certificate(directory: Path) -> ssl.SSLContext:
     return context
 
 
-async def test_a_name_is_looked_up_once_and_judged_by_its_address(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_host_is_checked_by_its_resolved_address(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosts, "is_public", lambda address: False)
     assert "is this machine or a private network" in await failure(shelf.resolver(), "https://localhost/x")
 
 
-async def test_nothing_in_an_address_reaches_the_terminal(shelf: Shelf) -> None:
+async def test_control_characters_in_an_address_are_escaped(shelf: Shelf) -> None:
     shelf.put("dana/x", 'use "https://evil\x1b[2J\u202e/x" as x\n')
     assert r'"https://evil\x1b[2J\u202e/x" cannot be loaded' in await failure(shelf.resolver(), "dana/x")
     message = await failure(shelf.resolver(), "https://example.org/" + "a" * 5000)
@@ -291,7 +289,7 @@ async def test_nothing_in_an_address_reaches_the_terminal(shelf: Shelf) -> None:
         ("dana/", ""),
     ],
 )
-def test_a_name_leads_to_its_url_again(path: str, name: str) -> None:
+def test_names_and_urls_convert_into_each_other(path: str, name: str) -> None:
     url = urls.REGISTRY + path
     assert urls.name_of(url, urls.REGISTRY) == (name or url)
     assert urls.address(name or url, urls.REGISTRY) == url
@@ -332,22 +330,20 @@ def test_a_url_has_one_spelling_and_keeps_its_host(scheme: str, host: str, rest:
         (b"output x = = 1\n", "text/plain", "it has errors: line 1, column 12"),
     ],
 )
-async def test_a_text_that_is_not_a_program_is_one_clear_error(shelf: Shelf, body: bytes, kind: str, says: str) -> None:
+async def test_a_text_that_is_not_a_program_is_an_error(shelf: Shelf, body: bytes, kind: str, says: str) -> None:
     shelf.server.pages["/dana/x"] = response(body, kind)
     assert says in await failure(shelf.resolver("y"), "dana/x")
     assert shelf.lock.pins() == {} and not shelf.lock.path.exists()
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "text/markdown; charset=utf-8", "application/octet-stream", ""])
-async def test_types_that_servers_give_programs(shelf: Shelf, kind: str) -> None:
+async def test_common_content_types_are_accepted(shelf: Shelf, kind: str) -> None:
     shelf.server.pages["/dana/x"] = response(b"\xef\xbb\xbf" + QUIET.replace("\n", "\r\n").encode(), kind)
     assert (await load(shelf.resolver("y"), "dana/x")).source.text == QUIET
 
 
-async def test_the_hint_about_a_page_names_the_host_that_was_asked(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not the address that was connected to, for which no better page is known."""
+async def test_the_hint_about_a_page_names_the_requested_host(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hint does not name the connected address, for which no raw page is known."""
     host = f"localhost:{shelf.server.port}"
     monkeypatch.setattr(urls, "plain_http", {host})
     monkeypatch.setattr(urls, "raw_page", lambda url: f"{url}.raw")
@@ -355,13 +351,13 @@ async def test_the_hint_about_a_page_names_the_host_that_was_asked(
     assert f"the text is at http://{host}/page.raw" in await failure(shelf.resolver(), f"http://{host}/page")
 
 
-def test_a_page_of_github_is_distinguished_from_the_text() -> None:
+def test_a_page_of_github_has_a_hint_to_its_raw_text() -> None:
     page = "https://github.com/openprose/prose/blob/main/examples/48-habit-miner.prose"
     assert urls.raw_page(page) == "https://raw.githubusercontent.com/openprose/prose/main/examples/48-habit-miner.prose"
     assert urls.raw_page("https://github.com/openprose/prose") is None
 
 
-async def test_a_gigabyte_is_left_at_its_announcement_or_at_the_limit(shelf: Shelf) -> None:
+async def test_a_download_stops_at_the_size_limit(shelf: Shelf) -> None:
     sent = 0
 
     async def flood(path: str, write: Write) -> None:
@@ -378,13 +374,13 @@ async def test_a_gigabyte_is_left_at_its_announcement_or_at_the_limit(shelf: She
     assert sent < 100_000_000 and len(shelf.server.requests) == 2
 
 
-async def test_a_bomb_counts_by_what_it_unpacks_to(shelf: Shelf) -> None:
+async def test_the_size_limit_counts_unpacked_bytes(shelf: Shelf) -> None:
     shelf.server.pages["/dana/x"] = response(gzip.compress(b"#" * 50_000_000), more="Content-Encoding: gzip\r\n")
     limits = Limits(size=100_000, seconds=20)
     assert "it is larger than 100,000 bytes" in await failure(shelf.resolver(limits=limits), "dana/x")
 
 
-async def test_encodings(shelf: Shelf) -> None:
+async def test_content_encodings_are_decoded_or_errors(shelf: Shelf) -> None:
     text = QUIET.encode()
     for name, packed in (("gzip", gzip.compress(text)), ("deflate", zlib.compress(text))):
         shelf.server.pages[f"/dana/{name}"] = response(packed, more=f"Content-Encoding: {name}\r\n")
@@ -397,7 +393,7 @@ async def test_encodings(shelf: Shelf) -> None:
     assert "its end is missing" in await failure(shelf.resolver(), "dana/half")
 
 
-async def test_what_follows_a_packed_text_is_not_read(shelf: Shelf) -> None:
+async def test_bytes_after_a_packed_text_are_not_read(shelf: Shelf) -> None:
     async def more(_: str, write: Write) -> None:
         await write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Encoding: gzip\r\n\r\n")
         await write(gzip.compress(QUIET.encode()))
@@ -408,7 +404,7 @@ async def test_what_follows_a_packed_text_is_not_read(shelf: Shelf) -> None:
     assert (await load(shelf.resolver("y"), "dana/x")).source.text == QUIET
 
 
-async def test_programs_together_have_a_size(shelf: Shelf) -> None:
+async def test_the_total_size_of_programs_is_limited(shelf: Shelf) -> None:
     text = "#" * 900 + "\n"
     for number in range(9):
         shelf.put(f"dana/p{number}.prose", text + f'use "./p{number + 1}.prose" as next\n')
@@ -417,7 +413,7 @@ async def test_programs_together_have_a_size(shelf: Shelf) -> None:
     assert len(shelf.server.requests) == 5 and shelf.lock.pins() == {}
 
 
-async def test_a_cycle_over_urls_and_a_chain_without_end(shelf: Shelf) -> None:
+async def test_a_cycle_and_an_endless_chain_of_imports_are_errors(shelf: Shelf) -> None:
     a, b = shelf.put("dana/a", 'use "kim/b"\n'), shelf.put("kim/b", 'use "dana/a"\n')
     assert "Import cycle: dana/a -> kim/b -> dana/a" in await failure(shelf.resolver("y"), "dana/a", "E112")
     assert a != b
@@ -444,11 +440,11 @@ async def test_a_chain_of_sixty_programs_loads(shelf: Shelf) -> None:
 # ---------------------------------------------------------------- pins
 
 
-async def test_another_text_than_pinned_is_refused_with_both_digests(shelf: Shelf) -> None:
+async def test_a_text_that_differs_from_its_pin_is_refused_with_both_digests(shelf: Shelf) -> None:
     url = shelf.put("dana/outline", HELLO)
     await load(shelf.resolver("y"), "dana/outline")
     shelf.put("dana/outline", QUIET)
-    assert (await load(shelf.resolver(), "dana/outline")).source.text == HELLO  # pinned and cached: no server is called
+    assert (await load(shelf.resolver(), "dana/outline")).source.text == HELLO  # from the cache
     ProgramCache(shelf.directory / "cache").remove(digest(HELLO))
     assert await failure(shelf.resolver("y"), "dana/outline") == (
         f'"{url}" cannot be loaded: it is not the text that prose.lock pins: it has sha256 {digest(QUIET)}, '
@@ -480,7 +476,7 @@ async def test_a_cached_program_that_was_changed_on_disk_is_fetched_again(shelf:
     assert len(shelf.server.requests) == 2 and file.read_text() == HELLO
 
 
-async def test_without_a_server_what_is_not_pinned_says_so(shelf: Shelf) -> None:
+async def test_an_unreachable_server_is_an_error(shelf: Shelf) -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     urls.plain_http |= {f"127.0.0.1:{port}"}
@@ -488,7 +484,7 @@ async def test_without_a_server_what_is_not_pinned_says_so(shelf: Shelf) -> None
     assert message == f"\"http://127.0.0.1:{port}/x\" cannot be loaded: '127.0.0.1' could not be reached"
 
 
-async def test_a_cache_that_cannot_be_written_is_done_without(shelf: Shelf) -> None:
+async def test_a_cache_that_cannot_be_written_is_ignored(shelf: Shelf) -> None:
     (shelf.directory / "cache").write_text("in the way")
     shelf.put("dana/outline", QUIET)
     await load(shelf.resolver("y"), "dana/outline")
@@ -496,7 +492,7 @@ async def test_a_cache_that_cannot_be_written_is_done_without(shelf: Shelf) -> N
     assert len(shelf.server.requests) == 2
 
 
-def test_the_same_program_is_kept_once_by_many(tmp_path: Path) -> None:
+def test_several_caches_store_the_same_program_once(tmp_path: Path) -> None:
     caches = [ProgramCache(tmp_path) for _ in range(4)]
     assert {cache.put(QUIET.encode()) for cache in caches} == {digest(QUIET)}
     assert [path.name for path in tmp_path.iterdir()] == [f"{digest(QUIET)}.prose"]
@@ -506,17 +502,17 @@ def test_the_same_program_is_kept_once_by_many(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- agreement
 
 
-async def test_no_agreement_means_no_program_and_no_pin(shelf: Shelf) -> None:
+async def test_a_program_without_agreement_is_neither_loaded_nor_pinned(shelf: Shelf) -> None:
     url = shelf.put("dana/outline", HELLO)
     assert await failure(shelf.resolver("maybe", "show", "n"), "dana/outline") == (
         f'"{url}" cannot be loaded: you did not agree to run it'
     )
-    nobody = (
+    non_interactive = (
         f'"{url}" cannot be loaded: it has not run here before, and the run is non-interactive | '
         f"read it (prose programs show {url}), then agree: %trust {digest(HELLO)}"
     )
-    assert await failure(shelf.resolver(), "dana/outline") == nobody
-    assert await failure(shelf.resolver(person=ScriptedPerson()), "dana/outline") == nobody  # the input ends
+    assert await failure(shelf.resolver(), "dana/outline") == non_interactive
+    assert await failure(shelf.resolver(person=ScriptedPerson()), "dana/outline") == non_interactive  # the input ends
     assert shelf.lock.pins() == {}
 
 
@@ -528,8 +524,8 @@ async def test_refused_programs_are_fetched_again(shelf: Shelf) -> None:
     assert (await load(resolver, "dana/outline")).source.text == QUIET
 
 
-async def test_what_was_removed_is_asked_about_again(shelf: Shelf) -> None:
-    """As a notebook meets it, when `prose programs remove` runs in a terminal at the same time."""
+async def test_a_removed_program_needs_agreement_again(shelf: Shelf) -> None:
+    """`prose programs remove` may run in a terminal while a notebook runs."""
     url = shelf.put("dana/outline", HELLO)
     resolver = shelf.resolver("y", "n")
     await load(resolver, "dana/outline")
@@ -538,8 +534,8 @@ async def test_what_was_removed_is_asked_about_again(shelf: Shelf) -> None:
     assert shelf.pin(url) is None
 
 
-async def test_show_prints_the_text(shelf: Shelf) -> None:
-    """All of it: nothing in it can hide a line from the person who reads it."""
+async def test_show_prints_the_whole_text_with_escapes(shelf: Shelf) -> None:
+    """Control characters cannot hide a line from the reader."""
     url = shelf.put("dana/outline", HELLO + 'let a = "fine" # \x1b[8m\u202e\n')
     person = ScriptedPerson("s", "y")
     await load(shelf.resolver(person=person), "dana/outline")
@@ -549,7 +545,9 @@ async def test_show_prints_the_text(shelf: Shelf) -> None:
 @pytest.mark.parametrize(
     ("trusted", "enough"), [("all", True), ("dana/outer", True), ("digest", False), ("kim/x", False)]
 )
-async def test_trust_covers_a_url_with_its_imports_or_one_text(shelf: Shelf, trusted: str, enough: bool) -> None:
+async def test_trust_in_a_url_covers_its_imports_and_trust_in_a_digest_one_text(
+    shelf: Shelf, trusted: str, enough: bool
+) -> None:
     outer = 'use "./part.prose"\noutput x = part()\n'
     shelf.put("dana/outer", outer)
     part = shelf.put("dana/part.prose", QUIET)
@@ -565,14 +563,14 @@ async def test_trust_covers_a_url_with_its_imports_or_one_text(shelf: Shelf, tru
 
 
 @pytest.mark.parametrize("given", ["everything", "abc123", "https://", "", "./dana/x.prose", "/dana/x", "~/x"])
-def test_trust_in_nonsense_is_an_error(shelf: Shelf, given: str) -> None:
+def test_invalid_arguments_of_trust_are_errors(shelf: Shelf, given: str) -> None:
     resolver = shelf.resolver()
     with pytest.raises(UsageError):
         resolver.trust.add([given], resolver.registry)
 
 
-async def test_a_command_of_a_run_cannot_agree(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither by the flag nor at a terminal that it made up."""
+async def test_a_command_of_a_run_cannot_agree_to_a_program(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can use neither the option nor a terminal that it has created."""
     url = shelf.put("dana/outline", HELLO)
     monkeypatch.setenv("PROSE_JOB", "run/1")
     resolver = shelf.resolver("yes")
@@ -584,10 +582,10 @@ async def test_a_command_of_a_run_cannot_agree(shelf: Shelf, monkeypatch: pytest
     monkeypatch.delenv("PROSE_JOB")
     await load(resolver, "dana/outline")
     monkeypatch.setenv("PROSE_JOB", "run/1")
-    await load(shelf.resolver(), "dana/outline")  # what a person has agreed to runs there too
+    await load(shelf.resolver(), "dana/outline")  # a program with a person's agreement runs there, too
 
 
-async def test_a_run_that_writes_nothing_remembers_for_itself(shelf: Shelf) -> None:
+async def test_a_run_that_writes_nothing_keeps_the_agreement_in_memory(shelf: Shelf) -> None:
     shelf.put("dana/outline", QUIET)
     resolver = shelf.resolver("y", writes=False)
     for _ in range(2):
@@ -596,7 +594,7 @@ async def test_a_run_that_writes_nothing_remembers_for_itself(shelf: Shelf) -> N
     assert "the run is non-interactive" in await failure(shelf.resolver(writes=False), "dana/outline")
 
 
-async def test_a_lock_that_cannot_be_written_is_a_warning(shelf: Shelf) -> None:
+async def test_a_lock_file_that_cannot_be_written_is_a_warning(shelf: Shelf) -> None:
     shelf.put("dana/outline", QUIET)
     person = ScriptedPerson("y")
     resolver = shelf.resolver(person=person)
@@ -605,7 +603,7 @@ async def test_a_lock_that_cannot_be_written_is_a_warning(shelf: Shelf) -> None:
     assert person.transcript[-1].startswith("Warning: prose.lock cannot be written (")
 
 
-async def test_two_addresses_of_one_text_are_agreed_to_once(shelf: Shelf) -> None:
+async def test_agreement_to_a_text_covers_its_other_addresses(shelf: Shelf) -> None:
     shelf.put("dana/outline", QUIET)
     await load(shelf.resolver("y"), "dana/outline")
     other = shelf.put("kim/copy", QUIET)
@@ -613,10 +611,10 @@ async def test_two_addresses_of_one_text_are_agreed_to_once(shelf: Shelf) -> Non
     assert other in shelf.lock.pins()
 
 
-# ---------------------------------------------------------------- the root
+# ---------------------------------------------------------------- the root program
 
 
-async def test_the_program_that_is_run_may_come_from_elsewhere(shelf: Shelf) -> None:
+async def test_the_root_program_may_be_remote(shelf: Shelf) -> None:
     shelf.put("dana/outer", 'use "./part.prose"\noutput x = part()\n')
     shelf.put("dana/part.prose", QUIET)
     resolver = shelf.resolver("y")
@@ -629,7 +627,7 @@ async def test_the_program_that_is_run_may_come_from_elsewhere(shelf: Shelf) -> 
         await programs.load_program(LoadRequest("dana/outer", source, "c1/l0"))
 
 
-async def test_a_root_with_errors_shows_them_all_and_no_one_is_asked(shelf: Shelf) -> None:
+async def test_a_root_program_with_errors_is_not_asked_about(shelf: Shelf) -> None:
     shelf.put("dana/bad", 'use "dana/gone"\noutput a = b\noutput c = d\n')
     shelf.put("dana/gone", QUIET)
     resolver = shelf.resolver()
@@ -648,7 +646,7 @@ def pin(url: str, letter: str = "a") -> Pin:
     return Pin(url=url, sha256=letter * 64, size=3, holds=("exec (1)",))
 
 
-def test_a_lock_file_is_a_function_of_its_pins(tmp_path: Path) -> None:
+def test_a_lock_file_depends_only_on_its_pins(tmp_path: Path) -> None:
     one, two = LockFile(tmp_path / "1"), LockFile(tmp_path / "2", tmp_path / "mutex")
     one.change([pin("https://b/x"), pin("https://a/x")])
     two.change([pin("https://a/x", "c")])
@@ -666,7 +664,7 @@ def test_a_lock_file_is_a_function_of_its_pins(tmp_path: Path) -> None:
     )
 
 
-async def test_any_value_of_a_program_can_be_noted(shelf: Shelf) -> None:
+async def test_pins_list_any_name_of_a_memory(shelf: Shelf) -> None:
     memory = "m/\U0001f600\x7f, exec (0)"
     url = shelf.put("dana/x", f'agent a:\n  prompt: "x"\n  persist: "{memory}"\nlet x = session: a\noutput y = x\n')
     await load(shelf.resolver("y"), "dana/x")
@@ -674,7 +672,7 @@ async def test_any_value_of_a_program_can_be_noted(shelf: Shelf) -> None:
     assert pin is not None and pin.holds == ("session (1)", f'memory: "{memory}"')
 
 
-def test_many_writers_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_writers_of_the_lock_file_lose_no_pin(tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     def add(number: int) -> None:
@@ -704,7 +702,7 @@ GOOD = text_of([pin("https://a/x")])
         ("\udcff", "it is not UTF-8 text"),
     ],
 )
-async def test_a_lock_file_that_makes_no_sense_stops_everything(shelf: Shelf, text: str, says: str) -> None:
+async def test_an_invalid_lock_file_stops_loading(shelf: Shelf, text: str, says: str) -> None:
     shelf.lock.path.write_bytes(text.encode("utf-8", "surrogateescape"))
     shelf.put("dana/outline", QUIET)
     message = await failure(shelf.resolver("y"), "dana/outline")
@@ -713,30 +711,30 @@ async def test_a_lock_file_that_makes_no_sense_stops_everything(shelf: Shelf, te
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-async def test_a_lock_file_that_cannot_be_read_stops_everything(shelf: Shelf) -> None:
+async def test_a_lock_file_that_cannot_be_read_stops_loading(shelf: Shelf) -> None:
     shelf.lock.path.write_text(GOOD)
     shelf.lock.path.chmod(0)
     assert "prose.lock cannot be used: it cannot be read" in await failure(shelf.resolver("y"), "dana/outline")
 
 
-async def test_a_pipe_in_place_of_the_lock_file_is_not_waited_for(shelf: Shelf) -> None:
+async def test_a_lock_file_that_is_a_pipe_is_an_error(shelf: Shelf) -> None:
     os.mkfifo(shelf.lock.path)
     assert "prose.lock cannot be used: it is not a file" in await failure(shelf.resolver("y"), "dana/outline")
 
 
-def test_which_lock_file_counts(tmp_path: Path) -> None:
+def test_the_lock_file_is_next_to_a_notebook_or_in_the_directory(tmp_path: Path) -> None:
     (tmp_path / "flows").mkdir()
-    here, beside = tmp_path / "prose.lock", tmp_path / "flows" / "prose.lock"
+    here, next_to_notebook = tmp_path / "prose.lock", tmp_path / "flows" / "prose.lock"
     assert place_of(tmp_path, "flows/a.prose") == here == place_of(tmp_path)
-    assert place_of(tmp_path, "flows/a.ipynb") == beside
-    beside.write_text(GOOD)
-    assert place_of(tmp_path, "flows/a.prose") == beside
+    assert place_of(tmp_path, "flows/a.ipynb") == next_to_notebook
+    next_to_notebook.write_text(GOOD)
+    assert place_of(tmp_path, "flows/a.prose") == next_to_notebook
     here.write_text(GOOD)
     assert place_of(tmp_path, "flows/a.prose") == here
 
 
-async def test_a_changed_lock_file_counts_immediately(shelf: Shelf) -> None:
-    """As a notebook meets it, when `prose install --upgrade` runs in a terminal at the same time."""
+async def test_a_changed_lock_file_is_read_again(shelf: Shelf) -> None:
+    """`prose install --upgrade` may run in a terminal while a notebook runs."""
     shelf.put("dana/outline", HELLO)
     resolver = shelf.resolver("y")
     await load(resolver, "dana/outline")
@@ -745,7 +743,7 @@ async def test_a_changed_lock_file_counts_immediately(shelf: Shelf) -> None:
     assert (await load(resolver, "dana/outline")).source.text == QUIET
 
 
-async def test_a_cancelled_fetch_leaves_the_server(shelf: Shelf) -> None:
+async def test_a_fetch_can_be_cancelled(shelf: Shelf) -> None:
     shelf.server.pages["/dana/x"] = hang
     fetching = asyncio.create_task(load(shelf.resolver(), "dana/x"))
     while not shelf.server.requests:

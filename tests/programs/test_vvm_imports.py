@@ -1,4 +1,4 @@
-"""Modules of VVM as files: paths, identity, what is read again, cycles, errors (docs/reference/vvm.md 9.2, 9.3)."""
+"""Modules of VVM as files: paths, identity, reloading, cycles, errors (docs/reference/vvm.md 9.2, 9.3)."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def test_paths_are_relative_to_the_importing_file(tmp_path, path):
     assert modules.load_contract("./lib/a.vvm").path == module.path
 
 
-def test_names_for_people_begin_where_the_program_does(tmp_path, monkeypatch):
+def test_displayed_names_are_relative_to_the_current_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, sub__a='from "../b.vvm" import x\nexport x\n', b="x = 1\nexport x\n")
     assert order(LocalModules(Path("sub")).load_contract("./a.vvm")) == ["b.vvm", str(Path("sub", "a.vvm"))]
 
 
-def test_identity_is_lexical_links_are_not_resolved(tmp_path):
+def test_modules_are_identified_by_path_without_resolving_links(tmp_path):
     write(tmp_path, a="x = 1\nexport x\n")
     (tmp_path / "sub").symlink_to(tmp_path)
     modules = LocalModules(tmp_path)
@@ -92,13 +92,13 @@ def test_a23_a_missing_module_is_reported_at_the_import_that_names_it(tmp_path):
     ]
 
 
-def test_a_missing_module_has_the_hint_of_a_near_file(tmp_path):
+def test_a_missing_module_has_a_hint_to_a_similar_name(tmp_path):
     write(tmp_path, lib__helper="x = 1\nexport x\n")
     found = compiled(tmp_path, 'from "./lib/helpr.vvm" import x\nexport x\n').diagnostics
     assert [(d.code, d.hint) for d in found] == [("V090", f"did you mean `{Path('lib', 'helper.vvm')}`?")]
 
 
-def test_a_missing_export_has_the_words_of_the_reference(tmp_path):
+def test_a_missing_export_has_the_message_of_the_reference(tmp_path):
     write(tmp_path, a="agent b()\nplan = 1\nexport plan\nexport @b\n")
     text = 'from "./a.vvm" import plam\nfrom "./a.vvm" import b\nfrom "./a.vvm" import @plan\nexport plam\n'
     found = compiled(tmp_path, text).diagnostics
@@ -109,7 +109,7 @@ def test_a_missing_export_has_the_words_of_the_reference(tmp_path):
     ]
 
 
-def test_files_that_are_none(tmp_path):
+def test_paths_that_are_not_regular_files_are_errors(tmp_path):
     (tmp_path / "folder.vvm").mkdir()
     os.mkfifo(tmp_path / "pipe.vvm")
     (tmp_path / "loop.vvm").symlink_to(tmp_path / "loop.vvm")
@@ -128,7 +128,7 @@ def test_files_that_are_none(tmp_path):
 # ---------------------------------------------------------------- errors of modules
 
 
-def test_errors_of_an_imported_file_are_reported_against_it(tmp_path):
+def test_errors_of_an_imported_module_name_its_file(tmp_path):
     write(tmp_path, a="x = (1\nexport x\n", b='from "./a.vvm" import x\ny = @nobody `t`()\nexport y\n')
     found = compiled(tmp_path, 'from "./b.vvm" import y\nz = {\nexport y\n').diagnostics
     assert [(d.file, d.code) for d in found if d.severity == "error"] == [
@@ -139,19 +139,19 @@ def test_errors_of_an_imported_file_are_reported_against_it(tmp_path):
     assert not compiled(tmp_path, 'from "./b.vvm" import y\nexport y\n').ok
 
 
-def test_bytes_that_are_not_text(tmp_path):
+def test_a_module_that_is_not_utf8_is_an_error(tmp_path):
     (tmp_path / "a.vvm").write_bytes(b"x = 1\ny = \xff\n")
     found = compiled(tmp_path, 'from "./a.vvm" import x\nexport x\n').diagnostics
     assert [(d.file, d.code, d.line, d.column) for d in found] == [("a.vvm", "V001", 2, 5)]
 
 
-def test_an_unreadable_part_may_be_what_is_exported(tmp_path):
+def test_a_module_with_a_syntax_error_may_export_any_name(tmp_path):
     write(tmp_path, a="x = 1\nexport = x\n")
     found = compiled(tmp_path, 'from "./a.vvm" import x\nexport x\n').diagnostics
     assert {d.file for d in found} == {"a.vvm"}
 
 
-def test_warnings_of_modules_do_not_block(tmp_path):
+def test_warnings_of_modules_are_not_errors(tmp_path):
     write(tmp_path, a="unread = 1\nx = 1\nexport x\n")
     result = compiled(tmp_path, 'from "./a.vvm" import x\nexport x\n')
     assert result.ok
@@ -169,7 +169,7 @@ def test_e201_a_cycle_is_reported_at_the_import_that_closes_it(tmp_path):
     ]
 
 
-def test_e201_a_program_in_another_directory_has_one_name_in_its_cycle(tmp_path, monkeypatch):
+def test_e201_a_cycle_names_a_program_in_another_directory_once(tmp_path, monkeypatch):
     text = 'from "../main.vvm" import x\nexport x\n'
     write(tmp_path, main='from "./sub/b.vvm" import x\nexport x\n', sub__b=text)
     monkeypatch.chdir(tmp_path)
@@ -182,7 +182,7 @@ def test_e201_a_program_in_another_directory_has_one_name_in_its_cycle(tmp_path,
         assert found.message == f"modules import each other: {cycle}"
 
 
-def test_e201_a_module_that_imports_itself(tmp_path):
+def test_e201_a_module_that_imports_itself_is_an_error(tmp_path):
     found = compiled(tmp_path, 'from "./sub/../main.vvm" import x\nexport x\n').diagnostics
     assert [(d.file, d.code, d.message) for d in found] == [("", "V201", "main.vvm imports itself")]
     write(tmp_path, a='from "./a.vvm" import x\nexport x\n')
@@ -190,7 +190,7 @@ def test_e201_a_module_that_imports_itself(tmp_path):
     assert [(d.file, d.code, d.message) for d in found] == [("a.vvm", "V201", "a.vvm imports itself")]
 
 
-def test_a_module_that_two_import_is_one_module(tmp_path):
+def test_a_module_imported_twice_is_one_object(tmp_path):
     write(tmp_path, base="unread = 1\nx = 1\nexport x\n")
     for name in ("left", "right"):
         write(tmp_path, **{name: 'from "./base.vvm" import x\nexport x\n'})
@@ -230,7 +230,7 @@ def test_a_module_is_the_same_object_until_a_file_changes(tmp_path):
     assert after.imports["./a.vvm"].source.text == "x = 22\nexport x\n"
 
 
-async def test_the_machine_gets_the_module_with_all_below_it(tmp_path):
+async def test_a_loaded_module_has_all_its_imports(tmp_path):
     write(tmp_path, a="x = 1\nexport x\n", b='from "./a.vvm" import x\nexport x\n')
     modules = LocalModules(tmp_path, program=tmp_path / "main.vvm")
     loaded = await modules.load_program(LoadRequest("./b.vvm", Source("…"), "c1/l0"))
@@ -239,7 +239,7 @@ async def test_the_machine_gets_the_module_with_all_below_it(tmp_path):
     assert order(loaded.program) == ["a.vvm", "b.vvm"]
 
 
-async def test_a_module_that_broke_after_the_check_is_not_executed(tmp_path):
+async def test_a_module_with_errors_is_not_loaded(tmp_path):
     write(tmp_path, a="x = @nobody `t`()\nexport x\n", b='from "./a.vvm" import x\nexport x\n')
     with pytest.raises(
         ImportProgramError, match=r'"a\.vvm" cannot be loaded, it has errors: line 1, column 5'
