@@ -1,4 +1,4 @@
-"""A client of the debugger that does what JupyterLab does, message by message."""
+"""A client of the debugger that sends the messages of JupyterLab."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Body = dict[str, Any]
 
 
 class Lab:
-    """One kernel, its cells, and the debugger of a notebook that is open on it."""
+    """One kernel, its cells, and the debugger of its open notebook."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -28,7 +28,7 @@ class Lab:
     # ------------------------------------------------------------ requests
 
     def reply(self, content: Any) -> Body:
-        """The reply to whatever is sent on the control channel."""
+        """Send a debug request on the control channel, and return the reply."""
         channels = self.client.channels
         message = channels.session.msg("debug_request", content)
         channels.control_channel.send(message)
@@ -52,23 +52,23 @@ class Lab:
         assert found["success"], found
         return dict(found["body"])
 
-    def refused(self, command: str, **arguments: Any) -> str:
+    def error_of(self, command: str, **arguments: Any) -> str:
         found = self.ask(command, **arguments)
         assert not found["success"], found
         return str(found["message"])
 
-    # ------------------------------------------------------------ what JupyterLab sends together
+    # ------------------------------------------------------------ actions of a user in JupyterLab
 
     def start(self, *filters: str) -> Body:
-        """The bug is clicked."""
+        """Switch the debugger on."""
         self.body("debugInfo")
         capabilities = self.body("initialize", clientID="jupyterlab", adapterID="prose", linesStartAt1=True)
         self.body("attach")
         self.body("setExceptionBreakpoints", filters=list(filters))
         return capabilities
 
-    def set(self, code: str, *lines: int | Body) -> list[Body]:
-        """The gutter of a cell is clicked."""
+    def set_breakpoints(self, code: str, *lines: int | Body) -> list[Body]:
+        """Set the breakpoints of a cell."""
         path = self.body("dumpCell", code=code)["sourcePath"]
         points = [line if isinstance(line, dict) else {"line": line} for line in lines]
         return list(self.body("setBreakpoints", source={"path": path}, breakpoints=points)["breakpoints"])
@@ -77,7 +77,7 @@ class Lab:
         return self.client.send(code)
 
     def event(self, kind: str) -> Body:
-        """The next event of that kind; those before it are skipped."""
+        """Return the next event of a kind, and skip other events."""
 
         def found() -> Body | None:
             while self.events:
@@ -89,13 +89,13 @@ class Lab:
         return self._read(found)
 
     def stopped(self, line: int | None = None, reason: str = "breakpoint") -> list[Body]:
-        """The program is held; the frames of the call stack."""
+        """Wait until the program is stopped, and return the frames of the call stack."""
         event = self.event("stopped")
         frames = list(self.body("stackTrace", threadId=1)["stackFrames"])
         assert (event["reason"], frames[0]["line"]) == (reason, line if line is not None else frames[0]["line"])
         return frames
 
-    def go_on(self, command: str = "continue") -> None:
+    def resume(self, command: str = "continue") -> None:
         self.body(command, threadId=1)
         self.event("continued")
 
@@ -110,7 +110,7 @@ class Lab:
         return str(self.body("evaluate", expression=expression, frameId=frame, context="repl")["result"])
 
     def finish(self, request: str) -> Body:
-        """The cell has ended: its reply."""
+        """Wait until the cell has ended, and return its reply."""
         self._read(lambda: {} if request in self.idle else None)
         return dict(self.client.reply(request)["content"])
 
@@ -138,6 +138,6 @@ class Lab:
 
 @contextmanager
 def lab(directory: Path, spec: KernelSpec | None = None, *, forks: bool = False) -> Iterator[Lab]:
-    """A separate kernel, and its notebook."""
+    """A separate kernel with a client of the debugger."""
     with kernel(directory, spec=spec, forks=forks) as client:
         yield Lab(client)

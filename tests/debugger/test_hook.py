@@ -1,4 +1,4 @@
-"""The hook before each statement: its arguments, its effects, and that it changes nothing (docs/contributing/architecture.md)."""
+"""The hook before each statement: its arguments and effects; it does not change the run (docs/contributing/architecture.md)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from prose_kernel.runtime.statement_hook import StackFrame, joined
 from prose_kernel.runtime.values import Value
 
 
-class Looks:
-    """Notes the frames at each statement, and evaluates an expression at one of the lines."""
+class Observer:
+    """Record the frames at each statement, and evaluate expressions at one line."""
 
     def __init__(self, at: int = 0, *texts: str) -> None:
         self.at, self.texts = at, texts
@@ -30,9 +30,9 @@ class Looks:
         assert len(frames) == s.level
         places = [(frame.name, line_of(frame)) for frame in frames]
         self.seen.append(places)
-        return self.look(s, frames) if places[0][1] == self.at else None
+        return self.evaluate_all(s, frames) if places[0][1] == self.at else None
 
-    async def look(self, s: ExecutionContext, frames: tuple[StackFrame, ...]) -> None:
+    async def evaluate_all(self, s: ExecutionContext, frames: tuple[StackFrame, ...]) -> None:
         self.scopes += [{scope.name: dict(scope.names()) for scope in frame.scopes} for frame in frames]
         for text in self.texts:
             try:
@@ -51,9 +51,11 @@ def line_of(frame: StackFrame) -> int:
     return frame.source.line_column(frame.span.start)[0]
 
 
-async def test_openprose_frames_scopes_and_evaluation() -> None:
-    looks = Looks(3, "depth + 1", '"{who} of {n}"', "do again(7)", 'exec "ls"', "**is it good**", "missing", "1 +")
-    w = World(hook=looks)
+async def test_openprose_has_frames_scopes_and_evaluation() -> None:
+    observer = Observer(
+        3, "depth + 1", '"{who} of {n}"', "do again(7)", 'exec "ls"', "**is it good**", "missing", "1 +"
+    )
+    w = World(hook=observer)
     text = lines(
         "let n = 5",
         "block greet(who, depth):",
@@ -66,14 +68,14 @@ async def test_openprose_frames_scopes_and_evaluation() -> None:
         'do greet("Ann", 1)',
     )
     await w.run(text)
-    assert looks.seen[:2] == [[("main.prose", 1)], [("main.prose", 9)]]
-    deepest = max(looks.seen, key=len)
+    assert observer.seen[:2] == [[("main.prose", 1)], [("main.prose", 9)]]
+    deepest = max(observer.seen, key=len)
     assert [line for _, line in deepest] == [3, 5, 9]
     assert [name for name, _ in deepest][:2] == ["greet #2", "greet #1"]
-    first = looks.scopes[0]
+    first = observer.scopes[0]
     assert first["Locals"] == {"who": "Ann", "depth": 1}
     assert first["Globals"]["n"] == 5
-    found = looks.found
+    found = observer.found
     assert found[:3] == [2, "Ann of 5", 7]
     assert w.value("n") == 5, "an evaluation changes nothing"
     assert "no command runs" in str(found[3])
@@ -82,35 +84,35 @@ async def test_openprose_frames_scopes_and_evaluation() -> None:
     assert isinstance(found[6], CompileError)
 
 
-async def test_vvm_frames_scopes_and_evaluation() -> None:
-    looks = Looks(4, "x + k", "add(1)", "it", "nowhere", "@helper `do it`()")
-    w = Vvm(hook=looks)
+async def test_vvm_has_frames_scopes_and_evaluation() -> None:
+    observer = Observer(4, "x + k", "add(1)", "it", "nowhere", "@helper `do it`()")
+    w = Vvm(hook=observer)
     text = lines("k = 10", "def outer(x):", "  def add(y):", "    return x + y", "  return add(x)", "r = outer(3)")
     await w.run(text)
-    assert [line for _, line in max(looks.seen, key=len)] == [4, 5, 6]
-    assert [name for name, _ in max(looks.seen, key=len)][:2] == ["add", "outer"]
-    first = looks.scopes[0]
+    assert [line for _, line in max(observer.seen, key=len)] == [4, 5, 6]
+    assert [name for name, _ in max(observer.seen, key=len)][:2] == ["add", "outer"]
+    first = observer.scopes[0]
     assert first["Locals"] == {"y": 3}
     assert first["Closure"]["x"] == 3
     assert first["Globals"]["k"] == 10
-    assert looks.found[0] == 13
-    assert looks.found[1] == 4
-    assert isinstance(looks.found[3], RunError)
+    assert observer.found[0] == 13
+    assert observer.found[1] == 4
+    assert isinstance(observer.found[3], RunError)
 
 
-async def test_errors_are_listed_with_the_handlers_around_them() -> None:
-    looks = Looks()
-    w = World(hook=looks)
+async def test_errors_are_reported_with_the_number_of_handlers_around_them() -> None:
+    observer = Observer()
+    w = World(hook=observer)
     await w.run(lines("try:", '  throw "a"', "catch as e:", "  let x = 1"))
     with pytest.raises(RunError):
         await w.run(lines('throw "b"'), cell=True)
-    assert looks.failures == [(2, 1), (1, 0)]
+    assert observer.failures == [(2, 1), (1, 0)]
 
 
-async def test_a_statement_that_is_held_holds_all_branches() -> None:
+async def test_a_stopped_statement_stops_all_branches() -> None:
     events: list[str] = []
 
-    class Holds:
+    class Stopping:
         def before(self, s: ExecutionContext, node: Node) -> Awaitable[None] | None:
             events.append(s.source.slice(node.span).split("\n")[0])
             return self.wait() if "two" in events[-1] else None
@@ -126,6 +128,6 @@ async def test_a_statement_that_is_held_holds_all_branches() -> None:
         def interrupted(self) -> None:
             return
 
-    w = World(hook=joined([Holds()]))
+    w = World(hook=joined([Stopping()]))
     await w.run(lines("parallel:", '  a = session "one"', '  b = session "two"', '  c = session "three"'))
     assert events[1:] == ['a = session "one"', 'b = session "two"', "released", 'c = session "three"']

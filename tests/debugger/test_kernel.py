@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from debugger.client import Lab, lab
-from ipykernel.compiler import murmur2_x86  # the hash that JupyterLab computes too
+from ipykernel.compiler import murmur2_x86  # the hash function of JupyterLab
 from notebook.kernels import REPOSITORY, vvm_specification
 
 from prose_kernel.debugger.sources import SEED, murmur2
@@ -59,22 +59,22 @@ def vvm(shared_vvm: Lab) -> Iterator[Lab]:
 
 
 @pytest.mark.parametrize("text", ["", "a", "ab", "abc", "abcd", "let x = 1\n", "é 漢字 🎉\n\n  tab\t", "x" * 1001])
-def test_cells_are_hashed_as_the_front_end_hashes_them(text: str) -> None:
+def test_cells_have_the_hash_of_jupyterlab(text: str) -> None:
     data = text.encode()
     assert murmur2(data) == murmur2_x86(text, SEED)
 
 
 @pytest.mark.parametrize("name", ["prose", "vvm"])
-def test_the_kernelspecs_say_that_there_is_a_debugger(name: str) -> None:
-    """JupyterLab looks at nothing else."""
+def test_the_kernelspecs_announce_a_debugger(name: str) -> None:
+    """JupyterLab reads only this entry."""
     spec = json.loads((REPOSITORY / "kernelspec" / name / "kernel.json").read_text())
     assert spec["metadata"]["debugger"] is True
 
 
-def test_what_an_open_notebook_asks(notebook: Lab) -> None:
+def test_an_open_notebook_gets_answers_to_its_requests(notebook: Lab) -> None:
     for _ in range(4):
-        bare = notebook.reply({"type": "request", "seq": 0, "command": "debugInfo"})
-        assert bare["success"]
+        without_arguments = notebook.reply({"type": "request", "seq": 0, "command": "debugInfo"})
+        assert without_arguments["success"]
         info = notebook.body("debugInfo")
     assert info["isStarted"] is False
     assert (info["hashMethod"], info["hashSeed"]) == ("Murmur2", 0xC70F6907)
@@ -94,9 +94,9 @@ def test_what_an_open_notebook_asks(notebook: Lab) -> None:
     assert reply["content"]["supported_features"] == ["debugger"]
 
 
-def test_breakpoint_stack_scopes_variables_and_steps(notebook: Lab) -> None:
+def test_a_breakpoint_has_a_stack_scopes_variables_and_steps(notebook: Lab) -> None:
     notebook.start()
-    points = notebook.set(BLOCKS, 5)
+    points = notebook.set_breakpoints(BLOCKS, 5)
     assert [(p["verified"], p["line"]) for p in points] == [(True, 5)]
     cell = notebook.run(BLOCKS)
     frames = notebook.stopped(5)
@@ -104,20 +104,20 @@ def test_breakpoint_stack_scopes_variables_and_steps(notebook: Lab) -> None:
     assert frames[0]["source"]["path"] == points[0]["source"]["path"]
     assert notebook.body("source", source=frames[0]["source"])["content"] == BLOCKS
     assert notebook.scopes() == {"Locals": {"who": '"Ann"', "depth": "1"}, "Globals": {"n": "1"}}
-    notebook.go_on("next")
+    notebook.resume("next")
     assert [f["line"] for f in notebook.stopped(6, "step")] == [6, 9]
     assert notebook.value("depth + 1") == "2"
-    notebook.go_on("next")
+    notebook.resume("next")
     notebook.stopped(7, "step")
-    notebook.go_on("stepIn")
+    notebook.resume("stepIn")
     assert [f["name"] for f in notebook.stopped(5, "step")] == ["greet #2", "greet #1", "cell"]
     assert notebook.value("who") == '"Bob"'
     assert notebook.value("who", frame=2) == '"Ann"'
-    notebook.go_on("stepOut")
+    notebook.resume("stepOut")
     assert [f["line"] for f in notebook.stopped(8, "step")] == [8, 9]
-    notebook.go_on("stepOut")
+    notebook.resume("stepOut")
     assert [f["line"] for f in notebook.stopped(10, "step")] == [10]
-    notebook.go_on()
+    notebook.resume()
     assert notebook.finish(cell)["status"] == "ok"
     listed = {one["name"]: one for one in notebook.body("inspectVariables")["variables"]}
     assert listed["second"]["value"] == '[1, {a: […]}, "x"]'
@@ -149,71 +149,73 @@ def test_breakpoint_stack_scopes_variables_and_steps(notebook: Lab) -> None:
     ],
 )
 def test_breakpoints_move_to_statements(notebook: Lab, code: str, wanted: int, line: int | None) -> None:
-    (point,) = notebook.set(code, wanted)
+    (point,) = notebook.set_breakpoints(code, wanted)
     assert (point["verified"], point["line"]) == (line is not None, line or wanted)
 
 
-def test_magic_lines_and_other_languages_keep_their_lines(notebook: Lab) -> None:
+def test_line_numbers_count_magics_and_cells_of_the_other_language(notebook: Lab) -> None:
     notebook.start()
     vvm = "%%vvm\n\ndef double(x):\n  y = x + x\n  return y\nr = double(4)\n"
-    notebook.set(vvm, 4)
+    notebook.set_breakpoints(vvm, 4)
     cell = notebook.run(vvm)
     frames = notebook.stopped(4)
     assert [(f["name"], f["line"]) for f in frames] == [("double", 4), ("cell", 6)]
     assert notebook.body("source", source=frames[0]["source"])["content"] == vvm
     assert notebook.scopes()["Locals"] == {"x": "4"}
-    notebook.go_on()
+    notebook.resume()
     assert notebook.finish(cell)["status"] == "ok"
     prose = "%bindings\nlet before = 1\n\nlet z = do double(before)\n"
-    notebook.set(prose, 4)
+    notebook.set_breakpoints(prose, 4)
     cell = notebook.run(prose)
     notebook.stopped(4)
-    notebook.go_on("stepIn")
+    notebook.resume("stepIn")
     frames = notebook.stopped(4, "step")
     assert [f["name"] for f in frames] == ["double", "cell"]
     assert [f["line"] for f in frames] == [4, 4]
-    assert "another language" in notebook.refused("evaluate", expression="do double(1)", frameId=2)
-    notebook.go_on("stepOut")
+    assert "another language" in notebook.error_of("evaluate", expression="do double(1)", frameId=2)
+    notebook.resume("stepOut")
     assert notebook.finish(cell)["status"] == "ok"
 
 
-def test_conditions_hits_and_messages(notebook: Lab) -> None:
+def test_breakpoints_may_have_conditions_hit_counts_and_messages(notebook: Lab) -> None:
     notebook.start()
     code = "let n = 0\nrepeat 6:\n  n = n + 1\nlet last = n\n"
-    notebook.set(code, {"line": 3, "condition": "n == 4"})
+    notebook.set_breakpoints(code, {"line": 3, "condition": "n == 4"})
     cell = notebook.run(code)
     notebook.stopped(3)
     assert notebook.value("n") == "4"
-    notebook.go_on()
+    notebook.resume()
     assert notebook.finish(cell)["status"] == "ok"
-    notebook.set(code, {"line": 3, "hitCondition": ">= 6"}, {"line": 4, "logMessage": "n is {n}, {nowhere}"})
+    notebook.set_breakpoints(
+        code, {"line": 3, "hitCondition": ">= 6"}, {"line": 4, "logMessage": "n is {n}, {nowhere}"}
+    )
     cell = notebook.run(code)
     notebook.stopped(3)
     assert notebook.value("n") == "5"
-    notebook.go_on()
+    notebook.resume()
     assert notebook.event("output")["output"].startswith("n is 6, {nowhere: ")
     assert notebook.finish(cell)["status"] == "ok"
-    (bad,) = notebook.set(code, {"line": 3, "hitCondition": "often"})
+    (bad,) = notebook.set_breakpoints(code, {"line": 3, "hitCondition": "often"})
     assert (bad["verified"], bad["message"]) == (False, "`often` is not a count of hits: write 3, >= 3 or % 3")
-    notebook.set(code, {"line": 3, "condition": "**n is large**"})
+    notebook.set_breakpoints(code, {"line": 3, "condition": "**n is large**"})
     cell = notebook.run(code)
     event = notebook.event("stopped")
     assert event["text"].startswith("the condition `**n is large**` cannot be computed: no condition in `**` is judged")
-    notebook.set(code)
-    notebook.go_on()
+    notebook.set_breakpoints(code)
+    notebook.resume()
     assert notebook.finish(cell)["status"] == "ok"
 
 
-def test_what_an_evaluation_may_do(notebook: Lab) -> None:
+def test_an_evaluation_computes_without_side_effects(notebook: Lab) -> None:
     notebook.start()
     code = "let n = 1\nblock bump(x):\n  n = n + x\n  output n\nblock forever(x):\n  do forever(x)\nlet done = true\n"
-    notebook.set(code, 7)
+    notebook.set_breakpoints(code, 7)
     cell = notebook.run(code)
     notebook.stopped(7)
     assert notebook.value("do bump(5)") == "6"
     assert notebook.value("n") == "1"
     assert notebook.value('"n is {n}"') == '"n is 1"'
-    for text, words in (
+    for text, part in (
         ('exec "ls"', "no command runs"),
         ('session "hi"', "no session is asked"),
         ("n = 5", "does not change"),
@@ -222,10 +224,10 @@ def test_what_an_evaluation_may_do(notebook: Lab) -> None:
         ("n +", "ends too early"),
         ("missing", "missing"),
     ):
-        assert words in notebook.refused("evaluate", expression=text, frameId=1), text
-    assert notebook.refused("evaluate", expression="do forever(1)", frameId=1)
-    assert "does not change names" in notebook.refused("setVariable", name="n", value="2")
-    notebook.go_on()
+        assert part in notebook.error_of("evaluate", expression=text, frameId=1), text
+    assert notebook.error_of("evaluate", expression="do forever(1)", frameId=1)
+    assert "does not change names" in notebook.error_of("setVariable", name="n", value="2")
+    notebook.resume()
     assert notebook.finish(cell)["status"] == "ok"
     assert notebook.client.run("output n\n").displays[-1].endswith("1")
 
@@ -233,49 +235,49 @@ def test_what_an_evaluation_may_do(notebook: Lab) -> None:
 # ---------------------------------------------------------------- branches, loops, programs
 
 
-def test_a_branch_that_is_held_holds_the_others(notebook: Lab) -> None:
+def test_a_stopped_branch_stops_the_other_branches(notebook: Lab) -> None:
     notebook.start()
     code = "parallel:\n  one = do:\n    let a = 1\n    let b = 2\n  two = do:\n    let c = 3\nlet end = 1\n"
-    notebook.set(code, 3, 6)
+    notebook.set_breakpoints(code, 3, 6)
     cell = notebook.run(code)
     assert notebook.stopped(3)[0]["name"] == "cell [one]"
-    notebook.go_on("next")
+    notebook.resume("next")
     assert notebook.stopped(4, "step")[0]["name"] == "cell [one]"
-    notebook.go_on("next")
+    notebook.resume("next")
     assert notebook.stopped(6)[0]["name"] == "cell [two]"
-    notebook.go_on("stepOut")
+    notebook.resume("stepOut")
     notebook.stopped(7, "step")
-    notebook.go_on()
+    notebook.resume()
     assert notebook.finish(cell)["status"] == "ok"
 
 
-def test_step_over_a_parallel_and_a_loop(notebook: Lab) -> None:
+def test_next_steps_over_a_parallel_and_into_a_loop(notebook: Lab) -> None:
     notebook.start()
     code = 'let found = parallel for x in [1, 2]:\n  exec "echo {x}"\nfor y in [1, 2]:\n  let z = y\nlet end = 1\n'
-    notebook.set(code, 1)
+    notebook.set_breakpoints(code, 1)
     cell = notebook.run(code)
     notebook.stopped(1)
-    notebook.go_on("next")
+    notebook.resume("next")
     notebook.stopped(3, "step")
-    notebook.go_on("next")
+    notebook.resume("next")
     for _ in range(2):
         notebook.stopped(4, "step")
-        notebook.go_on("next")
+        notebook.resume("next")
     notebook.stopped(5, "step")
-    notebook.go_on()
+    notebook.resume()
     assert notebook.finish(cell)["status"] == "ok"
 
 
-def test_imported_programs_and_their_sources(notebook: Lab) -> None:
+def test_imported_programs_have_sources_and_breakpoints(notebook: Lab) -> None:
     directory = notebook.client.directory
     program = 'input name: "who"\nlet text = "hi {name}"\noutput greeting = text\n'
     Path(directory, "greet.prose").write_text(program)
     notebook.start()
     code = 'use "./greet.prose" as greet\nlet r = greet(name: "Ann")\n'
-    notebook.set(code, 2)
+    notebook.set_breakpoints(code, 2)
     cell = notebook.run(code)
     notebook.stopped(2)
-    notebook.go_on("stepIn")
+    notebook.resume("stepIn")
     frames = notebook.stopped(None, "step")
     assert frames[0]["source"]["name"].endswith("greet.prose")
     assert [f["line"] for f in frames][1:] == [2]
@@ -283,14 +285,14 @@ def test_imported_programs_and_their_sources(notebook: Lab) -> None:
     path = frames[0]["source"]["path"]
     (point,) = notebook.body("setBreakpoints", source={"path": path}, breakpoints=[{"line": 3}])["breakpoints"]
     assert (point["verified"], point["line"]) == (True, 3)
-    notebook.go_on()
+    notebook.resume()
     notebook.stopped(3)
-    notebook.go_on()
+    notebook.resume()
     assert notebook.finish(cell)["status"] == "ok"
     assert [m["name"] for m in notebook.body("modules")["modules"]] == [path]
 
 
-def test_an_editor_names_a_file_from_the_root_before_it_runs(notebook: Lab) -> None:
+def test_a_breakpoint_may_have_an_absolute_path_before_the_file_runs(notebook: Lab) -> None:
     file = Path(notebook.client.directory, "rooted.prose").resolve()
     file.write_text('let text = "hi"\noutput greeting = text\n')
     notebook.start()
@@ -304,48 +306,48 @@ def test_an_editor_names_a_file_from_the_root_before_it_runs(notebook: Lab) -> N
     assert [one["source"] for one in notebook.body("debugInfo")["breakpoints"]] == [str(file)]
     notebook.body("setBreakpoints", source=frames[0]["source"], breakpoints=[])
     assert notebook.body("debugInfo")["breakpoints"] == []
-    notebook.go_on()
+    notebook.resume()
     assert notebook.finish(cell)["status"] == "ok"
 
 
-def test_breakpoints_of_a_file_that_is_edited_between_two_runs_find_their_lines(notebook: Lab) -> None:
+def test_breakpoints_keep_their_lines_in_a_file_that_is_edited_between_runs(notebook: Lab) -> None:
     file = Path(notebook.client.directory, "edited.prose")
     file.write_text("let a = 1\nlet b = 2\noutput c = a\n")
     notebook.start()
     code = 'use "./edited.prose" as edited\nlet r = edited()\n'
-    notebook.set(code, 2)
+    notebook.set_breakpoints(code, 2)
     cell = notebook.run(code)
     notebook.stopped(2)
-    notebook.go_on("stepIn")
+    notebook.resume("stepIn")
     path = notebook.stopped(None, "step")[0]["source"]["path"]
     wanted = [{"line": 2}, {"line": 9}]
     points = notebook.body("setBreakpoints", source={"path": path}, breakpoints=wanted)["breakpoints"]
     assert [point["verified"] for point in points] == [True, False]
-    notebook.go_on()
+    notebook.resume()
     notebook.stopped(2)
-    notebook.go_on()
+    notebook.resume()
     assert notebook.finish(cell)["status"] == "ok"
     file.write_text("let a = 1\n# moved\n\nlet b = 2\noutput c = a\n" + "# more\n" * 3 + "let d = 4\n")
-    notebook.set(code)
+    notebook.set_breakpoints(code)
     cell = notebook.run(code)
     notebook.stopped(4)
-    notebook.go_on()
+    notebook.resume()
     notebook.stopped(9)
-    notebook.go_on()
+    notebook.resume()
     assert notebook.finish(cell)["status"] == "ok"
 
 
-def test_ten_thousand_breakpoints_on_ten_thousand_lines(notebook: Lab) -> None:
+def test_ten_thousand_breakpoints_can_be_set(notebook: Lab) -> None:
     notebook.start()
     code = "let x = 1\n" * 9_999 + "if x > 1:\n  let y = 1\n"
-    assert [point["line"] for point in notebook.set(code, *range(2, 10_002))] == [*range(2, 10_002)]
-    assert not any(point["verified"] for point in notebook.set(code, *range(20_000, 30_000)))
+    assert [point["line"] for point in notebook.set_breakpoints(code, *range(2, 10_002))] == [*range(2, 10_002)]
+    assert not any(point["verified"] for point in notebook.set_breakpoints(code, *range(20_000, 30_000)))
 
 
 # ---------------------------------------------------------------- errors, pauses, ends
 
 
-def test_pause_on_errors(notebook: Lab) -> None:
+def test_the_debugger_stops_at_errors(notebook: Lab) -> None:
     notebook.start("uncaught errors")
     code = 'try:\n  throw "caught"\ncatch as e:\n  let x = 1\nthrow "not caught"\n'
     cell = notebook.run(code)
@@ -353,18 +355,18 @@ def test_pause_on_errors(notebook: Lab) -> None:
     assert (event["reason"], event["text"]) == ("exception", "not caught")
     assert notebook.body("exceptionInfo", threadId=1)["breakMode"] == "unhandled"
     assert notebook.body("stackTrace", threadId=1)["stackFrames"][0]["line"] == 5
-    notebook.go_on()
+    notebook.resume()
     assert notebook.finish(cell)["status"] == "error"
     notebook.body("setExceptionBreakpoints", filters=["all errors"])
     cell = notebook.run(code)
     assert notebook.event("stopped")["text"] == "caught"
-    notebook.go_on()
+    notebook.resume()
     assert notebook.event("stopped")["text"] == "not caught"
-    notebook.go_on()
+    notebook.resume()
     assert notebook.finish(cell)["status"] == "error"
 
 
-def test_pause_a_loop_that_computes(notebook: Lab) -> None:
+def test_a_computing_loop_can_be_paused(notebook: Lab) -> None:
     notebook.start()
     cell = notebook.run("let n = 0\nloop:\n  n = n + 1\n")
     notebook.client.until(cell, lambda message: message["msg_type"] == "execute_input")
@@ -376,12 +378,12 @@ def test_pause_a_loop_that_computes(notebook: Lab) -> None:
     assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
 
 
-@pytest.mark.parametrize("where", ["root", "branch"])
-def test_interrupt_while_held_ends_the_cell(notebook: Lab, where: str) -> None:
+@pytest.mark.parametrize("position", ["root", "branch"])
+def test_an_interrupt_while_stopped_ends_the_cell(notebook: Lab, position: str) -> None:
     notebook.start()
     branch = 'parallel:\n  one = do:\n    let a = 1\n  two = exec "sleep 60"\nlet end = 1\n'
-    code, line = ("let a = 1\nlet b = 2\n", 2) if where == "root" else (branch, 3)
-    notebook.set(code, line)
+    code, line = ("let a = 1\nlet b = 2\n", 2) if position == "root" else (branch, 3)
+    notebook.set_breakpoints(code, line)
     cell = notebook.run(code)
     notebook.stopped(line)
     assert notebook.client.ask("is_complete_request", {"code": "let x = 1"})["content"]["status"] == "complete"
@@ -389,14 +391,14 @@ def test_interrupt_while_held_ends_the_cell(notebook: Lab, where: str) -> None:
     notebook.event("continued")
     assert notebook.finish(cell)["ename"] == "KeyboardInterrupt"
     assert notebook.body("debugInfo")["stoppedThreads"] == []
-    notebook.set(code)
+    notebook.set_breakpoints(code)
     assert notebook.client.run("let again = 1").status == "ok"
 
 
-def test_reload_while_held_and_a_client_that_leaves(notebook: Lab) -> None:
+def test_a_reloaded_page_keeps_breakpoints_and_a_disconnect_resumes(notebook: Lab) -> None:
     notebook.start()
     code = "let a = 1\nlet b = 2\n"
-    path = notebook.set(code, 2)[0]["source"]["path"]
+    path = notebook.set_breakpoints(code, 2)[0]["source"]["path"]
     cell = notebook.run(code)
     notebook.stopped(2)
     info = notebook.body("debugInfo")
@@ -415,14 +417,14 @@ def test_reload_while_held_and_a_client_that_leaves(notebook: Lab) -> None:
 def test_terminate_ends_the_cell(notebook: Lab) -> None:
     notebook.start()
     code = "let a = 1\nlet b = 2\n"
-    notebook.set(code, 2)
+    notebook.set_breakpoints(code, 2)
     cell = notebook.run(code)
     notebook.stopped(2)
     notebook.body("terminate")
     assert notebook.finish(cell)["ename"] == "KeyboardInterrupt"
 
 
-def test_a_client_that_sends_nonsense_gets_one_refusal_each(notebook: Lab) -> None:
+def test_invalid_requests_are_refused(notebook: Lab) -> None:
     notebook.start()
     for content in (
         {},
@@ -453,7 +455,7 @@ def test_a_client_that_sends_nonsense_gets_one_refusal_each(notebook: Lab) -> No
     assert notebook.client.run("let fine = 1").status == "ok"
 
 
-def test_halves_of_characters_are_answered(notebook: Lab) -> None:
+def test_lone_surrogates_in_requests_are_answered(notebook: Lab) -> None:
     session = notebook.client.channels.session
     pack, session.pack = session.pack, lambda message: json.dumps(message, default=str).encode()
     try:
@@ -466,15 +468,15 @@ def test_halves_of_characters_are_answered(notebook: Lab) -> None:
         session.pack = pack
 
 
-def test_conditions_and_counts_that_no_program_is_harmed_by(notebook: Lab) -> None:
+def test_huge_conditions_and_counts_are_refused(notebook: Lab) -> None:
     notebook.start()
     code = "let n = 1\nlet z = n\n"
-    (point,) = notebook.set(code, {"line": 2, "hitCondition": "9" * 5000})
+    (point,) = notebook.set_breakpoints(code, {"line": 2, "hitCondition": "9" * 5000})
     assert not point["verified"] and "is not a count of hits" in point["message"]
     path = point["source"]["path"]
     long = [{"line": 2, "condition": "x" * 100_001}]
-    assert "longer than" in notebook.refused("setBreakpoints", source={"path": path}, breakpoints=long)
-    notebook.set(code, {"line": 2, "condition": "(" * 40_000 + "1" + ")" * 40_000})
+    assert "longer than" in notebook.error_of("setBreakpoints", source={"path": path}, breakpoints=long)
+    notebook.set_breakpoints(code, {"line": 2, "condition": "(" * 40_000 + "1" + ")" * 40_000})
     cell = notebook.run(code)
     event = notebook.event("stopped")
     assert len(event["text"]) < 300 and event["text"].endswith("nested too deeply")
@@ -482,29 +484,29 @@ def test_conditions_and_counts_that_no_program_is_harmed_by(notebook: Lab) -> No
     assert notebook.finish(cell)["status"] == "ok"
 
 
-def test_shutdown_and_restart_while_held(tmp_path: Path) -> None:
+def test_a_kernel_can_restart_while_stopped(tmp_path: Path) -> None:
     code = "try:\n  let a = 1\nfinally:\n  let b = 2\n"
     with lab(tmp_path) as notebook:
         notebook.start()
-        notebook.set(code, 2)
+        notebook.set_breakpoints(code, 2)
         notebook.run(code)
         notebook.stopped(2)
         notebook.client.manager.restart_kernel()
         notebook.client.channels.wait_for_ready(timeout=30)
         assert notebook.body("debugInfo")["isStarted"] is False
         notebook.start()
-        points = notebook.set(code, 2)  # what JupyterLab does for each cell that had breakpoints
+        points = notebook.set_breakpoints(code, 2)  # as JupyterLab does for each cell with breakpoints
         assert points[0]["verified"]
         cell = notebook.run(code)
         notebook.stopped(2)
-        notebook.go_on()
+        notebook.resume()
         assert notebook.finish(cell)["status"] == "ok"
 
 
 def test_a_large_value_is_listed_in_parts(notebook: Lab) -> None:
     notebook.start()
     code = "%%vvm\nrows = range(250)\nlast = 1\n"
-    notebook.set(code, 3)
+    notebook.set_breakpoints(code, 3)
     cell = notebook.run(code)
     notebook.stopped(3)
     (scope,) = notebook.body("scopes", frameId=1)["scopes"]
@@ -515,30 +517,30 @@ def test_a_large_value_is_listed_in_parts(notebook: Lab) -> None:
     assert (len(listed), listed[-1]["name"], listed[-1]["value"]) == (101, "…", "150 more")
     more = notebook.body("variables", variablesReference=listed[-1]["variablesReference"])["variables"]
     assert (more[0]["name"], more[-1]["value"]) == ("[100]", "50 more")
-    notebook.go_on()
+    notebook.resume()
     assert notebook.finish(cell)["status"] == "ok"
-    assert "gone on" in notebook.refused("variables", variablesReference=rows["variablesReference"])
+    assert "gone on" in notebook.error_of("variables", variablesReference=rows["variablesReference"])
 
 
-def test_a_debugged_run_has_the_journal_of_one_that_is_not(notebook: Lab) -> None:
+def test_a_debugged_run_has_the_same_journal(notebook: Lab) -> None:
     code = 'let n = 0\nrepeat 3:\n  n = n + 1\nlet x = exec "echo {n}"\nlet m = n\n'
-    kept = []
+    histories = []
     for debugged in (True, False):
         assert notebook.client.run("%reset").status == "ok"
         if debugged:
             notebook.start()
-            notebook.set(code, 3, 5)
+            notebook.set_breakpoints(code, 3, 5)
             cell = notebook.run(code)
             for line in (3, 3, 3, 5):
                 notebook.stopped(line)
-                notebook.go_on()
+                notebook.resume()
             assert notebook.finish(cell)["status"] == "ok"
             notebook.body("disconnect")
         else:
             assert notebook.client.run(code).status == "ok"
         (display,) = notebook.client.run("%history").displays
-        kept.append(re.sub(r"\[\d+\] *", "[n] ", display))
-    assert kept[0] == kept[1]
+        histories.append(re.sub(r"\[\d+\] *", "[n] ", display))
+    assert histories[0] == histories[1]
 
 
 LOOPS = {
@@ -549,7 +551,7 @@ LOOPS = {
 
 
 @pytest.mark.parametrize("kind", LOOPS)
-def test_where_a_debugged_loop_was_interrupted_is_found_again_without_a_debugger(notebook: Lab, kind: str) -> None:
+def test_an_interrupted_debugged_loop_is_restored_without_a_debugger(notebook: Lab, kind: str) -> None:
     code, ask = LOOPS[kind]
     notebook.start()
     notebook.client.run('let before = exec "true"')
@@ -557,21 +559,21 @@ def test_where_a_debugged_loop_was_interrupted_is_found_again_without_a_debugger
     notebook.client.until(cell, lambda message: message["msg_type"] == "execute_input")
     notebook.body("pause", threadId=1)
     notebook.event("stopped")
-    notebook.go_on()
+    notebook.resume()
     notebook.client.ask("interrupt_request", {}, "control")
     assert notebook.finish(cell)["ename"] == "KeyboardInterrupt"
     notebook.body("disconnect")
-    then = notebook.client.run(ask).displays
+    before = notebook.client.run(ask).displays
     notebook.client.run("%reset")
     assert notebook.client.run("%restore").status == "ok"
-    now = notebook.client.run(ask).displays
-    assert now == then != []
+    after = notebook.client.run(ask).displays
+    assert after == before != []
 
 
-# ---------------------------------------------------------------- going to a line, and back
+# ---------------------------------------------------------------- runs to a line, steps back
 
 
-def test_run_to_a_line(notebook: Lab) -> None:
+def test_the_program_runs_to_a_line(notebook: Lab) -> None:
     notebook.start()
     code = "let n = 0\nrepeat 3:\n  n = n + 1\nlet end = n\n"
     path = notebook.body("dumpCell", code=code)["sourcePath"]
@@ -581,17 +583,17 @@ def test_run_to_a_line(notebook: Lab) -> None:
     assert notebook.body("runTo", source={"path": path}, line=4)["allThreadsContinued"] is True
     notebook.stopped(4)
     assert notebook.value("n") == "3"
-    notebook.go_on()
+    notebook.resume()
     assert notebook.finish(cell)["status"] == "ok"
 
 
-def test_step_back_brings_the_state_before_the_statement(notebook: Lab) -> None:
+def test_a_step_back_restores_the_state_before_the_statement(notebook: Lab) -> None:
     notebook.start()
     log = notebook.client.directory / "log"
     log.write_text("")
     code = 'let a = exec "echo one | tee -a log"\nlet b = exec "echo two | tee -a log"\nlet c = "{a} {b}"\nlet d = 4\n'
     notebook.client.run("let earlier = 7")
-    notebook.set(code, 4)
+    notebook.set_breakpoints(code, 4)
     cell = notebook.run(code)
     notebook.stopped(4)
     assert log.read_text() == "one\ntwo\n"
@@ -604,53 +606,53 @@ def test_step_back_brings_the_state_before_the_statement(notebook: Lab) -> None:
     notebook.body("stepBack", threadId=1, source={"path": path}, line=2)
     notebook.stopped(2, "step")
     assert set(notebook.scopes()["Globals"]) == {"earlier", "a"}
-    assert log.read_text() == "one\ntwo\n", "what was answered before is not asked again"
-    notebook.go_on()
+    assert log.read_text() == "one\ntwo\n", "earlier commands are not run again"
+    notebook.resume()
     notebook.stopped(4)
-    assert log.read_text() == "one\ntwo\ntwo\n", "what comes now is asked"
-    notebook.go_on()
+    assert log.read_text() == "one\ntwo\ntwo\n", "later commands are run"
+    notebook.resume()
     assert notebook.finish(cell)["status"] == "ok"
     assert notebook.client.run("output d").status == "ok"
 
 
-def test_step_back_to_the_first_statement_of_a_run_that_asks_nothing(vvm: Lab) -> None:
+def test_steps_back_reach_the_first_statement_of_a_run_without_commands(vvm: Lab) -> None:
     vvm.start()
     vvm.client.run("earlier = 7")
     code = "a = earlier\nb = a + 1\nc = b + 1\n"
-    vvm.set(code, 3)
+    vvm.set_breakpoints(code, 3)
     cell = vvm.run(code)
     vvm.stopped(3)
     for line, names in ((2, {"earlier", "a"}), (1, {"earlier"})):
         vvm.body("stepBack", threadId=1)
         vvm.stopped(line, "step")
         assert set(vvm.scopes()["Globals"]) == names
-    assert "first statement" in vvm.refused("stepBack", threadId=1)
-    vvm.go_on()
+    assert "first statement" in vvm.error_of("stepBack", threadId=1)
+    vvm.resume()
     vvm.stopped(3)
-    vvm.go_on()
+    vvm.resume()
     assert vvm.finish(cell)["status"] == "ok"
     assert vvm.client.run("c").displays[-1].endswith("9")
 
 
-def test_step_back_out_of_a_branch_and_a_try(notebook: Lab) -> None:
+def test_a_step_back_leaves_a_branch_and_a_try(notebook: Lab) -> None:
     notebook.start()
     code = 'let x = exec "echo x"\nparallel:\n  one = do:\n    try:\n      let a = 1\n      let b = 2\n    finally:\n      exec "touch never"\n  two = exec "sleep 60"\n'
-    notebook.set(code, 6)
+    notebook.set_breakpoints(code, 6)
     cell = notebook.run(code)
     notebook.stopped(6)
     path = notebook.body("dumpCell", code=code)["sourcePath"]
     notebook.body("stepBack", threadId=1, source={"path": path}, line=2)
     notebook.stopped(2, "step")
-    assert not (notebook.client.directory / "never").exists(), "what is left does nothing any more"
+    assert not (notebook.client.directory / "never").exists(), "the abandoned branches run nothing"
     notebook.client.ask("interrupt_request", {}, "control")
     assert notebook.finish(cell)["ename"] == "KeyboardInterrupt"
     assert notebook.client.run("output x").displays[-1].endswith("x")
 
 
-def test_cells_ask_again_after_an_interrupt_at_a_place_that_was_stepped_back_to(notebook: Lab) -> None:
+def test_cells_run_after_an_interrupt_that_follows_a_step_back(notebook: Lab) -> None:
     notebook.start()
     code = 'let x = exec "echo x"\nlet y = 2\nlet z = 3\n'
-    notebook.set(code, 3)
+    notebook.set_breakpoints(code, 3)
     cell = notebook.run(code)
     notebook.stopped(3)
     notebook.body("stepBack", threadId=1)
@@ -662,10 +664,10 @@ def test_cells_ask_again_after_an_interrupt_at_a_place_that_was_stepped_back_to(
 
 
 def interrupt_a_step_back(notebook: Lab, code: str, line: int) -> None:
-    """Step back from a line of a cell, and interrupt that while the cell before, which sets `n`, is repeated."""
+    """Step back from a line of a cell, and interrupt while the earlier cell, which sets `n`, is repeated."""
     notebook.start()
     assert notebook.client.run("let n = 0\nrepeat 40000:\n  n = n + 1").status == "ok"
-    notebook.set(code, line)
+    notebook.set_breakpoints(code, line)
     cell = notebook.run(code)
     notebook.stopped(line)
     notebook.body("stepBack", threadId=1)
@@ -673,33 +675,33 @@ def interrupt_a_step_back(notebook: Lab, code: str, line: int) -> None:
     assert notebook.finish(cell)["ename"] == "KeyboardInterrupt"
 
 
-def test_an_interrupt_while_a_step_back_repeats_the_cells_before_loses_no_name(notebook: Lab) -> None:
+def test_an_interrupted_step_back_loses_no_name(notebook: Lab) -> None:
     code = 'let x = exec "echo x >> ran; echo x"\nlet y = 2\nlet z = 3\n'
     interrupt_a_step_back(notebook, code, 3)
     assert "40000" in notebook.client.run("%bindings").displays[-1]
     cell = notebook.run(code)
     notebook.stopped(3)
-    notebook.go_on()
+    notebook.resume()
     assert notebook.finish(cell)["status"] == "ok"
     assert Path(notebook.client.directory, "ran").read_text() == "x\n", "its command is not run again"
     assert notebook.client.run('%bindings\nexec "echo {x}{n}!"').text() == "x40000!\n"
 
 
 @pytest.mark.parametrize("last", ["%back c1", 'exec "echo {n}"\n%reset'])
-def test_the_cell_after_an_interrupted_step_back_may_go_back_or_end_with_a_reset(notebook: Lab, last: str) -> None:
+def test_back_and_reset_work_after_an_interrupted_step_back(notebook: Lab, last: str) -> None:
     interrupt_a_step_back(notebook, "let y = 2\nlet z = 3\n", 2)
     ran = notebook.client.run(last)
     assert ran.status == "ok", ran.error
     assert "reset" not in last or ran.text() == "40000\n"
 
 
-def test_answers_are_shown_as_markdown_and_asked_once(notebook: Lab) -> None:
+def test_answers_are_shown_as_markdown_and_not_requested_twice(notebook: Lab) -> None:
     script = 'one: ["# first <img src=x onerror=alert(1)>", other]\ntwo: second\n'
     Path(notebook.client.directory, "answers.yaml").write_text(script)
     assert notebook.client.run("%provider scripted answers.yaml").status == "ok"
     notebook.start()
     code = 'agent bob:\n  persist: true\n  prompt: "be bob"\nlet a = session: bob\n  prompt: "one"\nlet b = resume: bob\n  prompt: "two"\nlet c = 3\n'
-    notebook.set(code, 8)
+    notebook.set_breakpoints(code, 8)
     cell = notebook.run(code)
     notebook.stopped(8)
     shown = notebook.body("richInspectVariables", variableName="a", frameId=1)["data"]["text/markdown"]
@@ -708,71 +710,71 @@ def test_answers_are_shown_as_markdown_and_asked_once(notebook: Lab) -> None:
     notebook.body("stepBack", threadId=1)
     notebook.stopped(6, "step")
     assert set(notebook.scopes()["Globals"]) == {"a"}
-    notebook.go_on()
+    notebook.resume()
     notebook.stopped(8)
-    assert notebook.scopes()["Globals"]["a"].startswith('"# first'), "the agent's memory and its answer are the same"
-    notebook.go_on()
+    assert notebook.scopes()["Globals"]["a"].startswith('"# first'), "the agent has the same memory and answer"
+    notebook.resume()
     assert notebook.finish(cell)["status"] == "ok"
 
 
 # ---------------------------------------------------------------- VVM
 
 
-def test_vvm_closures_steps_and_evaluation(vvm: Lab) -> None:
+def test_vvm_has_closures_steps_and_evaluation(vvm: Lab) -> None:
     vvm.start()
     code = (
         "k = 10\ndef outer(x):\n  def add(y):\n    return x + y + k\n  z = add(1)\n  return z\nr = outer(3)\nlast = r\n"
     )
-    vvm.set(code, 7)
+    vvm.set_breakpoints(code, 7)
     cell = vvm.run(code)
     vvm.stopped(7)
-    vvm.go_on("stepIn")
+    vvm.resume("stepIn")
     vvm.stopped(3, "step")
-    vvm.go_on("next")
+    vvm.resume("next")
     vvm.stopped(5, "step")
-    vvm.go_on("stepIn")
+    vvm.resume("stepIn")
     assert [f["name"] for f in vvm.stopped(4, "step")] == ["add", "outer", "cell"]
     scopes = vvm.scopes()
     assert (scopes["Locals"], scopes["Closure"]["x"]) == ({"y": "1"}, "3")
     assert vvm.value("x + y + k") == "14"
     assert vvm.value("outer(1)", frame=3) == "12"
-    vvm.go_on("stepOut")
+    vvm.resume("stepOut")
     vvm.stopped(6, "step")
-    vvm.go_on("stepOut")
+    vvm.resume("stepOut")
     vvm.stopped(8, "step")
-    vvm.go_on()
+    vvm.resume()
     assert vvm.finish(cell)["status"] == "ok"
 
 
-def test_vvm_modules_while_they_are_imported(vvm: Lab) -> None:
+def test_vvm_modules_can_be_debugged(vvm: Lab) -> None:
     Path(vvm.client.directory, "tools.vvm").write_text("base = 5\ndef add(x):\n  return x + base\nexport add\n")
     vvm.start()
     code = 'from "./tools.vvm" import add\nr = add(1)\n'
     path = vvm.body("setBreakpoints", source={"path": "tools.vvm"}, breakpoints=[{"line": 1}])
     assert path["breakpoints"][0]["verified"] is False
-    vvm.set(code, 2)
+    vvm.set_breakpoints(code, 2)
     cell = vvm.run(code)
     frames = vvm.stopped(None)
     if frames[0]["source"]["name"].endswith("tools.vvm"):
         assert [f["line"] for f in frames] == [1, 1]
-        vvm.go_on()
+        vvm.resume()
         frames = vvm.stopped(2)
-    vvm.go_on("stepIn")
+    vvm.resume("stepIn")
     frames = vvm.stopped(3, "step")
     assert [f["name"] for f in frames] == ["add", "cell"]
     assert vvm.value("x + base") == "6"
-    vvm.go_on()
+    vvm.resume()
     assert vvm.finish(cell)["status"] == "ok"
 
 
-def test_vvm_loops_conditions_and_errors(vvm: Lab) -> None:
+def test_vvm_has_conditions_and_stops_at_errors(vvm: Lab) -> None:
     vvm.start("uncaught errors")
     code = "n = 0\nwhile n < 5:\n  if n == 3:\n    m = n\n  n = n + 1\nbad = missing\n"
-    vvm.set(code, {"line": 4, "condition": "n == 3"})
+    vvm.set_breakpoints(code, {"line": 4, "condition": "n == 3"})
     cell = vvm.run(code)
     vvm.stopped(4)
     assert vvm.value("n") == "3"
-    vvm.go_on()
+    vvm.resume()
     assert "missing" in vvm.event("stopped")["text"]
-    vvm.go_on()
+    vvm.resume()
     assert vvm.finish(cell)["status"] == "error"
