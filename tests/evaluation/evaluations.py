@@ -1,4 +1,4 @@
-"""Small evaluations, and a provider that answers from a function as a model server would."""
+"""Small evaluations, and a model server whose answers are the results of a function."""
 
 from __future__ import annotations
 
@@ -26,11 +26,14 @@ output answer = session: clerk
   prompt: "{question}"
 """
 
+LIVE = '[settings]\nprovider = "anthropic:m"\n'
+RIGHT = '[[assert]]\nname = "right"\nexpression = "answer == expected"\n'
+
 Answer = Callable[[SessionRequest], str]
 
 
 class Model:
-    """A model server of the tests: it counts what it is asked, and answers by a function."""
+    """A model server for tests: it counts requests, and answers with the result of a function."""
 
     def __init__(self, answer: Answer, judge: Callable[[JudgeRequest], bool] = lambda request: True) -> None:
         self.answer = answer
@@ -65,7 +68,7 @@ class Model:
 def write(
     directory: Path, spec: str, cases: Sequence[Mapping[str, Any]] | str = (), program: str = PROGRAM, name: str = "t"
 ) -> Path:
-    """A specification with its program and its data set."""
+    """Write a specification with its program and its data set."""
     lines = cases if isinstance(cases, str) else "".join(json.dumps(case) + "\n" for case in cases)
     (directory / "cases.jsonl").write_text(lines, encoding="utf-8")
     (directory / "clerk.prose").write_text(program, encoding="utf-8")

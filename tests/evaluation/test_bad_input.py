@@ -1,4 +1,4 @@
-"""Data sets, assertions and functions that are wrong, and evaluations that do not come to their end."""
+"""Invalid data sets, assertions and functions, and evaluations that are interrupted or limited."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from evaluation.evaluations import PROGRAM, Model, evaluate, write
+from evaluation.evaluations import LIVE, PROGRAM, RIGHT, Model, evaluate, write
 
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.evaluation import dataset
@@ -16,15 +16,12 @@ from prose_kernel.evaluation.runner import Evaluation, Options
 from prose_kernel.evaluation.spec import read
 from prose_kernel.views.plain_text import plain_text
 
-LIVE = '[settings]\nprovider = "anthropic:m"\n'
-RIGHT = '[[assert]]\nname = "right"\nexpression = "answer == expected"\n'
 ABOVE_0 = "a number above 0, at most 1,000,000"
 CASES = [{"id": f"q{number}", "question": f"What is {number}?", "expected": "5"} for number in range(6)]
 
 
 @pytest.fixture(autouse=True)
 def model(monkeypatch: pytest.MonkeyPatch) -> Model:
-    monkeypatch.delenv("CI", raising=False)
     made = Model(lambda request: "5")
     made.plug_in(monkeypatch)
     return made
@@ -49,7 +46,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Model:
         ("[" * 100_000 + "\n", "line 1: nested too deeply"),
     ],
 )
-def test_what_is_wrong_with_a_data_set_has_its_line(tmp_path: Path, lines: str, message: str) -> None:
+def test_errors_of_a_data_set_have_their_line(tmp_path: Path, lines: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         evaluate(write(tmp_path, LIVE + RIGHT, lines))
 
@@ -71,7 +68,7 @@ def test_broken_lines_may_count_as_errors(tmp_path: Path) -> None:
     assert summary.results[1].error == "1 value for 2 columns"
 
 
-def test_a_line_of_100_mb_is_refused_and_not_read_whole(tmp_path: Path) -> None:
+def test_a_line_of_100_mb_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "huge.jsonl"
     with path.open("w") as file:
         file.write('{"question": "')
@@ -84,7 +81,7 @@ def test_a_line_of_100_mb_is_refused_and_not_read_whole(tmp_path: Path) -> None:
     assert broken.broken and (whole.line, whole.columns) == (2, {"question": "y"})
 
 
-def test_a_case_without_an_id_keeps_its_name_at_any_line(tmp_path: Path) -> None:
+def test_a_case_without_an_id_keeps_its_name_when_lines_move(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text('{"q": "a", "expected": 1}\n{"q": "b"}\n{"q": "a", "expected": 2}\n')
     first, other, again = dataset.read(path, "d.jsonl", "id")
@@ -96,7 +93,7 @@ def test_a_case_without_an_id_keeps_its_name_at_any_line(tmp_path: Path) -> None
 # ---------------------------------------------------------------- programs and specifications
 
 
-def test_a_decision_about_a_gate_that_no_variant_has_is_a_mistake_in_its_line(tmp_path: Path) -> None:
+def test_a_decision_about_an_unknown_gate_is_an_error_with_its_line(tmp_path: Path) -> None:
     gate = 'gate check_it:\n  prompt: "ok?"\n'
     path = write(tmp_path, 'yes = ["chek_it"]\n' + LIVE + RIGHT, CASES, PROGRAM + gate)
     with pytest.raises(UsageError, match=r"t.eval.toml line 3, .*yes: chek_it: the program has no such gate") as caught:
@@ -144,7 +141,7 @@ def test_a_program_with_errors_runs_nothing(tmp_path: Path, model: Model) -> Non
         ('[settings]\nprovider = "anthropc"\n' + RIGHT, "anthropc"),
     ],
 )
-def test_a_specification_that_makes_no_sense(tmp_path: Path, model: Model, spec: str, message: str) -> None:
+def test_an_invalid_specification_is_an_error(tmp_path: Path, model: Model, spec: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         evaluate(write(tmp_path, spec, CASES))
     assert model.asked == 0
@@ -187,7 +184,7 @@ def test_python_functions_give_scores_and_reasons(tmp_path: Path) -> None:
     assert summary.status == 1
 
 
-def test_results_of_functions_that_cannot_be_converted_or_shown(tmp_path: Path) -> None:
+def test_results_of_functions_may_have_no_conversion_or_repr(tmp_path: Path) -> None:
     (tmp_path / "checks.py").write_text(
         "class Odd(Exception):\n    def __repr__(self): raise ValueError('no')\n    __str__ = __repr__\n"
         "def large(): return 10**400\n"
@@ -204,18 +201,18 @@ def test_results_of_functions_that_cannot_be_converted_or_shown(tmp_path: Path) 
     assert raises.reason == "raises raised Odd"
 
 
-def test_a_function_that_blocks_is_given_up_once(tmp_path: Path) -> None:
+def test_a_function_that_blocks_is_abandoned_and_not_called_again(tmp_path: Path) -> None:
     (tmp_path / "checks.py").write_text("import threading\ndef waits():\n    threading.Event().wait(600)\n")
     summary = evaluate(
         write(tmp_path, LIVE + '[[assert]]\npython = "checks.py:waits"\nseconds = 0.05\n', CASES), parallel=1
     )
-    said = [one.checks[0].reason for one in summary.results]
-    assert said[0] == "waits has not ended within 0.05 s"
-    assert set(said[1:]) == {"waits has not ended before, and is not called again"}
+    reasons = [one.checks[0].reason for one in summary.results]
+    assert reasons[0] == "waits has not ended within 0.05 s"
+    assert set(reasons[1:]) == {"waits has not ended before, and is not called again"}
     assert sum(one.name == "assertion waits" for one in threading.enumerate()) == 1
 
 
-def test_a_file_of_functions_that_blocks_is_given_up(tmp_path: Path) -> None:
+def test_a_file_of_functions_that_blocks_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "checks.py").write_text("import threading\nthreading.Event().wait(600)\ndef check(): return True\n")
     one = '[[assert]]\nname = "{0}"\npython = "{1}.py:{0}"\nseconds = {2}\n'
     asserts = one.format("check", "checks", 0.01), one.format("more", "checks", 0.05), one.format("f", "other", 60)
@@ -234,13 +231,13 @@ def test_a_file_of_functions_that_blocks_is_given_up(tmp_path: Path) -> None:
         ("def check(:", "checks.py cannot be loaded: SyntaxError"),
     ],
 )
-def test_a_function_that_cannot_be_called(tmp_path: Path, text: str, message: str) -> None:
+def test_a_function_that_cannot_be_called_is_an_error(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "checks.py").write_text(text + "\n")
     with pytest.raises(UsageError, match=message):
         evaluate(write(tmp_path, '[[assert]]\npython = "checks.py:check"\n', CASES))
 
 
-def test_the_judge_says_why_and_is_recorded_for_each_run(
+def test_judgements_have_reasons_and_are_recorded_for_each_run(
     tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model.judged = lambda request: "q1" not in request.at
@@ -256,7 +253,7 @@ def test_the_judge_says_why_and_is_recorded_for_each_run(
     assert model.asked == asked
 
 
-def test_weights_and_thresholds(tmp_path: Path) -> None:
+def test_weights_and_thresholds_decide_whether_a_case_passes(tmp_path: Path) -> None:
     asserts = '[[assert]]\nrule = "answer is 5"\nweight = 3\n[[assert]]\nrule = "answer is 6"\n'
     (result,) = evaluate(write(tmp_path, LIVE + asserts, CASES[:1])).results
     assert (result.score, result.status) == (0.75, "failed")
@@ -265,7 +262,7 @@ def test_weights_and_thresholds(tmp_path: Path) -> None:
     assert evaluate(write(tmp_path, "pass_rate = 0.5\n" + LIVE + asserts, CASES[:1])).status == 1
 
 
-# ---------------------------------------------------------------- the end before the end
+# ---------------------------------------------------------------- interrupts and limits
 
 
 def test_an_interrupted_evaluation_continues(tmp_path: Path, model: Model) -> None:
@@ -294,10 +291,10 @@ def test_an_interrupted_evaluation_continues(tmp_path: Path, model: Model) -> No
     assert len(summary.results) == 6
     assert "1 of 6 results were there; --fresh starts again" in plain_text(document(summary))
     evaluate(spec)
-    assert model.asked == asked + 11, "one that has ended begins anew"
+    assert model.asked == asked + 11, "a completed evaluation starts again"
 
 
-def test_the_cell_of_an_evaluation_can_be_interrupted_while_it_waits(tmp_path: Path, model: Model) -> None:
+def test_an_evaluation_can_be_cancelled_while_it_waits(tmp_path: Path, model: Model) -> None:
     spec = write(tmp_path, LIVE + RIGHT, CASES)
 
     async def cancelled() -> None:
@@ -318,7 +315,7 @@ def test_the_cell_of_an_evaluation_can_be_interrupted_while_it_waits(tmp_path: P
     asyncio.run(cancelled())
 
 
-def test_a_run_that_does_not_end_in_time_is_an_error(tmp_path: Path, model: Model) -> None:
+def test_a_run_that_exceeds_its_time_limit_is_an_error(tmp_path: Path, model: Model) -> None:
     async def forever(request: object, on_progress: object) -> object:
         await asyncio.Event().wait()
         return None
@@ -328,7 +325,7 @@ def test_a_run_that_does_not_end_in_time_is_an_error(tmp_path: Path, model: Mode
     assert [one.error for one in summary.results] == ["it did not end within 0.2 s"] * 2
 
 
-def test_a_budget_is_that_of_the_whole_evaluation(tmp_path: Path, model: Model) -> None:
+def test_a_budget_applies_to_the_whole_evaluation(tmp_path: Path, model: Model) -> None:
     spec = write(tmp_path, 'parallel = 1\nbudget = "3 sessions"\n' + LIVE + RIGHT, CASES)
     summary = evaluate(spec)
     assert len(summary.results) == 3
@@ -338,9 +335,9 @@ def test_a_budget_is_that_of_the_whole_evaluation(tmp_path: Path, model: Model) 
     assert model.asked == 6
 
 
-def test_what_a_budget_has_paid_for_is_used(tmp_path: Path, model: Model) -> None:
+def test_results_within_a_budget_are_kept(tmp_path: Path, model: Model) -> None:
     off = '[settings.cassette]\nmode = "off"\n'
     spec = write(tmp_path, 'parallel = 4\nbudget = "3 sessions"\n' + LIVE + off + RIGHT, CASES)
     summary = evaluate(spec)
     assert (len(summary.results), model.asked, summary.status) == (3, 3, 1)
-    assert len(evaluate(spec).results) == 6, "the rest needs no more than the same budget"
+    assert len(evaluate(spec).results) == 6, "the rest fits in the same budget"

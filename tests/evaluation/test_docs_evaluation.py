@@ -18,7 +18,9 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
-def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_prints_the_results_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     files = {"triage.prose": "prose", "cases.jsonl": "jsonl", "triage.eval.toml": "toml", "replies.yaml": "yaml"}
     for name, language in files.items():
@@ -33,13 +35,13 @@ def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "default against the baseline triage.baseline.json: 67 % then, 67 % now" in shown
 
 
-def test_the_specifications_are_read(tmp_path: Path) -> None:
+def test_the_specifications_of_the_page_are_read(tmp_path: Path) -> None:
     for text in blocks("toml"):
         path = tmp_path / "x.eval.toml"
         path.write_text(text, encoding="utf-8")
         assert read(path).assertions
 
 
-def test_the_function_can_be_called(tmp_path: Path) -> None:
+def test_the_function_of_the_page_can_be_called(tmp_path: Path) -> None:
     (tmp_path / "checks.py").write_text(blocks("python")[0], encoding="utf-8")
     assert PythonFunction(tmp_path, "checks.py:polite")

@@ -1,4 +1,4 @@
-"""`prose eval`: what it runs, what it counts, and what it says."""
+"""`prose eval`: runs, statistics and output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import py_compile
 from pathlib import Path
 
 import pytest
-from evaluation.evaluations import Model, evaluate, write
+from evaluation.evaluations import LIVE, RIGHT, Model, evaluate, write
 
 from prose_kernel.cli.main import main
 from prose_kernel.errors import UsageError
@@ -21,13 +21,6 @@ CASES = [
     {"id": "two", "question": "What is 2+2?", "expected": "4"},
     {"id": "odd", "question": "What is 3+3?", "expected": "7"},
 ]
-LIVE = '[settings]\nprovider = "anthropic:m"\n'
-RIGHT = '[[assert]]\nname = "right"\nexpression = "answer == expected"\n'
-
-
-@pytest.fixture(autouse=True)
-def _nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CI", raising=False)
 
 
 def arithmetic(request) -> str:
@@ -35,7 +28,7 @@ def arithmetic(request) -> str:
     return str(2 * int(first))
 
 
-def test_pass_rates_and_what_did_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pass_rates_and_failed_checks_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Model(arithmetic).plug_in(monkeypatch)
     summary = evaluate(write(tmp_path, LIVE + RIGHT + '[[assert]]\nrule = "answer >= 3"\n', CASES))
     (variant,) = summary.variants
@@ -62,7 +55,7 @@ def test_recorded_answers_are_replayed_the_same_in_any_order(tmp_path: Path, mon
     spec = write(tmp_path, "repeat = 3\n" + LIVE + RIGHT, [*CASES, {**CASES[0], "id": "again"}])
     first = evaluate(spec)
     assert model.asked == 12
-    assert len({one.outputs["answer"] for one in first.results}) == 12, "each repetition has an answer of its own"
+    assert len({one.outputs["answer"] for one in first.results}) == 12, "each repetition has a separate answer"
     monkeypatch.setenv("CI", "true")
     for parallel in (1, 7):
         again = evaluate(spec, parallel=parallel)
@@ -72,7 +65,7 @@ def test_recorded_answers_are_replayed_the_same_in_any_order(tmp_path: Path, mon
     assert model.asked == 12
 
 
-def test_in_ci_what_is_not_recorded_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_recording_is_an_error_in_ci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model(arithmetic)
     model.plug_in(monkeypatch)
     monkeypatch.setenv("CI", "true")
@@ -82,7 +75,7 @@ def test_in_ci_what_is_not_recorded_is_an_error(tmp_path: Path, monkeypatch: pyt
     assert all(one.no_answer for one in summary.results)
 
 
-def test_a_mistake_in_the_file_has_its_place_and_a_hint(tmp_path: Path) -> None:
+def test_a_mistake_in_the_specification_has_its_place_and_a_hint(tmp_path: Path) -> None:
     path = write(tmp_path, 'repeat = 2\n[[assert]]\nrul = "x"\n', CASES)
     with pytest.raises(
         UsageError, match=r"t.eval.toml line 5, column 1: assert\[1\]\.rul: there is no such key"
@@ -108,9 +101,9 @@ def test_a_file_that_cannot_be_written_is_reported_before_anything_runs(
     model = Model(arithmetic)
     model.plug_in(monkeypatch)
     path = write(tmp_path, LIVE + RIGHT, CASES)
-    for taken in ("cases.jsonl", "cases.jsonl/page.html"):
+    for name in ("cases.jsonl", "cases.jsonl/page.html"):
         (tmp_path / "cases.jsonl").touch()
-        assert main(["eval", str(path), "--html", str(tmp_path / taken)]) == 2
+        assert main(["eval", str(path), "--html", str(tmp_path / name)]) == 2
         assert "Error: " in capsys.readouterr().err
     for option in ("--junit-xml", "--save-baseline"):
         text = path.read_text()
@@ -123,7 +116,7 @@ def test_a_file_that_cannot_be_written_is_reported_before_anything_runs(
     assert (tmp_path / "new" / "page.html").is_file()
 
 
-def test_what_functions_do_to_the_process_is_none_of_the_result(
+def test_functions_that_print_or_change_the_directory_do_not_affect_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Model(arithmetic).plug_in(monkeypatch)
@@ -144,7 +137,7 @@ def test_what_functions_do_to_the_process_is_none_of_the_result(
 def test_a_file_of_functions_is_loaded_once_within_the_largest_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However its name is spelt."""
+    """Different spellings of its path count as one file."""
     Model(arithmetic).plug_in(monkeypatch)
     (tmp_path / "checks.py").write_text(
         "with open(__file__ + '.log', 'a') as log: log.write('loaded ')\nimport threading\nthreading.Event().wait(0.5)\n"
@@ -158,9 +151,7 @@ def test_a_file_of_functions_is_loaded_once_within_the_largest_limit(
     assert (tmp_path / "checks.py.log").read_text() == "loaded "
 
 
-def test_a_way_through_a_linked_directory_leads_to_another_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_through_a_linked_directory_names_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Model(arithmetic).plug_in(monkeypatch)
     (tmp_path / "other" / "inner").mkdir(parents=True)
     (tmp_path / "sub").symlink_to(tmp_path / "other" / "inner")
@@ -172,7 +163,7 @@ def test_a_way_through_a_linked_directory_leads_to_another_file(
 
 
 @pytest.mark.parametrize("name", ["t.eval", "other"])
-def test_a47_an_evaluation_records_into_its_own_file_and_ordinary_runs_never_read_it(
+def test_a47_recordings_of_an_evaluation_are_separate_from_those_of_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     model = Model(arithmetic)
@@ -187,7 +178,7 @@ def test_a47_an_evaluation_records_into_its_own_file_and_ordinary_runs_never_rea
     assert model.asked == 1
 
 
-def test_what_an_ordinary_run_has_recorded_answers_the_first_repetition_of_each_variant(
+def test_recordings_of_runs_answer_the_first_repetition_of_each_variant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Model(arithmetic)
@@ -203,7 +194,7 @@ def test_what_an_ordinary_run_has_recorded_answers_the_first_repetition_of_each_
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "large"])
-def test_a36_a_file_with_assertions_is_a_plain_file(kind: str, tmp_path: Path) -> None:
+def test_a36_a_file_of_assertions_must_be_a_regular_file(kind: str, tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text("def f(): return True\n")
     file = tmp_path / "checks.py"
     if kind == "link":
@@ -218,8 +209,8 @@ def test_a36_a_file_with_assertions_is_a_plain_file(kind: str, tmp_path: Path) -
         PythonFunction(tmp_path, "checks.py:f")
 
 
-def test_a35_a_compiled_file_with_assertions_is_not_read(tmp_path: Path) -> None:
-    """Somebody may have put it into the cache."""
+def test_a35_compiled_byte_code_of_assertions_is_not_read(tmp_path: Path) -> None:
+    """Another user may have written the byte code into the cache."""
     ran = tmp_path / "ran"
     for name, text in (("checks", "def f(): return True\n#" + " " * 200), ("evil", f"open({str(ran)!r}, 'w')\n#")):
         (tmp_path / f"{name}.py").write_text(text.ljust(250))
@@ -234,10 +225,10 @@ def test_a35_a_compiled_file_with_assertions_is_not_read(tmp_path: Path) -> None
     ("kind", "inputs", "outputs"),
     [
         ("function", "Parameters\n\n- `question`\n- `tone` (default: 1)", "Returns"),
-        ("responsibility", "Requires\n\n- `question`", "Maintains"),  # which has a prior truth
+        ("responsibility", "Requires\n\n- `question`", "Maintains"),  # it has a prior truth
     ],
 )
-def test_a_contract_file_needs_no_value_for_what_is_optional(
+def test_optional_inputs_of_a_contract_file_need_no_value(
     kind: str, inputs: str, outputs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contract = f"---\nname: a\nkind: {kind}\n---\n\n### {inputs}\n\n### {outputs}\n\n- `answer`: one word\n"

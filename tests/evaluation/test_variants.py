@@ -1,4 +1,4 @@
-"""Variants side by side, baselines, both languages, notebooks."""
+"""Comparison of variants, baselines, both languages, notebooks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from evaluation.evaluations import PROGRAM, Model, evaluate, write
+from evaluation.evaluations import LIVE, PROGRAM, RIGHT, Model, evaluate, write
 from waiting import eventually
 
 from prose_kernel.errors import ProviderError, UsageError
@@ -20,8 +20,6 @@ from prose_kernel.runtime.confidence_intervals import wilson
 from prose_kernel.views.plain_text import plain_text
 
 TEN = [{"id": f"q{number}", "question": f"What is {number}?", "expected": f"{number}"} for number in range(10)]
-LIVE = '[settings]\nprovider = "anthropic:m"\n'
-RIGHT = '[[assert]]\nname = "right"\nexpression = "answer == expected"\n'
 TWO = """
 [[variant]]
 name = "vague"
@@ -32,18 +30,13 @@ agent.clerk.prompt = "Answer with the number, \\"as it is\\"."
 """
 
 
-@pytest.fixture(autouse=True)
-def _nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CI", raising=False)
-
-
 def by_prompt(request) -> str:
     exact = 'Answer with the number, "as it is".' in (request.system or "")
     number = request.task.removeprefix("What is ").removesuffix("?")
     return number if exact or int(number) < 2 else f"It is {number}."
 
 
-def test_the_statistics() -> None:
+def test_intervals_and_sign_tests_are_computed() -> None:
     assert [round(end, 4) for end in wilson(8, 10)] == [0.4902, 0.9433]
     assert wilson(0, 4)[0] == 0 and wilson(4, 4)[1] == 1
     assert sign_test(8, 0) == 2 / 256
@@ -52,9 +45,7 @@ def test_the_statistics() -> None:
     assert sign_test(600, 400) < 1e-9, "large numbers are no problem"
 
 
-def test_two_prompts_side_by_side_and_whether_the_difference_is_chance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variants_are_compared_with_a_sign_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Model(by_prompt).plug_in(monkeypatch)
     summary = evaluate(write(tmp_path, LIVE + TWO + RIGHT, TEN))
     assert [one.passed for one in summary.variants] == [2, 10]
@@ -77,7 +68,7 @@ def test_a_baseline_of_errors_only_is_not_stored(tmp_path: Path, monkeypatch: py
     assert "base.json is not written" in plain_text(document(summary))
 
 
-def test_a_regression_against_a_baseline_is_exit_status_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_regression_from_a_baseline_is_exit_status_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model(lambda request: request.task.removeprefix("What is ").removesuffix("?"))
     model.plug_in(monkeypatch)
     baseline = tmp_path / "base.json"
@@ -104,7 +95,7 @@ def test_a_variant_that_changes_nothing_is_reported(tmp_path: Path, monkeypatch:
     same = '[[variant]]\nname = "a"\n[[variant]]\nname = "b"\nagent.clerk.prompt = "Answer in one word."\n'
     summary = evaluate(write(tmp_path, LIVE + same + RIGHT, TEN[:2]))
     assert "variant b is the same as a: the difference is nothing but chance" in plain_text(document(summary))
-    assert [one.runs for one in summary.variants] == [2, 2], "each has results of its own"
+    assert [one.runs for one in summary.variants] == [2, 2], "each variant has separate results"
 
 
 @pytest.mark.parametrize(
@@ -117,12 +108,12 @@ def test_a_variant_that_changes_nothing_is_reported(tmp_path: Path, monkeypatch:
         ("pass_rate = 90", "a number from 0 to 1, not 90"),
     ],
 )
-def test_what_a_variant_cannot_change(tmp_path: Path, variant: str, message: str) -> None:
+def test_invalid_changes_of_a_variant_are_errors(tmp_path: Path, variant: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         evaluate(write(tmp_path, f'[[variant]]\nname = "v"\n{variant}\n{RIGHT}', TEN))
 
 
-def test_a_missing_program_or_evaluation_has_the_hint_of_a_near_file(tmp_path: Path) -> None:
+def test_a_missing_program_or_specification_has_a_hint_to_a_similar_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as raised:
         evaluate(write(tmp_path, f'[[variant]]\nname = "v"\nprogram = "clark.prose"\n{RIGHT}', TEN, name="team"))
     assert raised.value.hint == "did you mean `clerk.prose`?"
@@ -131,7 +122,7 @@ def test_a_missing_program_or_evaluation_has_the_hint_of_a_near_file(tmp_path: P
     assert raised.value.hint == "did you mean `team.eval.toml`?"
 
 
-def test_other_settings_for_a_variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variant_may_have_other_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model(by_prompt)
     model.plug_in(monkeypatch)
     (tmp_path / "prose.toml").write_text('[models.anthropic]\ndefault = "m"\nsonnet = "s-1"\n')
@@ -142,7 +133,9 @@ def test_other_settings_for_a_variant(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not summary.notes
 
 
-def test_variants_with_other_permissions_have_their_own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variants_with_other_permissions_have_separate_recordings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = Model(by_prompt)
     model.plug_in(monkeypatch)
     open_, closed = (
@@ -151,7 +144,7 @@ def test_variants_with_other_permissions_have_their_own_keys(tmp_path: Path, mon
     evaluate(write(tmp_path, LIVE + open_ + closed + RIGHT, TEN[:2]))
     assert model.asked == 4
     evaluate(write(tmp_path, LIVE + closed + open_ + RIGHT, TEN[:2]))
-    assert model.asked == 4, "the order of variants decides nothing"
+    assert model.asked == 4, "the order of variants has no effect"
     evaluate(write(tmp_path, LIVE + closed.replace('bash = "deny"', 'bash = "allow"') + RIGHT, TEN[:2]))
     assert model.asked == 6
 
@@ -164,7 +157,7 @@ def test_repetitions_are_not_further_cases(tmp_path: Path, monkeypatch: pytest.M
     assert often.interval == pytest.approx(once.interval)
 
 
-def test_what_a_spent_budget_leaves_can_be_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_before_the_budget_is_spent_are_comparable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Model(by_prompt).plug_in(monkeypatch)
     spec = write(tmp_path, 'parallel = 1\nbudget = "6 sessions"\n' + LIVE + TWO + RIGHT, TEN)
     summary = evaluate(spec)
@@ -176,7 +169,7 @@ def test_what_a_spent_budget_leaves_can_be_compared(tmp_path: Path, monkeypatch:
 # ---------------------------------------------------------------- languages and notebooks
 
 
-def test_vvm_gets_columns_as_constants_and_as_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_are_constants_and_names_in_vvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Model(lambda request: "9").plug_in(monkeypatch)
     program = (
         'agent clerk(model="sonnet", prompt="Be short.")\n'
@@ -193,7 +186,7 @@ def test_vvm_gets_columns_as_constants_and_as_names(tmp_path: Path, monkeypatch:
     assert "What is 8?" in recorded and "please" in recorded and "What is 1?" not in recorded
 
 
-def test_a_notebook_of_both_languages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_of_both_languages_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Model(by_prompt).plug_in(monkeypatch)
     texts = ["%provider human\n" + PROGRAM, "%%vvm\nloud = answer\n"]
     cells = [{"cell_type": "code", "source": text, "metadata": {}, "outputs": []} for text in texts]
@@ -206,7 +199,7 @@ def test_a_notebook_of_both_languages(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("kernel", [{"kernelspec": {"name": "prose"}}, {"language_info": {"name": "prose"}}])
-def test_a_notebook_in_prosescript(kernel: dict[str, object], tmp_path: Path) -> None:
+def test_a_notebook_in_prosescript_is_evaluated(kernel: dict[str, object], tmp_path: Path) -> None:
     cell = {
         "cell_type": "code",
         "source": "let ready = 1\nlet both = {\n  a: 1\n  b: 2\n}\n",
@@ -251,7 +244,7 @@ async def test_the_magic_shows_the_same_table(tmp_path: Path, monkeypatch: pytes
         await cells.close()
 
 
-async def test_an_interrupt_while_a_file_of_assertions_is_loaded_leaves_no_thread_to_wait_for(tmp_path: Path) -> None:
+async def test_an_interrupt_while_a_file_of_assertions_loads_leaves_no_thread(tmp_path: Path) -> None:
     from prose_kernel.notebook.cells import Cells
     from prose_kernel.runs import languages
     from prose_kernel.testing.notebook_run import CapturedOutput, Statements
