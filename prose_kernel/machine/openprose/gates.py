@@ -36,9 +36,13 @@ class GateStep(Step):
         found = {p.name.id: p.value for p in node.properties}
         on_reject = found.get("on_reject")
         action = on_reject if isinstance(on_reject, tree.OnReject) else tree.OnReject("throw")
+        starts = action.action == "session" and action.text is not None
+        session = tree.Session(title=action.text, span=action.span) if starts else None
         if s.host.preview is not None:
             await s.host.preview.announce(s, node, None, self._request(s, found, action, None), "gate")
-            return await self._start_session(s, action)
+            if session is not None:
+                await run_session(s, session, None)
+            return None
         text = await render(s, action.text) if action.text is not None else None
         request = await self._request(s, found, action, text)
         s.run.gate_names[node.name.id] = None
@@ -46,10 +50,14 @@ class GateStep(Step):
             decision = await self._decide(s, request)
             if decision.status == "approved":
                 return None
-            if action.action != "retry" or _is_final(decision):
+            # retrying would never end if no person can answer, or if the answer was given in advance (5.10)
+            if action.action != "retry" or decision.reason == "nobody" or decision.source == "option":
                 break
-            request = _next_attempt(request)
-        await self._rejected(s, action, text, request, decision)
+            request = structs.replace(request, attempt=request.attempt + 1)
+        if session is not None:
+            await run_session(s, session, None)
+        elif action.action != "continue":
+            raise _rejection(text, request, decision)
         return None
 
     async def _request(
@@ -82,41 +90,24 @@ class GateStep(Step):
             s.emit(GateResolved(s.place(self.node), request, decision))
         return decision
 
-    async def _start_session(self, s: ProgramContext, action: tree.OnReject) -> Value:
-        """Run the session that a rejection starts, if there is one."""
-        if action.action == "session" and action.text is not None:
-            await run_session(s, tree.Session(title=action.text, span=action.span), None)
-        return None
 
-    async def _rejected(
-        self, s: ProgramContext, action: tree.OnReject, text: str | None, request: GateRequest, decision: GateDecision
-    ) -> None:
-        if action.action == "continue":
-            return
-        if action.action == "session" and action.text is not None:
-            await self._start_session(s, action)
-            return
-        timed_out = decision.status == "timeout"
-        what = f"timed out after {request.timeout_text}" if timed_out else "rejected"
-        unanswered = decision.reason == "nobody"
-        raise GateRejected(
-            text if text is not None else f"gate {request.name} {what}",
-            code="E214" if timed_out else "E213",
-            details={
-                "gate": request.id,
-                "status": decision.status,
-                "resolved_by": decision.by,
-                "comment": decision.comment,
-            },
-            no_answer=unanswered,
-            hint=_advance_hint(request.name) if unanswered else None,
-        )
-
-
-def _advance_hint(name: str) -> str:
-    """Return how to approve a gate in advance. In a contract file the gate's name may contain any characters."""
-    word = shlex.quote(name)
-    return f"approve it in advance: --yes {word}, or %gate approve {word} in a notebook"
+def _rejection(text: str | None, request: GateRequest, decision: GateDecision) -> GateRejected:
+    """Return the error of a closed gate; `text` is the message of its `on_reject`."""
+    timed_out, unanswered = decision.status == "timeout", decision.reason == "nobody"
+    ended = f"timed out after {request.timeout_text}" if timed_out else "rejected"
+    name = shlex.quote(request.name)  # in a contract file it may contain any characters
+    return GateRejected(
+        text if text is not None else f"gate {request.name} {ended}",
+        code="E214" if timed_out else "E213",
+        details={
+            "gate": request.id,
+            "status": decision.status,
+            "resolved_by": decision.by,
+            "comment": decision.comment,
+        },
+        no_answer=unanswered,
+        hint=f"approve it in advance: --yes {name}, or %gate approve {name} in a notebook" if unanswered else None,
+    )
 
 
 def _record_id(s: ProgramContext, name: str) -> str:
@@ -134,12 +125,3 @@ async def _allowed(s: ProgramContext, value: object) -> tuple[str, ...]:
     if not isinstance(value, tree.Array):
         return ("user",)
     return tuple([inserted_text(await value_of(compile_expression(e), s)) for e in value.elements])
-
-
-def _is_final(decision: GateDecision) -> bool:
-    """Return whether retrying would never end: no person can answer, or the answer was given in advance (5.10)."""
-    return decision.reason == "nobody" or decision.source == "option"
-
-
-def _next_attempt(request: GateRequest) -> GateRequest:
-    return structs.replace(request, attempt=request.attempt + 1)
