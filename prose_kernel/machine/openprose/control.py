@@ -96,15 +96,12 @@ class ReturnStep(Step):
         self.code = compile_expression(node.value) if node.value is not None else None
 
     async def _run(self, s: ProgramContext) -> Value:
-        if s.run.is_script:
-            value = await value_of(self.code, s) if self.code is not None else None
-            raise ControlFlow(
-                "return", value, valued=True, fields=isinstance(self.node.value, tree.Object), outputs=False
-            )
-        if self.code is None:
+        is_script = s.run.is_script
+        if self.code is None and not is_script:
             raise ControlFlow("return")
+        value = await value_of(self.code, s) if self.code is not None else None
         fields = isinstance(self.node.value, tree.Object)
-        raise ControlFlow("return", await value_of(self.code, s), valued=True, fields=fields)
+        raise ControlFlow("return", value, valued=True, fields=fields, outputs=not is_script)
 
 
 @statement(tree.Break)
