@@ -83,7 +83,12 @@ def _split_question(node: tree.Node, text: str) -> tuple[str, tuple[tuple[str, s
     return "".join(part if isinstance(part, str) else part.raw for part in words), tuple(inserted)
 
 
-def _request(s: ProgramContext, text: str, asking: Asking | None = None, node: tree.Node | None = None) -> JudgeRequest:
+async def _request(
+    s: ProgramContext, text: str, asking: Asking | None = None, node: tree.Node | None = None
+) -> JudgeRequest:
+    """Return a question to the judge. Stores all bindings first, and waits until this branch may ask."""
+    await s.flush()
+    await s.admitted()
     asking, at = asking or Asking(), s.at("judge")
     if s.host.heard[JudgeAsked]:
         s.emit(JudgeAsked(s.place(node or s.statement), text, at))
@@ -145,12 +150,6 @@ def _described_body(s: ProgramContext, body: Sequence[tree.Node]) -> str:
     return ", ".join(lines) + (f" and {more} more" if more else "") if lines else "nothing"
 
 
-async def _prepare_to_ask(s: ProgramContext) -> None:
-    """Prepare a question to a judge: store all bindings, and wait until this branch may ask."""
-    await s.flush()
-    await s.admitted()
-
-
 async def decide(s: ProgramContext, node: tree.Node, text: str, asking: Asking) -> bool | None:
     """Return the judge's answer: True, False, or None if uncertain. Raises E211 if no judge can answer."""
     try:
@@ -160,8 +159,7 @@ async def decide(s: ProgramContext, node: tree.Node, text: str, asking: Asking) 
 
 
 async def _verdict(s: ProgramContext, node: tree.Node, text: str, asking: Asking) -> bool | None:
-    await _prepare_to_ask(s)
-    request = _request(s, text, asking, node)
+    request = await _request(s, text, asking, node)
     verdict = await s.ask(request, Verdict, lambda: s.host.ports.judge.decide(request))
     if verdict.no_progress:
         asking.no_progress = True
@@ -174,10 +172,9 @@ async def _verdict(s: ProgramContext, node: tree.Node, text: str, asking: Asking
 async def choose(s: ProgramContext, node: tree.Node, text: str, arms: Arms) -> str:
     """Return the chosen label. After an unknown label the judge is asked once more, then E211 is raised (3.4)."""
     labels = tuple(label for label, _ in arms)
-    await _prepare_to_ask(s)
     pick = Pick("", "")
     for _ in range(2):
-        request = _request(s, text, node=node)
+        request = await _request(s, text, node=node)
         try:
             pick = await s.ask(request, Pick, partial(s.host.ports.judge.choose, request, labels), also=labels)
         except Undecided as error:
@@ -229,8 +226,7 @@ def _is_single(s: ProgramContext, node: tree.Member | tree.Interpolation, value:
 
 
 async def _extract(s: ProgramContext, node: tree.Node, text: str, name: str) -> Value:
-    await _prepare_to_ask(s)
-    request = _request(s, name)
+    request = await _request(s, name)
     try:
         found = await s.ask(request, Finding, lambda: s.host.ports.judge.extract(request, text, name), also=(text,))
     except Undecided as error:
@@ -258,8 +254,7 @@ async def items(s: ProgramContext, node: tree.Node, value: Value) -> list[Value]
         return readings.collection(value)
     except readings.JudgeNeeded as needed:
         text = needed.text
-    await _prepare_to_ask(s)
-    request = _request(s, "items")
+    request = await _request(s, "items")
     try:
         found = await s.ask(request, Finding, lambda: s.host.ports.judge.items(request, text), also=(text,))
     except Undecided as error:
