@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 from prose_kernel.errors import RunError, ValueTypeError
@@ -76,35 +77,40 @@ class _Passes(Passes):
         return True
 
 
-class ForCode(Code):
-    def prepare(self, node: tree.For) -> None:
+class CountedLoopCode(Code):
+    """A loop over `items` that are known before its first pass. `begin` sets the temporary names of a pass."""
+
+    def prepare(self, node: tree.For | tree.Repeat) -> None:
         self.body = Body(node.body, self.used)
 
+    async def items(self, s: ProgramContext) -> Sequence[Value]:
+        raise NotImplementedError
+
+    def begin(self, s: ProgramContext, temps: Temps, items: Sequence[Value], index: int) -> None:
+        raise NotImplementedError
+
     async def _run(self, s: ProgramContext) -> Value:
-        items = await collection(self.parts[0], s, self.node.item.id)
-        if self.node.maximum is not None:
-            items = items[: self.node.maximum]
+        items = await self.items(s)
         outer = s.temps
         s.temps = temps = dict(outer)
-
-        def begin(index: int) -> None:
-            temps.update(loop_names(s, self.node, items, index))
-
+        begin, count = partial(self.begin, s, temps, items), len(items)
         try:
-            return await _Passes(s, self.node, self.body, len(items)).all(len(items), begin, self.used)
+            return await _Passes(s, self.node, self.body, count).all(count, begin, self.used)
         finally:
             s.temps = outer
 
 
-def loop_names(s: ProgramContext, node: tree.For, items: list[Value], index: int) -> Temps:
-    """Return the temporary names of a pass of `for`."""
-    item, number = node.item.id, node.index
-    names = {item: Temp(items[index], "loop variable")}
-    if number is not None:
-        preview = s.host.preview
-        known = preview is None or items[index] != unknown(item)
-        names[number.id] = Temp(index if known else unknown(number.id), "loop variable")
-    return names
+class ForCode(CountedLoopCode):
+    async def items(self, s: ProgramContext) -> list[Value]:
+        items = await collection(self.parts[0], s, self.node.item.id)
+        return items if self.node.maximum is None else items[: self.node.maximum]
+
+    def begin(self, s: ProgramContext, temps: Temps, items: Sequence[Value], index: int) -> None:
+        item, number = self.node.item.id, self.node.index
+        temps[item] = Temp(items[index], "loop variable")
+        if number is not None:
+            known = s.host.preview is None or items[index] != unknown(item)
+            temps[number.id] = Temp(index if known else unknown(number.id), "loop variable")
 
 
 async def collection(code: Code, s: ProgramContext, name: str) -> list[Value]:
@@ -124,33 +130,19 @@ async def items_of(s: ProgramContext, node: tree.Node, value: Value) -> list[Val
         raise located(s, error, node) from None
 
 
-class RepeatCode(Code):
-    def prepare(self, node: tree.Repeat) -> None:
-        self.body = Body(node.body, self.used)
-
-    async def _run(self, s: ProgramContext) -> Value:
-        variable = self.node.variable
-        numbers = await self.numbers(s)
-        outer = s.temps
-        s.temps = temps = dict(outer) if variable is not None else outer
-
-        def begin(index: int) -> None:
-            if variable is not None:
-                temps[variable.id] = Temp(numbers[index], "loop variable")
-
-        try:
-            count = len(numbers)
-            return await _Passes(s, self.node, self.body, count).all(count, begin, self.used)
-        finally:
-            s.temps = outer
-
-    async def numbers(self, s: ProgramContext) -> Sequence[Value]:
+class RepeatCode(CountedLoopCode):
+    async def items(self, s: ProgramContext) -> Sequence[Value]:
         """Return the values of the counter."""
         variable = self.node.variable
         if s.host.preview is not None:
             name = variable.id if variable is not None else ""
             return cast("Sequence[Value]", await s.host.preview.passes(s, self.parts[0], name))
         return range(self._count(s, await value_of(self.parts[0], s)))
+
+    def begin(self, s: ProgramContext, temps: Temps, items: Sequence[Value], index: int) -> None:
+        variable = self.node.variable
+        if variable is not None:
+            temps[variable.id] = Temp(items[index], "loop variable")
 
     def _count(self, s: ProgramContext, value: Value) -> int:
         try:

@@ -8,8 +8,8 @@ from typing import Any
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode, bind, produce
 from prose_kernel.machine.openprose.code import Body, compile_expression, expression
-from prose_kernel.machine.openprose.frames import Spawned, Temp
-from prose_kernel.machine.openprose.loops import ForCode, RepeatCode, collection, loop_names
+from prose_kernel.machine.openprose.frames import Spawned
+from prose_kernel.machine.openprose.loops import CountedLoopCode, ForCode, RepeatCode
 from prose_kernel.machine.openprose.program_context import ProgramContext, error_value
 from prose_kernel.machine.openprose.program_text import Needs, needs_of, statement_text
 from prose_kernel.runtime.compiled_code import Code, Step
@@ -203,49 +203,36 @@ async def each(
     return [_value_of(fork.join, outcome) for outcome in fork.outcomes]
 
 
+class _ParallelLoopCode(CountedLoopCode):
+    """A loop with all passes at the same time: `parallel for`, and `parallel repeat` (prose-md.md 3.10)."""
+
+    async def _run(self, s: ProgramContext) -> Value:
+        node, items = self.node, await self.items(s)
+
+        async def one(branch: ProgramContext, index: int, _: Value) -> Value:
+            branch.temps = dict(branch.temps)
+            self.begin(branch, branch.temps, items, index)
+            if branch.host.heard[LoopPass]:
+                branch.emit(LoopPass(branch.place(node), index, len(items)))
+            result = await until_return(branch, call(self.body.run(branch)))
+            return branch.store_element(result, node) if self.used else result
+
+        return await each(s, node, items, getattr(node, "modifiers", ALL), one)
+
+
+class ParallelForCode(_ParallelLoopCode, ForCode):
+    pass
+
+
+class ParallelRepeatCode(_ParallelLoopCode, RepeatCode):
+    pass
+
+
 @expression(tree.For, lambda node: (node.collection,))
 def for_code(node: tree.For, parts: Sequence[Code] = (), used: bool = True) -> Code:
     return ForCode(node, parts, used) if node.modifiers is None else ParallelForCode(node, parts, used)
 
 
-class ParallelForCode(Code):
-    def prepare(self, node: tree.For) -> None:
-        self.body = Body(node.body, self.used)
-
-    async def _run(self, s: ProgramContext) -> Value:
-        items = await collection(self.parts[0], s, self.node.item.id)
-
-        async def one(branch: ProgramContext, index: int, _: Value) -> Value:
-            return await self._iteration(branch, index, items)
-
-        return await each(s, self.node, items, self.node.modifiers or ALL, one)
-
-    async def _iteration(self, s: ProgramContext, index: int, items: list[Value]) -> Value:
-        node: tree.For = self.node
-        s.temps = {**s.temps, **loop_names(s, node, items, index)}
-        if s.host.heard[LoopPass]:
-            s.emit(LoopPass(s.place(node), index, len(items)))
-        result = await until_return(s, call(self.body.run(s)))
-        return s.store_element(result, node) if self.used else result
-
-
 @expression(tree.Repeat, lambda node: (node.count,))
 def repeat_code(node: tree.Repeat, parts: Sequence[Code] = (), used: bool = True) -> Code:
     return ParallelRepeatCode(node, parts, used) if node.concurrent else RepeatCode(node, parts, used)
-
-
-class ParallelRepeatCode(RepeatCode):
-    """`parallel repeat`: all passes at the same time (prose-md.md 3.10)."""
-
-    async def _run(self, s: ProgramContext) -> Value:
-        numbers = await self.numbers(s)
-
-        async def one(branch: ProgramContext, index: int, number: Value) -> Value:
-            if self.node.variable is not None:
-                branch.temps = {**branch.temps, self.node.variable.id: Temp(number, "loop variable")}
-            if branch.host.heard[LoopPass]:
-                branch.emit(LoopPass(branch.place(self.node), index, len(numbers)))
-            result = await until_return(branch, call(self.body.run(branch)))
-            return branch.store_element(result, self.node) if self.used else result
-
-        return await each(s, self.node, numbers, ALL, one)
