@@ -53,10 +53,9 @@ class Failure(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AttemptLimits:
-    """The retries of a session, the wait before each, its timeout as written, and the budgets of it and its agent."""
+    """The retries of a session, its timeout as written, and the budgets of it and its agent."""
 
-    retries: int = 0
-    backoff: str = "none"
+    retries: Retries = field(default_factory=Retries)
     timeout: str = ""
     budgets: tuple[Budget, ...] = ()
 
@@ -159,14 +158,13 @@ class SessionAttempts:
             else:
                 self._finished(current, result=result, value=value)
                 return Success(value)
-            final = not again or attempt >= self.allowed.retries
+            final = not again or attempt >= self.allowed.retries.maximum
             self._finished(current, error=error, final=final)
             if final:
                 return Failure(error, cause)
             attempt += 1
             what = Attempted(self.node, self.number, self.request.at)
-            retries = Retries(self.allowed.retries, self.allowed.backoff)
-            await before_retry(s, what, retries, attempt, least=asked_wait, replayed=replayed)
+            await before_retry(s, what, self.allowed.retries, attempt, least=asked_wait, replayed=replayed)
 
     def refused(self, failure: Failure) -> Failure:
         """Report a session that failed before a provider was asked."""

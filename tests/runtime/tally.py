@@ -24,6 +24,7 @@ from prose_kernel.language.symbols import Index
 from prose_kernel.language.word_catalogue import Completion
 from prose_kernel.runs.languages import Language, Words
 from prose_kernel.runtime import shared_names
+from prose_kernel.runtime.backoff import Retries
 from prose_kernel.runtime.compiled_code import Body, Code, Compiler, Step
 from prose_kernel.runtime.events import Bound, Place
 from prose_kernel.runtime.execution_context import ExecutionContext
@@ -235,7 +236,7 @@ class AskStep(Step):
     async def _run(self, s: Context) -> Value:
         request = SessionRequest("session", self.node.words[0], s.at("session"))
         ended = await Attempts(
-            s, self.node, request, Key(self.node.name), self.node.name, AttemptLimits(retries=1)
+            s, self.node, request, Key(self.node.name), self.node.name, AttemptLimits(Retries(1))
         ).run()
         if isinstance(ended, Failure):
             return s.bind(self.node, {"error": {"kind": ended.error.details["kind"], "message": ended.error.message}})

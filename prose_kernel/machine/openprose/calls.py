@@ -17,13 +17,13 @@ from prose_kernel.language.openprose.call_targets import MODIFIERS, CallOutput, 
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode, bind
 from prose_kernel.machine.openprose.code import compile_expression, expression
-from prose_kernel.machine.openprose.execs import backoff_word, word
+from prose_kernel.machine.openprose.execs import retries_of, word
 from prose_kernel.machine.openprose.frames import Spawned
 from prose_kernel.machine.openprose.program_context import ProgramContext, recursion_error
 from prose_kernel.machine.openprose.programs import run_statements
 from prose_kernel.machine.openprose.session_context import assemble
 from prose_kernel.machine.openprose.sessions import model_word, run_session
-from prose_kernel.runtime.backoff import Attempted, Retries, before_retry
+from prose_kernel.runtime.backoff import Attempted, before_retry
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import ContextItem
@@ -131,10 +131,7 @@ class CallCode(Code):
 
     async def _attempts(self, s: ProgramContext, request: CallRequest) -> Value:
         """Render the target, again after failures as `retry` allows, and check its result (3.6)."""
-        own = {entry.name.id: entry.value for entry, _ in self.entries}
-        retry = own.get("retry")
-        most = int(retry.value) if isinstance(retry, tree.Number) else 0
-        retries = Retries(most, backoff_word(own.get("backoff")))
+        retries = retries_of({entry.name.id: entry.value for entry, _ in self.entries})
         path = f"{s.path}/call{s.count('call')}"
         attempt = 0
         while True:
@@ -142,7 +139,7 @@ class CallCode(Code):
                 return await call(self._attempt(s, request))
             except RunError as error:
                 attempt += 1
-                if attempt > most or error.unanswered or isinstance(error, StoreFailed):
+                if attempt > retries.maximum or error.unanswered or isinstance(error, StoreFailed):
                     raise
                 what = Attempted(self.node, s.host.next_spawn(), path)
                 await before_retry(s, what, retries, attempt, why=error.message)

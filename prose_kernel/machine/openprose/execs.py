@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, cast
 
 from msgspec import structs
@@ -157,11 +157,10 @@ class ExecCode(SpawnCode):
             result = await s.ask(current, CommandResult, run, limited=True)
             if result.kind is None:
                 return request, result
-            found = written.properties
-            retry, backoff = found.get("retry"), found.get("backoff")
-            only_lost = word(retry) == RETRY_IF_LOST
-            most = LOST_RETRIES if only_lost else int(retry.value) if isinstance(retry, tree.Number) else 0
-            retries = Retries(most, backoff_word(backoff))
+            retries = retries_of(written.properties)
+            only_lost = word(written.properties.get("retry")) == RETRY_IF_LOST
+            if only_lost:
+                retries = replace(retries, maximum=LOST_RETRIES)
             if request.attempt >= retries.maximum or not _may_be_repeated(result, only_lost=only_lost):
                 return request, result
             request = structs.replace(request, attempt=request.attempt + 1)
@@ -255,9 +254,11 @@ def _amounts(needs: object) -> dict[str, float]:
     return {entry.key: float(entry.value.value) if isinstance(entry.value, tree.Number) else 0.0 for entry in entries}
 
 
-def backoff_word(value: object) -> str:
-    """Return the value of `backoff` in the form for `Retries`."""
-    return str(value.value) if isinstance(value, tree.Number) else word(value) or "none"
+def retries_of(properties: Mapping[str, object]) -> Retries:
+    """Return the retries that the properties `retry` and `backoff` allow."""
+    retry, backoff = properties.get("retry"), properties.get("backoff")
+    written = str(backoff.value) if isinstance(backoff, tree.Number) else word(backoff) or "none"
+    return Retries(int(retry.value) if isinstance(retry, tree.Number) else 0, written)
 
 
 def _may_be_repeated(result: CommandResult, *, only_lost: bool) -> bool:

@@ -19,6 +19,7 @@ from prose_kernel.machine.openprose.blocks import invoke_block
 from prose_kernel.machine.openprose.frames import Slot
 from prose_kernel.machine.openprose.program_context import AgentEntry, BlockEntry, ProgramContext, ProgramRun
 from prose_kernel.machine.openprose.session_context import item_of_value
+from prose_kernel.runtime.backoff import Retries
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
 from prose_kernel.runtime.ports import Key
 from prose_kernel.runtime.session_attempts import AttemptLimits, Failure, Success
@@ -123,5 +124,5 @@ class DeclaredAgent(Agent):
         if asked.given is not None:
             item = item_of_value(s, "input", asked.given, session)
             request = structs.replace(request, context=(item,))
-        allowed = AttemptLimits(asked.retries, asked.backoff, asked.timeout)
+        allowed = AttemptLimits(Retries(asked.retries, asked.backoff), asked.timeout)
         return await sessions.Attempts(s, node, request, binding.key, asked.bound_to, allowed, binding=binding).run()

@@ -19,7 +19,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.language.typed_answers import Schema
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import compile_expression, expression
-from prose_kernel.machine.openprose.execs import backoff_word, word
+from prose_kernel.machine.openprose.execs import retries_of, word
 from prose_kernel.machine.openprose.interpolation import cut_notes, keep_braces_silently, render
 from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramContext
 from prose_kernel.machine.openprose.program_text import statement_text
@@ -123,12 +123,7 @@ async def prepare_request(
 
 
 def _allowed(own: Properties) -> AttemptLimits:
-    retry = own.get("retry")
-    return AttemptLimits(
-        int(retry.value) if isinstance(retry, tree.Number) else 0,
-        backoff_word(own.get("backoff")),
-        word(own["timeout"]) if "timeout" in own else "",
-    )
+    return AttemptLimits(retries_of(own), word(own["timeout"]) if "timeout" in own else "")
 
 
 def _budgets(s: ProgramContext, node: tree.Session | tree.Resume, request: SessionRequest) -> list[Budget]:
@@ -158,7 +153,8 @@ async def _ask_other(s: ProgramContext, node: tree.Session | tree.Resume, agent:
         return unknown(agent.name)
     allowed, model = _allowed(own), word(own["model"]) if "model" in own else None
     output = await _output(s, node, own, None)
-    asked = AgentRequest(task, given, name, allowed.retries, allowed.backoff, allowed.timeout, model, output)
+    most, backoff = allowed.retries.maximum, allowed.retries.backoff
+    asked = AgentRequest(task, given, name, most, backoff, allowed.timeout, model, output)
     with s.within(*_budget(s, own, f"{s.path}/{s.count('budget')}")):
         ended = await agent.ask(s, node, asked)
     if isinstance(ended, Failure):

@@ -49,6 +49,7 @@ from prose_kernel.machine.vvm.judging import TemplateCode
 from prose_kernel.machine.vvm.memory_patches import split
 from prose_kernel.machine.vvm.rendering import canonical, input_text
 from prose_kernel.machine.vvm.values import adopted, is_ref, raised, typed
+from prose_kernel.runtime.backoff import Retries
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, load, located
 from prose_kernel.runtime.numbering import Kind
@@ -463,7 +464,7 @@ class CallAttempts(SessionAttempts):
 
     def __init__(self, s: Context, node: Node, task: AgentTask, request: SessionRequest, target: Target | None) -> None:
         options = task.options
-        allowed = AttemptLimits(options.retry, options.backoff, options.timeout or "")
+        allowed = AttemptLimits(Retries(options.retry, options.backoff), options.timeout or "")
         super().__init__(
             s, node, request, Key(task.bound_to or "answer"), task.bound_to, allowed, consumed=task.consumed
         )
