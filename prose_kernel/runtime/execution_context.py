@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self, TypeVar, cast
@@ -400,28 +400,14 @@ class ExecutionContext:
         host = self.host
         active = self.budgets if host.budget is None else (host.budget, *self.budgets)
         if active and isinstance(request, CommandRequest):
-            ask = partial(_within_time, ask)
+            ask = partial(_inside, budgets.timed(), ask)
         if limited and host.permits is not None:
-            ask = partial(_with_permit, host.permits, ask)
-        if not active:
-            return await self._answer(request, kind, ask, also, kept, whole)
-        with self._counted(active, request):
-            return await self._answer(request, kind, ask, also, kept, whole)
-
-    def _answer(
-        self,
-        request: Request,
-        kind: type[T],
-        ask: Callable[[], Awaitable[T]],
-        also: Sequence[str],
-        kept: Callable[[T], T] | None,
-        whole: Callable[[T], T] | None,
-    ) -> Awaitable[T]:
-        journal = self.host.journal
-        if journal is None:
-            self.answered = request.at, self.statement
-            return self.outside(ask())
-        return journal.answer(self, request, kind, ask, also=also, kept=kept, whole=whole)
+            ask = partial(_inside, host.permits, ask)
+        with self._counted(active, request) if active else nullcontext():
+            if host.journal is None:
+                self.answered = request.at, self.statement
+                return await self.outside(ask())
+            return await host.journal.answer(self, request, kind, ask, also=also, kept=kept, whole=whole)
 
     @contextmanager
     def _counted(self, active: tuple[Budget, ...], request: Request) -> Iterator[None]:
@@ -460,13 +446,8 @@ class ExecutionContext:
             await turns.breathe()
 
 
-async def _with_permit(permits: asyncio.Semaphore, ask: Callable[[], Awaitable[T]]) -> T:
-    async with permits:
-        return await ask()
-
-
-async def _within_time(ask: Callable[[], Awaitable[T]]) -> T:
-    async with budgets.timed():
+async def _inside(limits: AbstractAsyncContextManager[object], ask: Callable[[], Awaitable[T]]) -> T:
+    async with limits:
         return await ask()
 
 
