@@ -14,6 +14,8 @@ from prose_kernel.runtime.ports import JudgeRequest
 from prose_kernel.runtime.text import NAME, one_line
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, inserted_text
 
+_UNREADABLE: Final = "(cannot be read)"
+
 
 def preview(value: Value) -> str:
     """Return the value in a few words, for an explanation."""
@@ -31,6 +33,14 @@ def preview(value: Value) -> str:
             return f"{kind} of {len(value)}" if value else f"empty {kind}"
         case _:
             return one_line(inserted_text(value), 40)
+
+
+def readable_preview(value: Value) -> str:
+    """Return the value in a few words, or a note that it cannot be read."""
+    try:
+        return preview(value)
+    except (ProseError, OSError):
+        return _UNREADABLE
 
 
 def data_or_text(text: str) -> Value:
@@ -192,7 +202,11 @@ def material(request: JudgeRequest) -> Material:
             continue
         whole[name] = cut(text, left)
         left -= len(whole[name])
-    previews = {name: _previewed(bindings[name]) for name in aside[:PREVIEWS]}
+    mentioned = ((name, bindings[name]) for name in aside[:PREVIEWS])
+    previews = {  # a binding's file is not read for a mere mention
+        name: one_line(value.summary, 60) if isinstance(value, Reference) else readable_preview(value)
+        for name, value in mentioned
+    }
     return Material(whole, previews, more=max(0, len(aside) - PREVIEWS))
 
 
@@ -201,15 +215,7 @@ def readable(value: Value) -> str:
     try:
         return full_content(value)
     except (ProseError, OSError):
-        return "(cannot be read)"
-
-
-def _previewed(value: Value) -> str:
-    try:
-        # a binding's file is not read for a mere mention
-        return one_line(value.summary, 60) if isinstance(value, Reference) else preview(value)
-    except ProseError:
-        return "(cannot be read)"
+        return _UNREADABLE
 
 
 def cut(text: str, length: int) -> str:

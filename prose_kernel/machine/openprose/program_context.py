@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
-from prose_kernel.errors import ProseError, RecursionLimitExceeded, RunError, ValueTypeError
+from prose_kernel.errors import RecursionLimitExceeded, RunError, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.keywords import NOT_STRICT
 from prose_kernel.language.shortening import clipped
@@ -22,7 +22,7 @@ from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.ports import Binding, Key, Store
 from prose_kernel.runtime.program_run import Run
 from prose_kernel.runtime.shared_names import Agent, Function
-from prose_kernel.runtime.value_text import preview
+from prose_kernel.runtime.value_text import readable_preview
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, require_writable
 
 if TYPE_CHECKING:
@@ -261,16 +261,9 @@ _ARGUMENTS: Final = 80
 
 def _stack_line(frame: Frame) -> str:
     """Return the line of a frame in the call stack, with its shortened arguments."""
-    given = clipped(", ".join(map(_argument, frame.arguments)), _ARGUMENTS, tidy=True)
+    given = clipped(", ".join(map(readable_preview, frame.arguments)), _ARGUMENTS, tidy=True)
     where = f", called at line {frame.caller.location.line} of {frame.caller.location.source}" if frame.caller else ""
     return f"in block {frame.block}{f'({given})' if given else ''} #{frame.execution_id}{where}"
-
-
-def _argument(value: Value) -> str:
-    try:
-        return preview(value)
-    except (ProseError, OSError):
-        return "(cannot be read)"
 
 
 _CONTAINERS: Final = (list, dict)
