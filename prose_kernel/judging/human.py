@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Final
 
-from prose_kernel.errors import ProseError
-from prose_kernel.judging import rules
 from prose_kernel.judging.facts import NO, STUCK, UNCERTAIN, YES
 from prose_kernel.runtime import question_forms
 from prose_kernel.runtime.asker import serial
@@ -14,8 +12,7 @@ from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.question_forms import Button, Field, Form
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.text import NAME, one_line, printable
-from prose_kernel.runtime.value_text import data_or_text, preview
-from prose_kernel.runtime.values import Value
+from prose_kernel.runtime.value_text import data_or_text, readable_preview
 
 SHOWN: Final = 1_000
 SHOWN_LINES: Final = 15
@@ -35,7 +32,8 @@ class HumanJudge:
     def available(self) -> bool:
         return self._asker.available
 
-    async def decide(self, request: JudgeRequest, ruling: rules.Ruling) -> Verdict:
+    async def decide(self, request: JudgeRequest, undecided: str) -> Verdict:
+        """Return the person's verdict; `undecided` is the reason why no rule decides."""
         async with self._asker.turn():
             asked = "Is this true?" if request.subject is None else "Does the value meet this criterion?"
             self._asker.show(f"{_value(request)}{asked}{_loop_pass(request)}\n  {_indented(request.text)}")
@@ -49,7 +47,7 @@ class HumanJudge:
                 if answer in UNCERTAIN | STUCK:
                     return Verdict(None, "human", no_progress=answer in STUCK)
                 if answer in ("w", "why"):
-                    why = [f"Not decided by a rule: {ruling.why}."] if request.subject is None else []
+                    why = [f"Not decided by a rule: {undecided}."] if request.subject is None else []
                     self._asker.show("\n".join([*why, *_material(request)]))
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
@@ -131,16 +129,9 @@ def _material(request: JudgeRequest) -> Iterable[str]:
         return
     named = [name for name in dict.fromkeys(NAME.findall(request.text)) if name in request.bindings]
     names = named or list(request.bindings)
-    yield from (f"  {name}: {_previewed(request.bindings[name])}" for name in names[-20:])
+    yield from (f"  {name}: {readable_preview(request.bindings[name])}" for name in names[-20:])
     if len(names) > 20:
         yield f"  and {len(names) - 20} earlier names"
     if request.recent:
         yield "Last events:"
         yield from (f"  {one_line(event)}" for event in request.recent)
-
-
-def _previewed(value: Value) -> str:
-    try:
-        return preview(value)
-    except ProseError:
-        return "(cannot be read)"

@@ -71,16 +71,12 @@ class ModelOrPersonJudge:
     async def decide(self, request: JudgeRequest) -> Verdict:
         """Return the verdict of the model, else of the person. Raises `Undecided`, as all methods do, if neither
         decides."""
-        from prose_kernel.judging import rules
-
-        ruling = rules.Ruling(None, "", _no_rules(request, self._rules, self._criteria))
-        if not ruling.why:
-            ruling = rules.decide(request.text, request.bindings, request.written, request.inserted)
+        _, why = _ruling(request, self._rules, self._criteria)
         return await self._ask(
             quoted(request),
-            ruling.why,
+            why,
             lambda judge: judge.decide(request),
-            lambda human: human.decide(request, ruling),
+            lambda human: human.decide(request, why),
             _fix(request),
         )
 
@@ -160,6 +156,16 @@ def _no_rules(request: JudgeRequest, rules: RulesMode, criteria: bool) -> str:
     return ""
 
 
+def _ruling(request: JudgeRequest, rules_mode: RulesMode, criteria: bool) -> tuple[bool | None, str]:
+    """Return the answer of the rules to a condition, or None, with the reason."""
+    if why := _no_rules(request, rules_mode, criteria):
+        return None, why
+    from prose_kernel.judging import rules
+
+    found = rules.decide(request.text, request.bindings, request.written, request.inserted)
+    return found.answer, found.why if found.answer is None else f"{found.rule}: {found.why}"
+
+
 class RecordedOnlyJudge(JudgeWrapper):
     """The `Judge` port around recorded judgements while no judge is chosen.
 
@@ -216,16 +222,9 @@ class JudgeChain:
 
     async def decide(self, request: JudgeRequest) -> Verdict:
         """Return the first verdict in the chain. Raises `Undecided`."""
-        why = _no_rules(request, self._rules, self._criteria)
-        if not why:
-            from prose_kernel.judging import rules
-
-            ruling = rules.decide(request.text, request.bindings, request.written, request.inserted)
-            if ruling.answer is not None:
-                return Verdict(ruling.answer, "rules", f"{ruling.rule}: {ruling.why}")
-            why = ruling.why
-        if request.by_rules:
-            return Verdict(None, "rules", why)
+        ruled, why = _ruling(request, self._rules, self._criteria)
+        if ruled is not None or request.by_rules:
+            return Verdict(ruled, "rules", why)
         script = self._scripted
         if script is not None and (answer := script.judgement(request.text, request.at)) is not None:
             return _scripted_verdict(answer, request.text)
@@ -250,7 +249,7 @@ class JudgeChain:
         left = sum(map(len, material(request).whole.values())) // 2 if self._batch == "ahead" else 0
         chosen: list[JudgeRequest] = []
         for one in request.further if self._batch != "off" and self._scripted is None else ():
-            answer = self._rule_answer(one)
+            answer, _ = _ruling(one, self._rules, self._criteria)
             if answer is not None:
                 if answer and one.conditional:
                     break  # nothing after it is asked
@@ -261,13 +260,6 @@ class JudgeChain:
                     break
             chosen.append(one)
         return structs.replace(request, further=tuple(chosen))
-
-    def _rule_answer(self, request: JudgeRequest) -> bool | None:
-        if _no_rules(request, self._rules, self._criteria):
-            return None
-        from prose_kernel.judging import rules
-
-        return rules.decide(request.text, request.bindings, request.written, request.inserted).answer
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         """Return the label that the first judge in the chain picks. Raises `Undecided`.

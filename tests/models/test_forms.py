@@ -11,7 +11,6 @@ from models.people import ScriptedPerson
 
 from prose_kernel.access.approvals import Approvals, Ask
 from prose_kernel.errors import ImportProgramError, ProviderError
-from prose_kernel.judging import rules
 from prose_kernel.judging.human import HumanJudge
 from prose_kernel.models.providers.human import HumanSessions
 from prose_kernel.programs import consent
@@ -52,14 +51,14 @@ class Clicker:
 
 
 JUDGED = JudgeRequest("the draft sings", "c1/j0")
-RULING = rules.Ruling(None, "", "no rule")
+WHY = "no rule"
 LABELS = ("2", "1", "so  so", "So so")
 
 
 @pytest.mark.parametrize(("label", "value"), [("Yes", True), ("No", False), ("Uncertain", None)])
 async def test_the_form_of_a_condition(label: str, value: bool | None) -> None:
     front = Clicker("Why?", "", label)
-    assert (await HumanJudge(front).decide(JUDGED, RULING)).answer is value
+    assert (await HumanJudge(front).decide(JUDGED, WHY)).answer is value
     assert [form.text for form in front.forms] == ["the draft sings"] * 2 and "no rule" in front.shown[-1]
 
 
