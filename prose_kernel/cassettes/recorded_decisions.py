@@ -11,7 +11,7 @@ from msgspec import structs
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import Undecided
 from prose_kernel.runtime import budgets
-from prose_kernel.runtime.ports import Finding, Judge, JudgeRequest, Phrases, Pick, Usage, Verdict
+from prose_kernel.runtime.ports import Finding, Judge, JudgeRequest, Phrases, Pick, Verdict, reported
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.values import verbatim
 
@@ -58,8 +58,7 @@ class _Recorded(Generic[P]):
                 miss = store.miss(judgement)
                 raise Undecided(miss.message, hint=miss.hint, missed=True)
             answer = await ask()
-            model, paid = str(answer.details.get("model") or ""), answer.details.get("usage")
-            usage = Usage(**paid) if isinstance(paid, dict) else None
+            model, usage = str(answer.details.get("model") or ""), reported(answer.details.get("usage"))
             meta = store.meta(judgement.begun, usage, origin=answer.by, resolved=model)
             if decides:
                 judgement.note()

@@ -17,7 +17,7 @@ from typing import Any, Final
 from prose_kernel.access import plain_files
 from prose_kernel.errors import ProviderError, Undecided, UsageError, reason_of
 from prose_kernel.runtime.confidence_intervals import wilson
-from prose_kernel.runtime.ports import Judge, JudgeRequest, Usage, Verdict
+from prose_kernel.runtime.ports import Judge, JudgeRequest, Usage, Verdict, reported
 from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.values import Value, full_text
 
@@ -136,15 +136,11 @@ class Calibration:
         """Return the usage of newly requested answers; recorded answers use nothing."""
         found = Usage(cost=0.0)
         for answer in self.answers:
-            reported = answer.verdict.details.get("usage") if answer.verdict is not None else None
-            if isinstance(reported, dict):
-                cost = reported.get("cost")
-                found = Usage(
-                    found.requests + int(reported.get("requests", 0)),
-                    found.tokens_in + int(reported.get("tokens_in", 0)),
-                    found.tokens_out + int(reported.get("tokens_out", 0)),
-                    None if cost is None or found.cost is None else found.cost + cost,
-                )
+            used = reported(answer.verdict.details.get("usage")) if answer.verdict is not None else None
+            if used is not None:
+                cost = None if used.cost is None or found.cost is None else found.cost + used.cost
+                tokens = found.tokens_in + used.tokens_in, found.tokens_out + used.tokens_out
+                found = Usage(found.requests + used.requests, *tokens, cost)
         return found
 
     @property
