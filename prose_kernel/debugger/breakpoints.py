@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from prose_kernel.errors import CompileError, ProseError, UsageError
+from prose_kernel.errors import ProseError, UsageError
 from prose_kernel.runtime.statement_hook import StackFrame
 from prose_kernel.runtime.values import Value
 from prose_kernel.views.escaping import clip
@@ -94,8 +94,7 @@ def _is_hit(text: str, hits: int) -> bool:
 
 def reason(error: Exception) -> str:
     """Return an error as one line, with its hint."""
-    hint = error.hint if isinstance(error, (CompileError, UsageError)) else None
-    hint = hint or getattr(error, "hint", None)
+    hint = getattr(error, "hint", None)
     return f"{error} ({hint})" if hint else str(error)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from prose_kernel.debugger.breakpoints import Breakpoint, evaluated_in
-from prose_kernel.debugger.sources import Text, Texts
+from prose_kernel.debugger.sources import Text, Texts, stops_in
 from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
@@ -38,12 +38,9 @@ Reason = Literal["breakpoint", "step", "pause", "exception", "entry"]
 
 @dataclass(slots=True)
 class PausedProgram:
-    """A paused program: its place, the reason, and the means to continue it."""
+    """A paused program: its place, and the means to continue it. `error` is set if it pauses at an error."""
 
     context: ExecutionContext
-    node: Node
-    reason: Reason
-    text: str
     released: asyncio.Future[None]
     frames: tuple[StackFrame, ...]
     error: RunError | None = None
@@ -170,25 +167,13 @@ class Debugger:
         lines = {point.line: point for point in self._breakpoints_of(known.text) if point.line is not None}
         if self._target is not None and self._target.path == path and self._target.line is not None:
             lines[self._target.line] = self._target
-        known.points = {}
-        if not lines:
-            return
-        spans = self._stops_of(known, language)
-        for line, start in spans.items():
-            if line in lines:
-                known.points[start] = lines[line]
+        starts: dict[int, int] = {}  # of each line's first statement in this source; offsets may differ from the cell's
+        for stop in stops_in(known.source, languages.LANGUAGES[language]) if lines else ():
+            starts.setdefault(stop.line, stop.start)
+        known.points = {start: lines[line] for line, start in starts.items() if line in lines}
 
     def _breakpoints_of(self, text: Text) -> Sequence[Breakpoint]:
         return self.breakpoints.get(self.texts.key(text.path), ())
-
-    def _stops_of(self, known: _Source, language: str) -> dict[int, int]:
-        """Return the start of each line's first statement in this source; offsets may differ from the cell's."""
-        from prose_kernel.debugger.sources import stops_in
-
-        found: dict[int, int] = {}
-        for stop in stops_in(known.source, languages.LANGUAGES[language]):
-            found.setdefault(stop.line, stop.start)
-        return found
 
     async def _pause_if_met(self, s: ExecutionContext, node: Node, point: Breakpoint) -> None:
         """Pause at a breakpoint with a condition, a hit count or a log message, if it is met."""
@@ -218,7 +203,7 @@ class Debugger:
         for frame in frames:
             if id(frame.source) not in self._known:
                 self._register(frame.source, frame.context.language)
-        self.paused = PausedProgram(s, node, reason, text, future, frames, error)
+        self.paused = PausedProgram(s, future, frames, error)
         body: dict[str, Any] = {"reason": reason, "threadId": THREAD, "allThreadsStopped": True}
         self._send("stopped", {**body, "text": text, "description": text} if text else body)
         try:
@@ -296,8 +281,7 @@ class Debugger:
         """Note that the cell has ended. A step or a pause does not continue in the next cell."""
         self.cell, self.pause_at = None, None
         self._step, self._pausing, self._interrupted = None, False, False
-        if self._target is not None:
-            self._target = None
+        self._target = None
         self._changed()
 
     def last_before(self, path: str, line: int) -> int | None:

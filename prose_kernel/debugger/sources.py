@@ -33,11 +33,11 @@ ReadCell = Callable[[str], "tuple[Language, Sequence[str]]"]
 """Returns the language of a cell, and the program texts in it, each with the line numbers of the cell. Never raises."""
 
 
-def murmur2(data: bytes, seed: int = SEED) -> int:
+def murmur2(data: bytes) -> int:
     """Return the 32-bit MurmurHash2 of `data` (the variant for x86)."""
     factor, mask = 0x5BD1E995, 0xFFFFFFFF
     end = len(data) & ~3
-    found = (seed & mask) ^ len(data)
+    found = SEED ^ len(data)
     for at in range(0, end, 4):
         word = int.from_bytes(data[at : at + 4], "little") * factor & mask
         found = (found * factor & mask) ^ ((word ^ word >> 24) * factor & mask)
