@@ -1,6 +1,6 @@
 """Imported programs: resolve a `use` path, read and check the program, return its contract (openprose.md 6.1).
 
-Local files are read here. Remote programs come from a `Resolver`; without one they are unavailable. A program and all
+Local files are read here; remote programs come from `RemotePrograms`, or are unavailable without it. A program and all
 its imports are fetched and checked first; then a person agrees to run new texts; then it is loaded.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from prose_kernel.access import plain_files
@@ -28,46 +28,14 @@ from prose_kernel.language.openprose.tree import Call, Program, Use
 from prose_kernel.language.source import Source
 from prose_kernel.programs import files as program_files
 from prose_kernel.programs import missing_files, urls
-from prose_kernel.programs.consent import Candidate, Fetched
+from prose_kernel.programs.consent import Candidate
 from prose_kernel.programs.contract_files import ContractFiles
 from prose_kernel.programs.files import Location
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 from prose_kernel.runtime.text import as_argument
 
-
-class Resolver(Protocol):
-    """Provides remote programs (see `programs.resolver`), by the URLs that `address` returns."""
-
-    @property
-    def registry(self) -> str:
-        """Return the URL below which names of the form `handle/slug` are; it ends with `/`."""
-        ...
-
-    @property
-    def most(self) -> int:
-        """Return the largest number of remote programs that one import may lead to."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Return the largest total size of these programs in bytes."""
-        ...
-
-    def cached(self, url: str) -> Fetched | None:
-        """Return the program if it is available without a connection, else None."""
-        ...
-
-    def location(self, url: str) -> str:
-        """Return the URL at which the program was found after redirects; `url` itself if it is unknown."""
-        ...
-
-    async def fetch(self, url: str) -> Fetched:
-        """Return the program. Raises `ImportProgramError` (E215) with the reason if it cannot be fetched."""
-        ...
-
-    async def admit(self, candidates: Sequence[Candidate]) -> None:
-        """Return if all candidates may run. Raises `ImportProgramError` (E215) if no person has agreed."""
-        ...
+if TYPE_CHECKING:
+    from prose_kernel.programs.resolver import RemotePrograms
 
 
 _Candidates = dict[Location, Candidate]
@@ -113,13 +81,13 @@ class LocalPrograms:
         *,
         program: Path | None = None,
         profile: Profile = "default",
-        resolver: Callable[[], Resolver] | None = None,
+        resolver: Callable[[], RemotePrograms] | None = None,
         origin: str = "",
         texts: Mapping[str, str] | None = None,
     ) -> None:
         self._profile: Profile = profile
         self._make_resolver = resolver
-        self._made_resolver: Resolver | None = None
+        self._made_resolver: RemotePrograms | None = None
         name = file_and_node(program.name)[0] if program else ""
         self._root = Location(str(_real(base / (name or "."))), shown=name)
         if origin:
@@ -237,7 +205,7 @@ class LocalPrograms:
     # ------------------------------------------------------------ programs from elsewhere
 
     @property
-    def _resolver(self) -> Resolver | None:
+    def _resolver(self) -> RemotePrograms | None:
         if self._made_resolver is None and self._make_resolver is not None:
             self._made_resolver = self._make_resolver()
         return self._made_resolver

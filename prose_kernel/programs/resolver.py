@@ -34,11 +34,12 @@ class Options:
 
 
 class RemotePrograms:
-    """The `Resolver` of one workspace or command.
+    """The remote programs of one workspace or command, by the URLs that `address` returns.
 
     Pinned programs come from the cache, or from their server if the text is still the same. Unpinned programs are
     fetched for each load until a person consents; then they are pinned, or only remembered if `writes` is false.
-    `upgrade` ignores the pins when fetching, to replace them.
+    `upgrade` ignores the pins when fetching, to replace them. `most` and `size` limit the number and the total bytes of
+    the programs that one import may lead to.
     """
 
     def __init__(
