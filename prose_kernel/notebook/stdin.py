@@ -17,7 +17,7 @@ import hmac
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import zmq
@@ -25,7 +25,7 @@ import zmq
 from prose_kernel.errors import NoPerson
 from prose_kernel.notebook.messages import replaces_displays
 from prose_kernel.runtime.asker import NO_CHANNEL
-from prose_kernel.runtime.question_forms import Form, Part
+from prose_kernel.runtime.question_forms import Form
 from prose_kernel.views.escaping import markdown, visible
 
 QUESTION_REQUEST = "prose_question_request"
@@ -239,7 +239,6 @@ def _id(request: Any) -> object:
 
 def described(form: Form) -> dict[str, object]:
     """Return the data of a form for the extension. Its texts are made harmless and contain no hidden characters."""
-    field = form.field
     return {
         "kind": form.kind,
         "title": visible(form.title),
@@ -247,30 +246,8 @@ def described(form: Form) -> dict[str, object]:
         "markdown": form.markdown,
         "above": form.above,
         "note": visible(form.note),
-        "buttons": [
-            {"label": visible(button.label), "answer": button.answer, "joins": button.joins, "main": button.main}
-            for button in form.buttons
-        ],
-        "field": None
-        if field is None
-        else {
-            "label": visible(field.label),
-            "several": field.several,
-            "required": field.required,
-            "verbatim": field.verbatim,
-            "end": field.end,
-        },
-        **({"parts": [_described_part(part) for part in form.parts]} if form.parts else {}),
+        "buttons": [asdict(button) | {"label": visible(button.label)} for button in form.buttons],
+        "field": None if form.field is None else asdict(form.field) | {"label": visible(form.field.label)},
+        **({"parts": [asdict(part) | {"about": visible(part.about)} for part in form.parts]} if form.parts else {}),
         "seconds": None if form.left is None else max(0.0, round(form.left(), 1)),
-    }
-
-
-def _described_part(part: Part) -> dict[str, object]:
-    return {
-        "name": part.name,
-        "kind": part.kind,
-        "about": visible(part.about),
-        "options": list(part.options),
-        "required": part.required,
-        "value": part.value,
     }
