@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
+import io
 import logging
 import threading
 from collections import deque
@@ -94,6 +95,27 @@ class Head:
         return Decoder().decode(bytes(self._kept), not self.truncated)
 
 
+class Beginning:
+    """The first `room` characters of a text, and whether there were more."""
+
+    __slots__ = ("_kept", "_room", "truncated")
+
+    def __init__(self, room: int) -> None:
+        self._kept = io.StringIO()
+        self._room = room
+        self.truncated = False
+
+    def add(self, text: str) -> None:
+        if len(text) > self._room:
+            self.truncated = True
+        if self._room:
+            self._room -= self._kept.write(text[: self._room])
+
+    @property
+    def text(self) -> str:
+        return self._kept.getvalue()
+
+
 class Capture:
     """Records one stream: decodes it, keeps the first `limit` code points, counts all bytes.
 
@@ -102,16 +124,14 @@ class Capture:
     looked for in the first piece, and where a piece cannot be decoded.
     """
 
-    __slots__ = ("_decoder", "_first_bytes", "_kept", "_picture", "_picture_bytes", "_room", "total_bytes", "truncated")
+    __slots__ = ("_decoder", "_first_bytes", "_kept", "_picture", "_picture_bytes", "total_bytes")
 
     def __init__(self, limit: int = DEFAULT_MAX_OUTPUT, *, pictures: bool = False) -> None:
         self._decoder = Decoder(pictures)
-        self._kept: list[str] = []
-        self._room = limit
+        self._kept = Beginning(limit)
         self._first_bytes: bytes | None = b"" if pictures else None  # while they may belong to a picture
         self._picture: bytearray | None = None
         self._picture_bytes = 0
-        self.truncated = False
         self.total_bytes = 0
 
     def feed(self, data: bytes, final: bool = False) -> str:
@@ -128,12 +148,7 @@ class Capture:
         if self._decoder.picture:
             self._picture = bytearray()
             self._add_to_picture(self._decoder.picture)
-        if len(text) > self._room:
-            self.truncated = True
-        if text and self._room:
-            part = text[: self._room]
-            self._kept.append(part)
-            self._room -= len(part)
+        self._kept.add(text)
         return text
 
     def _may_be_picture(self, data: bytes, final: bool) -> bool:
@@ -153,14 +168,17 @@ class Capture:
             self._picture += data
         else:
             del self._picture[4096:]  # enough to know its size
-            self.truncated = True
+
+    @property
+    def truncated(self) -> bool:
+        return self._kept.truncated or self._picture_bytes > images.LARGEST
 
     @property
     def text(self) -> str:
         if self._picture is None:
-            return "".join(self._kept)
+            return self._kept.text
         shown = images.picture(bytes(self._picture), self._picture_bytes)
-        return "".join((*self._kept, f"[{shown.text}]\n" if shown is not None else ""))
+        return self._kept.text + (f"[{shown.text}]\n" if shown is not None else "")
 
     @property
     def image(self) -> bytes:
@@ -212,11 +230,10 @@ class Tail(Generic[AnyStr]):
 class BothEnds:
     """The first and the last characters of a text, and its length."""
 
-    __slots__ = ("_head", "_room", "_tail", "total")
+    __slots__ = ("_head", "_tail", "total")
 
     def __init__(self, tail: int, head: int = STREAM_TAIL) -> None:
-        self._head: list[str] = []
-        self._room = head
+        self._head = Beginning(head)
         self._tail = Tail(tail, "")
         self.total = 0
 
@@ -224,16 +241,11 @@ class BothEnds:
         if not text:
             return
         self.total += len(text)
-        if self._room:
-            part = text[: self._room]
-            self._head.append(part)
-            self._room -= len(part)
-            if len(self._head) > 4096:
-                self._head = ["".join(self._head)]
+        self._head.add(text)
         self._tail.add(text)
 
     def head(self, count: int) -> str:
-        return "".join(self._head)[:count]
+        return self._head.text[:count]
 
     def tail(self, count: int) -> str:
         return self._tail.last(count)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import structs
 
-from prose_kernel.processes.command_output import Live
+from prose_kernel.processes.command_output import Beginning, Live
 from prose_kernel.processes.resources import covers
 from prose_kernel.remote import messages
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Outcome, Owner
@@ -70,7 +70,7 @@ class RemoteCommand:
         self._answer = answer
         self._seen = 0
         self._started = 0.0
-        self._kept = {"stdout": _Beginning(request.max_output), "stderr": _Beginning(request.max_output)}
+        self._kept = {"stdout": Beginning(request.max_output), "stderr": Beginning(request.max_output)}
         self._end_timer: asyncio.TimerHandle | None = None
         if live is not None:
             live.resume = self._resume_output
@@ -160,26 +160,6 @@ class RemoteCommand:
 
 def _size(request: CommandRequest) -> int:
     return len(request.command) + len(request.stdin or "")
-
-
-class _Beginning:
-    """The beginning of a stream as received so far, which is the output of a lost command."""
-
-    def __init__(self, most: int) -> None:
-        self._pieces: list[str] = []
-        self._room = most
-        self.truncated = False
-
-    def add(self, text: str) -> None:
-        if len(text) > self._room:
-            self.truncated = True
-        if self._room:
-            self._pieces.append(text[: self._room])
-            self._room -= len(self._pieces[-1])
-
-    @property
-    def text(self) -> str:
-        return "".join(self._pieces)
 
 
 @dataclass(frozen=True, slots=True)
