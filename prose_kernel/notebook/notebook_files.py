@@ -125,12 +125,9 @@ def in_notebook(language: Language, path: Path) -> Language:
         return in_profile_of(language, {"prose": {"profile": "prosescript"}})
     try:
         content = plain_files.read(path, _LARGEST)
-    except (OSError, UsageError):
-        return language
-    if b'"profile"' not in content:
-        return language
-    try:
+        if b'"profile"' not in content:
+            return language
         _, data = decoded(path.name, content)
         return in_profile_of(language, data.get("metadata", {}))
-    except UsageError:
+    except (OSError, UsageError):
         return language

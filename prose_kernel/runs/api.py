@@ -11,7 +11,6 @@ import threading
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing
 from pathlib import Path
-from types import TracebackType
 from typing import Unpack
 
 from prose_kernel.errors import RunError, UsageError
@@ -112,9 +111,7 @@ class EventStream:
         self.result = await self._task
         raise StopAsyncIteration
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -159,9 +156,7 @@ class AsyncSession(AbstractAsyncContextManager["AsyncSession"]):
         """End the run and all of its processes."""
         await self._execution.workspace.close(self._error)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 
@@ -199,7 +194,5 @@ class Session(AbstractContextManager["Session"]):
             self._thread.wait(self._session.close(), self._session.interrupt)
             self._thread.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

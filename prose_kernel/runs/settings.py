@@ -507,13 +507,10 @@ def _dotenv(path: Path, found: list[UsageError] | None = None) -> Mapping[str, s
         variables = {key: value for key, value in dotenv_values(stream=text).items() if value is not None}
         learn(variables)
         return variables
-    except UsageError as problem:
+    except (UsageError, OSError, ValueError) as problem:
         if found is not None:
-            found.append(problem)
-        return {}
-    except (OSError, ValueError) as problem:
-        if found is not None:
-            found.append(UsageError(f"{path.name} cannot be read: {reason_of(problem, 'it is not UTF-8 text')}"))
+            unread = f"{path.name} cannot be read: {reason_of(problem, 'it is not UTF-8 text')}"
+            found.append(problem if isinstance(problem, UsageError) else UsageError(unread))
         return {}
 
 
