@@ -335,6 +335,13 @@ class Cells:
 
     # ------------------------------------------------------------ a cell
 
+    def opening(self, code: str, number: int | None, metadata: Mapping[str, Any]) -> Opening:
+        """Return the opening of a cell, from the metadata of its request, which may name deleted cells."""
+        if isinstance(deleted := metadata.get("deletedCells"), list):
+            self.provenance.forget([key for key in deleted if isinstance(key, str)])
+        cell_id = metadata.get("cellId")
+        return Opening.of(code, cell_id if isinstance(cell_id, str) else None, number, metadata)
+
     @property
     def limits(self) -> Limits:
         """How much of one command's output is displayed."""

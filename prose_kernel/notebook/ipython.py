@@ -42,7 +42,7 @@ from prose_kernel.runtime import question_forms
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.question_forms import Form
 from prose_kernel.runtime.services import Asker
-from prose_kernel.runtime.values import verbatim
+from prose_kernel.runtime.values import Value, verbatim
 from prose_kernel.views.display import Display, Output, Problem
 from prose_kernel.views.escaping import terminal
 from prose_kernel.views.problems import simple
@@ -71,10 +71,14 @@ class Bindings(Mapping[str, object]):
 
     def __getitem__(self, name: str) -> object:
         __tracebackhide__ = True  # IPython shows the line that reads the name, not this one
+        return verbatim(self._value(name))
+
+    def _value(self, name: str) -> Value:
+        __tracebackhide__ = True
         values = self._cells.values()
         if name not in values:
             raise NotBound(name, tuple(values))
-        return verbatim(values[name])
+        return values[name]
 
     def __setitem__(self, name: str, value: object) -> None:
         self._bind(name, value)
@@ -87,11 +91,8 @@ class Bindings(Mapping[str, object]):
         __tracebackhide__ = True
         from prose_kernel.notebook.python_values import frame
 
-        values = self._cells.values()
-        if name not in values:
-            raise NotBound(name, tuple(values))
         try:
-            return frame(name, values[name], library)
+            return frame(name, self._value(name), library)
         except UsageError as problem:
             raise TypeError(f"{problem}; {problem.hint}" if problem.hint else str(problem)) from None
 
@@ -322,12 +323,14 @@ class PythonFrontEnd(FrontEnd):
         self._output: ShellOutput | None = None
         self._framed: dict[str, tuple[str, ...]] = {}  # bindings that cells pass out as DataFrames, by cell key
         kernel = getattr(self.shell, "kernel", None)
-        self._terminal = TerminalAsker() if kernel is None else None
-        self._channel = None if kernel is None else StdinChannel(kernel, lambda: self._request, self._show, MAGIC)
-        if kernel is not None and self._channel is not None:
+        self._terminal: TerminalAsker | None = None
+        self._channel: StdinChannel | None = None
+        asker: Asker
+        if kernel is None:
+            asker = self._terminal = TerminalAsker()
+        else:
+            asker = self._channel = StdinChannel(kernel, lambda: self._request, lambda: self._output, MAGIC)
             kernel.control_handlers[QUESTION_REQUEST] = self._channel.answer_question_request
-        asker: Asker | None = self._channel or self._terminal
-        assert asker is not None
         self.cells = Cells(Path.cwd(), asker, front_end=self)
         self.bindings = Bindings(self.cells, self.bind)
         self.panel: Panel | None = None
@@ -438,11 +441,7 @@ class PythonFrontEnd(FrontEnd):
         kernel, number = getattr(self.shell, "kernel", None), self.shell.displayhook.prompt_count
         parent = kernel.get_parent("shell") if kernel is not None else {}
         code = parent.get("content", {}).get("code") or ""
-        metadata = parent.get("metadata", {})
-        if isinstance(deleted := metadata.get("deletedCells"), list):
-            self.cells.provenance.forget([key for key in deleted if isinstance(key, str)])
-        cell_id = metadata.get("cellId")
-        opening = Opening.of(code, cell_id if isinstance(cell_id, str) else None, number, metadata)
+        opening = self.cells.opening(code, number, parent.get("metadata", {}))
         last = self.cells.provenance.last
         if last is not None and (last.key, last.number) == (opening.key, opening.number):
             opening = replace(opening, run=last.run)  # another line of a cell that is running
@@ -527,10 +526,6 @@ class PythonFrontEnd(FrontEnd):
         """Wait for the end of the cell, also after a keyboard interrupt, which is passed on to the cell."""
         serve = self._terminal.serve if self._terminal is not None else lambda: None
         return self.thread.wait(work, self.cells.interrupt, serve, raises=False)
-
-    def _show(self, text: str) -> None:
-        if self._output is not None:
-            self._output.stream("stdout", terminal(text if text.endswith("\n") else text + "\n"))
 
     def close(self) -> None:
         """End the run, its processes and the thread."""

@@ -34,10 +34,9 @@ from prose_kernel.notebook.outputs_so_far import REQUEST, OutputsSoFar
 from prose_kernel.notebook.stdin import QUESTION_REQUEST, StdinChannel
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
-from prose_kernel.runs.provenance import Cell, Opening
+from prose_kernel.runs.provenance import Cell
 from prose_kernel.runtime.text import encodable
 from prose_kernel.views.display import Problem
-from prose_kernel.views.escaping import terminal
 
 if TYPE_CHECKING:
     from prose_kernel.debugger.jupyter import KernelDebugger
@@ -92,7 +91,7 @@ class ProseKernel(Kernel):
         self.shell_handlers = Guarded(self, {**self.shell_handlers, **self.comm_manager.handlers()})
         # cells wait for each other on the shell channel; the control thread has another loop and must not run them
         inherited = {kind: handler for kind, handler in self.control_handlers.items() if kind != "execute_request"}
-        self.asker = StdinChannel(self, lambda: self._request, self._show_to_person)
+        self.asker = StdinChannel(self, lambda: self._request, lambda: self._output)
         self.outputs = OutputsSoFar()
         self.asker.on_answer = self._log_answer
         more = {QUESTION_REQUEST: self.asker.answer_question_request, REQUEST: self._outputs_request}
@@ -250,11 +249,11 @@ class ProseKernel(Kernel):
     ) -> dict[str, object]:
         """Run a cell and return the content of its reply. By then all of its output has been sent."""
         parent = self.get_parent("shell")
-        if isinstance(deleted := parent.get("metadata", {}).get("deletedCells"), list):
-            self.cells.provenance.forget([key for key in deleted if isinstance(key, str)])
         self._request = (self._get_shell_context_var(self._shell_parent_ident), parent)
         self.asker.available = allow_stdin
-        cell = parent.get("metadata", {}).get("cellId")
+        metadata = parent.get("metadata", {})
+        opening = self.cells.opening(code, None if silent else self.execution_count, metadata)
+        cell = metadata.get("cellId")
         kept = isinstance(cell, str) and not silent
         log = self.outputs.begin(cell, parent["header"]["msg_id"], self.execution_count) if kept else None
         output = (SilentOutput if silent else CellOutput)(self, parent, self.execution_count, log)
@@ -268,12 +267,9 @@ class ProseKernel(Kernel):
             self._debugger.cell_starts(code)
         with self._cell_lock:
             early, self._early_interrupt = self._early_interrupt, None
-            number = None if silent else self.execution_count
-            metadata = parent.get("metadata", {})
-            opening = Opening.of(code, cell_id if isinstance(cell_id, str) else None, number, metadata)
             self._cell = asyncio.ensure_future(self.cells.run(code, output, live=live, opening=opening))
         if early is not None and _compare_dates(parent["header"], early) < 0:
-            self._interrupt()  # it was meant for this cell, and overtook it on its own channel
+            self.interrupt_cell()  # it was meant for this cell, and overtook it on its own channel
         self.panel.cell_started()
         try:
             problem = await self._cell
@@ -316,10 +312,6 @@ class ProseKernel(Kernel):
                 found[key] = {"status": "error", "ename": "NameError", "evalue": message, "traceback": [message]}
         return found
 
-    def _show_to_person(self, text: str) -> None:
-        if self._output is not None:
-            self._output.stream("stdout", terminal(text if text.endswith("\n") else text + "\n"))
-
     def _log_answer(self, line: str) -> None:
         """Add a typed answer to the outputs so far; no output is sent, because the front end shows the answer."""
         if self._output is not None and self._output.log is not None:
@@ -344,7 +336,7 @@ class ProseKernel(Kernel):
             if running is None:
                 self._early_interrupt = header
         if running is not None and _compare_dates(header, running) >= 0:
-            self._interrupt()
+            self.interrupt_cell()
         self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
 
     def _publish_status(self, status: str, channel: str, parent: Message | None = None) -> None:
@@ -361,7 +353,7 @@ class ProseKernel(Kernel):
         """Handle a signal: an interrupt without a message, or the second step if the loop didn't react in time."""
         if not self._forced:
             self._loop.call_soon_threadsafe(lambda: None)  # wakes the loop if it is waiting
-            self._interrupt()
+            self.interrupt_cell()
             return
         self._forced = False
         if self._delivered.is_set():
@@ -373,7 +365,8 @@ class ProseKernel(Kernel):
         if self._cell is not None:  # something is being written or sent, which is finished first
             self._escalate_later(self._delivered, self._cell)
 
-    def _interrupt(self) -> None:
+    def interrupt_cell(self) -> None:
+        """Interrupt the running cell, from any thread."""
         cell = self._cell
         if cell is None or cell.done():
             return
@@ -484,10 +477,6 @@ class ProseKernel(Kernel):
     def running_request(self) -> Message:
         """The request of the running cell; empty if no cell runs."""
         return self._request[1] if self._cell is not None else {}
-
-    def interrupt_cell(self) -> None:
-        """Handle an interrupt by the person."""
-        self._interrupt()
 
     async def create_subshell_request(self, socket: Any, ident: Any, parent: Message) -> None:
         self.error_reply(socket, ident, parent, "NotSupported", "this kernel has no subshells")

@@ -26,7 +26,8 @@ from prose_kernel.errors import NoPerson
 from prose_kernel.notebook.messages import replaces_displays
 from prose_kernel.runtime.asker import NO_CHANNEL
 from prose_kernel.runtime.question_forms import Form
-from prose_kernel.views.escaping import markdown, visible
+from prose_kernel.views.display import Output
+from prose_kernel.views.escaping import markdown, terminal, visible
 
 QUESTION_REQUEST = "prose_question_request"
 """The request of a page that has a key: `{"key": ...}`. The answer has `known` (whether the key is valid) and `waiting`
@@ -70,17 +71,17 @@ class StdinChannel:
 
     `kernel` needs `session`, `stdin_socket`, `iopub_socket` and `iopub_thread`. `current` returns the identity and the
     message of the executing request; it is called for each question, because parallel questions belong to the same
-    cell. `available` follows `allow_stdin` of the current request; `show` writes to the output of the cell. `magic` is
-    the prefix of magics in this notebook.
+    cell. `available` follows `allow_stdin` of the current request; `output` returns the output of the running cell.
+    `magic` is the prefix of magics in this notebook.
     """
 
     def __init__(
-        self, kernel: Any, current: Callable[[], Address], show: Callable[[str], None], magic: str = "%"
+        self, kernel: Any, current: Callable[[], Address], output: Callable[[], Output | None], magic: str = "%"
     ) -> None:
         self.magic = magic
         self._kernel = kernel
         self._current = current
-        self._show = show
+        self._output = output
         self._turn: asyncio.Lock | None = None
         self._page: _Page | None = None
         self._question: _Question | None = None
@@ -89,7 +90,9 @@ class StdinChannel:
         """Called with the line of a question and its answer, as front ends show them."""
 
     def show(self, text: str) -> None:
-        self._show(text)
+        """Show a text above the next question."""
+        if (output := self._output()) is not None:
+            output.stream("stdout", terminal(text if text.endswith("\n") else text + "\n"))
 
     async def ask(self, prompt: str) -> str:
         """Ask for one line of text. Raises `NoPerson` if the front end has no input channel, `EOFError` at the end of
