@@ -16,10 +16,10 @@ from prose_kernel.processes.engine import Engine, EngineClosed
 T = TypeVar("T")
 
 
-def call_in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> bool:
+def call_in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[..., None], *arguments: object) -> bool:
     """Call a function in a loop, from any thread; return False if the loop is closed."""
     try:
-        loop.call_soon_threadsafe(callback)
+        loop.call_soon_threadsafe(callback, *arguments)
     except RuntimeError:
         return False
     return True

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from prose_kernel.processes.command_output import Live
-from prose_kernel.processes.cross_loop import await_answer
+from prose_kernel.processes.cross_loop import await_answer, call_in_loop
 from prose_kernel.processes.resources import covers, shown, unmet
 from prose_kernel.processes.shell import CLOSED, identified
 from prose_kernel.processes.termination import GRACE
@@ -188,12 +188,10 @@ class RemoteCommands:
         command: list[RemoteCommand] = []
 
         def post(callback: Callable[[], None]) -> bool:
-            try:
-                loop.call_soon_threadsafe(callback)
-            except RuntimeError:  # the caller's loop is closed: the command is no longer needed
+            posted = call_in_loop(loop, callback)
+            if not posted:  # the caller's loop is closed: the command is no longer needed
                 link.post(self._cancel, command[0])
-                return False
-            return True
+            return posted
 
         live = Live(link.loop, post, on_output, self._displayed) if on_output is not None else None
         completes = open_request.completing()

@@ -16,13 +16,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from prose_kernel._version import __version__
 from prose_kernel.errors import UsageError, reason_of
+from prose_kernel.processes.cross_loop import call_in_loop
 from prose_kernel.processes.termination import GRACE
 from prose_kernel.remote.local_cluster import LocalCluster
 from prose_kernel.remote.messages import LEASE, Facts, News, Order
@@ -188,13 +188,7 @@ class Connection:
 
     def post(self, callback: Callable[..., None], *arguments: object) -> bool:
         """Call a function in the connection's loop; return False if there is none."""
-        if self._loop is None:
-            return False
-        try:
-            self._loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:  # the loop is closed
-            return False
-        return True
+        return self._loop is not None and call_in_loop(self._loop, callback, *arguments)
 
     @property
     def refused(self) -> tuple[str, ...]:
@@ -335,12 +329,7 @@ class Connection:
             refused = self._refused.get(address)
             waits = refused is not None and not (refused.again and self._retry[address] <= now)
             if address not in self.workers and address not in self._starting and not waits:
-                starting = asyncio.ensure_future(self._add_worker(address, known[address]))
-                self._starting[address] = starting
-                starting.add_done_callback(partial(self._start_ended, address))
-
-    def _start_ended(self, address: str, _: asyncio.Future[None]) -> None:
-        del self._starting[address]
+                self._starting[address] = asyncio.ensure_future(self._add_worker(address, known[address]))
 
     async def _add_worker(self, address: str, known: Mapping[str, Any]) -> None:
         try:
@@ -350,6 +339,8 @@ class Connection:
             self._retry[address] = self.loop.time() + _RETRY_REFUSED
             self._futures.pop(address, None)
             return
+        finally:
+            del self._starting[address]
         self._refused.pop(address, None)
         offer = Offer(known["nthreads"], known.get("resources") or {})
         worker = WorkerClient(address, offer, facts, actor, self._changed, self._lost)

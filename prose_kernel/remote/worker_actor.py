@@ -25,6 +25,7 @@ from prose_kernel._version import __version__
 from prose_kernel.errors import reason_of
 from prose_kernel.processes.child_process import Process
 from prose_kernel.processes.command_output import no_op
+from prose_kernel.processes.cross_loop import call_in_loop
 from prose_kernel.processes.engine import Engine, EngineClosed
 from prose_kernel.processes.shell import (
     CLOSED,
@@ -211,8 +212,7 @@ class DriverCommands:
     def _wake(self) -> None:
         """Signal, from any thread, that there is something to send."""
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the worker is ending
-                self._loop.call_soon_threadsafe(self._news.set)
+            call_in_loop(self._loop, self._news.set)
 
     # ------------------------------------------------------------ news
 

@@ -158,10 +158,6 @@ class RemoteCommand:
         self._answer(result)
 
 
-def _size(request: CommandRequest) -> int:
-    return len(request.command) + len(request.stdin or "")
-
-
 @dataclass(frozen=True, slots=True)
 class Offer:
     """The number of commands that a worker runs simultaneously, and its resources."""
@@ -259,10 +255,9 @@ class WorkerClient:
             self._more.clear()
             orders, self._orders = tuple(self._orders), []
             self._batch += 1
-            patience = (
-                messages.SILENCE
-                + sum(_size(order.request) for order in orders if isinstance(order, messages.Start)) / _SLOWEST
-            )
+            requests = [order.request for order in orders if isinstance(order, messages.Start)]
+            size = sum(len(request.command) + len(request.stdin or "") for request in requests)
+            patience = messages.SILENCE + size / _SLOWEST
             call = self._actor.send_orders(self.facts.instance, self._batch, orders)
             if not await self._answer_or_lose(call, patience):
                 return
@@ -270,9 +265,8 @@ class WorkerClient:
     async def _receiving(self) -> None:
         seen: dict[int, int] = {}
         while True:
-            patience = (
-                messages.LEASE + sum(2 * command.request.max_output for command in self.running.values()) / _SLOWEST
-            )
+            size = sum(2 * command.request.max_output for command in self.running.values())
+            patience = messages.LEASE + size / _SLOWEST
             answer = await self._answer_or_lose(self._actor.exchange(self.facts.instance, seen), patience)
             if answer is None:
                 return

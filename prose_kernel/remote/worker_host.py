@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
+from prose_kernel.processes.cross_loop import call_in_loop
 from prose_kernel.runtime.ports import Owner
 
 if TYPE_CHECKING:
@@ -45,8 +46,7 @@ class WorkerHost:
 
     def gone(self, tenant: DriverCommands) -> None:
         """Record that all commands of a tenant have ended. Callable from any thread."""
-        with contextlib.suppress(RuntimeError):  # the worker has ended
-            self._loop.call_soon_threadsafe(self._gone, tenant)
+        call_in_loop(self._loop, self._gone, tenant)
 
     async def claim(self, tenant: DriverCommands, owner: Owner) -> None:
         """Make the tenant's driver the owner of a run, and end all commands of its former owners here.
