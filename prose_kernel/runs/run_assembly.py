@@ -220,10 +220,10 @@ def _gate_records(kept: StoredRun | None, clock: Clock) -> Records:
         return MemoryRecords(clock)
     home = kept.home
     if kept.database is None:
-        return FileRecords(home.gates, home.run_id, clock)
+        return FileRecords(home.paths.gates, home.run_id, clock)
     from prose_kernel.storage.database.gate_records import DatabaseRecords
 
-    return DatabaseRecords(kept.database, home.gates, home.run_id, clock)
+    return DatabaseRecords(kept.database, home.paths.gates, home.run_id, clock)
 
 
 def watch(context: RunContext, run: Path | None) -> Spans:

@@ -40,15 +40,6 @@ class RunDirectory:
         return self.paths.directory
 
     @property
-    def program(self) -> Path:
-        """The copy of the program; in a notebook, of all cells that have run."""
-        return self.paths.program
-
-    @property
-    def gates(self) -> Path:
-        return self.paths.gates
-
-    @property
     def attachments(self) -> Path:
         """The directory for values that are too large for a row of a database."""
         return self.paths.directory / "attachments"
@@ -86,7 +77,7 @@ class RunDirectory:
     def start(self, program: str, copies: Mapping[str, str] | None = None) -> None:
         """Keep a copy of the program; the next flush creates the directory (3.1 step 2). `copies`, by their paths in
         the directory, replace it."""
-        for name, text in (copies or {self.program.name: program}).items():
+        for name, text in (copies or {self.paths.program.name: program}).items():
             self.pending.put(str(self.directory / name), text)
 
     def record_source(self, text: str) -> str:
@@ -94,7 +85,7 @@ class RunDirectory:
         self._sources += 1
         separator = "\n" if self._sources > 1 else ""
         added = f"{separator}{text.rstrip()}\n"
-        self.pending.log(self.program, added)
+        self.pending.log(self.paths.program, added)
         return added
 
     def log(self, chain: tuple[str, ...]) -> Callable[[str], None]:

@@ -268,7 +268,7 @@ async def test_a_resumed_run_writes_its_trace_again(backend: Backend) -> None:
     lines = resumed.store.trace_text().splitlines()
     assert lines[:-1] == [f"# run:{RUN} p.prose", "", "1→ x ✓", "2→ block:split#1", "2→ ✗ no"]
     assert lines[-1] == "---error 2026-03-01T10:21:07Z no"
-    assert resumed.home.program.read_text() == 'let x = "1"\n'
+    assert resumed.home.paths.program.read_text() == 'let x = "1"\n'
 
 
 @lasting
