@@ -30,7 +30,8 @@ NAME = capabilities.TOOL
 
 @dataclass(eq=False, repr=False)
 class ExecTool:
-    """The handler of `Exec`. `warn` is called once for each restriction that this machine cannot enforce."""
+    """The handler of `Exec`. `warn` is called once with each line of `warn_once`, for example about a restriction
+    that this machine cannot enforce."""
 
     engine: Engine
     options: ExecOptions
@@ -53,9 +54,7 @@ class ExecTool:
         # a file system may be slow: don't block the loop
         checked, plan, home = await asyncio.to_thread(self._checked, arguments, call)
         for gap in plan.gaps:
-            if gap not in self._warned and self.warn is not None:
-                self._warned.add(gap)
-                self.warn(f"Exec: {gap}")
+            self.warn_once(gap)
         created = ""
         try:
             ended = await self._run(call, arguments, checked, plan, home)
@@ -110,6 +109,11 @@ class ExecTool:
                 self._homes[agent] = tempfile.TemporaryDirectory(prefix="prose-home-", ignore_cleanup_errors=True)
             return self._homes[agent].name
 
+    def warn_once(self, text: str) -> None:
+        if text not in self._warned and self.warn is not None:
+            self._warned.add(text)
+            self.warn(f"Exec: {text}")
+
     def close(self) -> None:
         """Remove the private home directories."""
         with self._lock:
@@ -140,10 +144,6 @@ class AgentPrograms:
         kernel: Callable[[], Mapping[str, str]] = lambda: os.environ,
     ) -> None:
         self.capabilities = CapabilityStore()
-        self._options = options
-        self._warn = warn
-        self._kernel = kernel
-        self._warned: set[str] = set()
         self._tool = ExecTool(engine, options, audit, kernel=kernel, warn=warn)
         self.handlers: dict[str, Handler] = {}
         if options.enabled:
@@ -169,24 +169,16 @@ class AgentPrograms:
         """Create the agent's record, at its first call."""
         with self._lock:
             if self.capabilities.find(caller.agent) is None:
-                kernel = self._kernel()
-                record = capabilities.capabilities(caller, self._options, kernel.get("PATH"), kernel.get("HOME", ""))
+                kernel, options = self._tool.kernel(), self._tool.options
+                record = capabilities.capabilities(caller, options, kernel.get("PATH"), kernel.get("HOME", ""))
                 self.capabilities.create(caller.agent, record)
                 self._warn_of(caller, record, kernel.get("PATH"))
 
     def _warn_of(self, caller: ExecCaller, record: CapabilityRecord, path: str | None) -> None:
-        lines = [
-            f"Exec: `execute` names {name}, which is not on the PATH" for name in capabilities.not_found(caller, path)
-        ]
-        if record.tool_grants:
-            lines += [
-                f"Exec: {place} is granted; an agent that can run it can run any command"
-                for place in capabilities.dangerous(record)
-            ]
-        for line in lines:
-            if line not in self._warned and self._warn is not None:
-                self._warned.add(line)
-                self._warn(line)
+        for name in capabilities.not_found(caller, path):
+            self._tool.warn_once(f"`execute` names {name}, which is not on the PATH")
+        for place in capabilities.dangerous(record) if record.tool_grants else ():
+            self._tool.warn_once(f"{place} is granted; an agent that can run it can run any command")
 
     def close(self) -> None:
         self._tool.close()
