@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -83,9 +83,7 @@ def _parts(call: Call, cells: Sequence[CellRecord]) -> list[Part]:
 async def timeline(call: Call) -> None:
     from prose_kernel.views.run_pictures import timeline_display
 
-    words, timed = _options(call, timeline)
-    whole = words == ("all",)
-    _show(call, timeline_display(_cells(call, whole=whole), _nothing(call, "%timeline all", whole=whole)), timed)
+    _draw(call, timeline, timeline_display)
 
 
 @magic(
@@ -95,9 +93,7 @@ async def timeline(call: Call) -> None:
 async def profile(call: Call) -> None:
     from prose_kernel.views.run_pictures import profile_display
 
-    words, timed = _options(call, profile)
-    whole = words == ("all",)
-    _show(call, profile_display(_cells(call, whole=whole), _nothing(call, "%profile all", whole=whole)), timed)
+    _draw(call, profile, profile_display)
 
 
 def _options(call: Call, of: Magic) -> tuple[tuple[str, ...], bool]:
@@ -115,13 +111,16 @@ def _cells(call: Call, *, whole: bool) -> list[CellRecord]:
     return cells if whole else cells[-1:]
 
 
-def _nothing(call: Call, all_of_them: str, *, whole: bool) -> str:
-    """Return the text for a drawing without steps; it mentions earlier programs if only the last one was drawn."""
+def _draw(call: Call, of: Magic, display: Callable[[Sequence[CellRecord], str], Display]) -> None:
+    """Draw the last program, or all. A drawing without steps mentions the earlier programs that it left out."""
     from prose_kernel.views.run_pictures import NOTHING
 
-    if whole or len(call.cells.record.cells) < 2:
-        return NOTHING
-    return f"Nothing in the last program took time: no command, session or gate. {all_of_them} looks at the whole run."
+    words, timed = _options(call, of)
+    whole, nothing = bool(words), NOTHING
+    if not whole and len(call.cells.record.cells) > 1:
+        more = f"%{of.name} all looks at the whole run."
+        nothing = f"Nothing in the last program took time: no command, session or gate. {more}"
+    _show(call, display(_cells(call, whole=whole), nothing), timed)
 
 
 def _show(call: Call, display: Display, timed: bool) -> None:
