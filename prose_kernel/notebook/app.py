@@ -210,10 +210,8 @@ class ProseApp(Application, ConnectionFileMixin):
             log=self.log,
             language=languages.of_magic(self.language),
         )
-        self.kernel.record_ports({f"{name}_port": port for name, port in self._ports().items()})
-
-    def _ports(self) -> dict[str, int]:
-        return {name: getattr(self, f"{name}_port") for name in ("shell", "iopub", "stdin", "hb", "control")}
+        ports = ("shell_port", "iopub_port", "stdin_port", "hb_port", "control_port")
+        self.kernel.record_ports({name: getattr(self, name) for name in ports})
 
     # ------------------------------------------------------------ shutdown
 

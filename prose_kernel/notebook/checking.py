@@ -227,7 +227,8 @@ def _kinds(steps: tuple[Step, ...]) -> set[str]:
 def feedback(name: str, exercise: Exercise, found: tuple[Finding, ...], attempt: int) -> doc.Group:
     """Return the text for the learner. `attempt` counts the failed checks before this one: each adds a hint."""
     wrong = [one for one in found if not one.passed]
-    head = f"{name}: done, all requirements are met" if not wrong else f"{name}: not yet, {_met(found)}"
+    met = f"{len(found) - len(wrong):,} of {len(found):,} requirements are met"
+    head = f"{name}: done, all requirements are met" if not wrong else f"{name}: not yet, {met}"
     checks = [
         ("✓ " if one.passed else "✗ ", doc.Backticked(one.check.expects), "" if one.passed else f" ({one.found})")
         for one in found
@@ -239,7 +240,3 @@ def feedback(name: str, exercise: Exercise, found: tuple[Finding, ...], attempt:
     points = exercise.points if not wrong else 0
     facts = {"exercise": name, "points": points, "of": exercise.points}
     return doc.group(doc.line(doc.Strong(head)), doc.Items(checks), *hints, facts=facts)
-
-
-def _met(found: tuple[Finding, ...]) -> str:
-    return f"{sum(one.passed for one in found):,} of {len(found):,} requirements are met"

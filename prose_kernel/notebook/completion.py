@@ -157,15 +157,11 @@ def _arguments(cells: Cells, head: list[str], language: Language) -> list[str]:
         case ["%help"]:
             from prose_kernel.notebook.magics import tables
 
-            return ["all", *tables.helpful_words(language), *_names(cells)]
+            defined = cells.started_workspace.definitions() if cells.started_workspace is not None else ()
+            names = {*cells.names(), *(one.definition.name for one in defined)}
+            return ["all", *tables.helpful_words(language), *names]
         case _:
             return []
-
-
-def _names(cells: Cells) -> set[str]:
-    """Return the names of the run that `%help` explains."""
-    defined = cells.started_workspace.definitions() if cells.started_workspace is not None else ()
-    return {*cells.names(), *(one.definition.name for one in defined)}
 
 
 def _providers(cells: Cells) -> list[str]:

@@ -34,7 +34,8 @@ def inspect(cells: Cells, code: str, cursor: int, detail: int = 0) -> doc.Block 
     if called := _called(cells, code, cursor, language):
         return doc.Listing(called)
     where, _ = kind_at(code, start, language.delimiters)
-    if where == "comment" or (where != "code" and not _interpolated(code, start)):
+    interpolated = code[:start].endswith("{")
+    if where == "comment" or (where != "code" and not interpolated):
         return None
     return describe(cells, word, language, whole=detail > 0, property_first=is_property(code, start, word))
 
@@ -55,10 +56,6 @@ def _called(cells: Cells, code: str, cursor: int, language: Language) -> str:
     return "" if targets is None else language.describe_call(code, cursor, targets)
 
 
-def _interpolated(code: str, start: int) -> bool:
-    return start > 0 and code[start - 1] == "{"
-
-
 def describe(
     cells: Cells, word: str, language: Language, *, whole: bool = True, property_first: bool = False
 ) -> doc.Block | None:
@@ -70,7 +67,8 @@ def describe(
     word = word.removeprefix("@")
     if property_first and word in language.words().properties:
         return documentation(word, language.words().properties[word], language)
-    return _defined(cells, word, whole) or _word(word, language) or _magic(word)
+    entry = entry_of(language, word)
+    return _defined(cells, word, whole) or (documentation(word, entry, language) if entry else _magic(word))
 
 
 def _defined(cells: Cells, word: str, whole: bool) -> doc.Block | None:
@@ -94,16 +92,9 @@ def _brief(name: str, named: BoundName) -> doc.Group:
     return doc.group(doc.paragraph(f"`{name}` {kind}", f"{name}: {kind}"), doc.Listing(text, rest=rest), gap="\n\n")
 
 
-def _word(word: str, language: Language) -> doc.Block | None:
-    entry = entry_of(language, word)
-    return documentation(word, entry, language) if entry else None
-
-
 def _magic(word: str) -> doc.Block | None:
     found = all_magics().get(word)
-    if found is None:
-        return None
-    return _usage(found.usage, found.summary)
+    return _usage(found.usage, found.summary) if found is not None else None
 
 
 def _usage(usage: str, summary: str) -> doc.Block:

@@ -12,7 +12,7 @@ from prose_kernel.cassettes.recorded_decisions import RecordedJudge
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import UsageError
 from prose_kernel.judging import calibration
-from prose_kernel.judging.calibration import Answer, Calibration, Item
+from prose_kernel.judging.calibration import Answer, Calibration
 from prose_kernel.judging.judge_chain import ModelOrPersonJudge
 from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.provider_name import AGENT, judge_choice, judge_model
@@ -37,7 +37,9 @@ async def calibrate(
 
     Raises `UsageError` for a broken file or a missing judge, and the errors of `calibration.calibrate`.
     """
-    items, services = _items(workspace, file, category), workspace.opened.services
+    load = calibration.load
+    known = load(calibration.SHIPPED) if file is None else load(workspace.cwd / expanded(file), file)
+    items, services = calibration.of_category(known, category), workspace.opened.services
     name, judge, cassettes = _judge_of(services)
     budget = workspace.opened.budget
     try:
@@ -79,10 +81,3 @@ def _judge_of(services: SessionServices) -> tuple[str, Judge, Cassettes]:
     cassettes = Cassettes(kept, where, services.means.clock)
     asked = ModelOrPersonJudge(None, lambda: LimitedJudge(services.live.judge(choice, model)), rules="off")
     return name, CountedJudge(RecordedJudge(asked, cassettes, asker=services.asker), services.usage), cassettes
-
-
-def _items(workspace: Workspace, file: str | None, category: str | None) -> tuple[Item, ...]:
-    if file is None:
-        return calibration.of_category(calibration.load(calibration.SHIPPED), category)
-    path = workspace.cwd / expanded(file)
-    return calibration.of_category(calibration.load(path, file), category)

@@ -36,11 +36,8 @@ class Imports:
         self.from_elsewhere: Once[RemotePrograms] = Once(self._resolver)
         """Returns the loader of fetched programs. Raises `UsageError` if the start trusts an invalid address, and
         `ImportProgramError` for an invalid registry."""
-        self._report: Callable[[LoadedProgram], None] = lambda loaded: None
-
-    def report_to(self, report: Callable[[LoadedProgram], None]) -> None:
-        """Call `report`, instead of an earlier function, with each program that is loaded from now on."""
-        self._report = report
+        self.on_load: Callable[[LoadedProgram], None] = lambda loaded: None
+        """Called with each program that is loaded."""
 
     async def load(self, request: LoadRequest, language: Language) -> LoadedProgram:
         """Load an import of a running text in `language`."""
@@ -48,7 +45,7 @@ class Imports:
         if self._lost and request.texts is None:
             request = structs.replace(request, texts=self._lost)
         loaded = await programs.load_program(request)
-        self._report(loaded)
+        self.on_load(loaded)
         return loaded
 
     def of(self, language: Language) -> Programs:

@@ -237,12 +237,6 @@ def _lazy_function(place: str) -> Any:
     return call
 
 
-def _lazy_class(place: str) -> Any:
-    """Return a function that imports and returns the class `module:name`."""
-    module, _, name = place.partition(":")
-    return lambda: getattr(importlib.import_module(f"prose_kernel.{module}"), name)
-
-
 def _words(language: str) -> Words:
     from prose_kernel.language.word_catalogue import catalogue
 
@@ -278,7 +272,7 @@ def _shared_functions(name: str) -> dict[str, Any]:
     return {
         **{function: _lazy_function(place.format(name)) for function, place in _PLACES.items()},
         "words": partial(_words, name),
-        "machine": _lazy_class(f"machine.{name}.machine:Machine"),
+        "machine": lambda: importlib.import_module(f"prose_kernel.machine.{name}.machine").Machine,
     }
 
 
@@ -402,10 +396,6 @@ def _modules(base: Path, *, program: Path | None = None, texts: Mapping[str, str
     return LocalModules(base, program=program, texts=texts)  # VVM has one profile, and modules only in files
 
 
-def _configure(machine: Any, settings: Settings) -> None:
-    machine.limit(settings.vvm.depth, settings.vvm.input)
-
-
 VVM: Final = Language(
     name="vvm",
     title="VVM",
@@ -429,7 +419,7 @@ VVM: Final = Language(
     works_next_to_file=True,
     refusal="\N{CROSS MARK} Validation failed",
     report=_lazy_function("language.vvm.contract:report"),
-    configure=_configure,
+    configure=lambda machine, settings: machine.limit(settings.vvm.depth, settings.vvm.input),
     programs=_modules,
     inputs=lambda program: (),
     gates=lambda program: frozenset(),

@@ -193,7 +193,7 @@ class Provenance:
     def listen(self, workspace: Workspace) -> None:
         self.workspace = workspace
         workspace.add_listener(self, replayed=True)
-        workspace.imports.report_to(self._loaded)
+        workspace.imports.on_load = self._loaded
 
     # ------------------------------------------------------------ events
 

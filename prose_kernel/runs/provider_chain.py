@@ -129,7 +129,7 @@ def connect(
     services = SessionServices(
         person, means, choice, judges, script, notes, usage, memories, cassettes, live, detected, run.interrupt, own
     )
-    notes.write_to(cassettes if choice.recorded else None)
+    notes.cassettes = cassettes if choice.recorded else None
     return services
 
 
@@ -137,14 +137,11 @@ class PermissionNotes:
     """Records the answers to permission questions in the current recordings, if there are any."""
 
     def __init__(self) -> None:
-        self._cassettes: Cassettes | None = None
-
-    def write_to(self, cassettes: Cassettes | None) -> None:
-        self._cassettes = cassettes
+        self.cassettes: Cassettes | None = None
 
     def ask(self, at: str, question: str, answer: str) -> None:
-        if self._cassettes is not None:
-            self._cassettes.note_ask(at, question, answer)
+        if self.cassettes is not None:
+            self.cassettes.note_ask(at, question, answer)
 
 
 @dataclass(frozen=True)

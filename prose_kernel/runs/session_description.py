@@ -137,12 +137,14 @@ def describe(request: SessionRequest, services: SessionServices) -> Description:
     try:
         # notebooks keep the description, so without a provider it must not depend on whether a person is present
         person = choice.kind != "model" or services.asker.available
-        tools, permissions = means.offered(request, person=person), _rules(request, means)
+        tools, policy = means.offered(request, person=person), means.policy(request)
+        permissions = tuple(f"{kind}: {shown(policy.rule(kind))}" for kind in policy.kinds)
     except ProviderError as found:
         problem = problem or found
     if choice.kind == "model" and not vendors.find(choice.name, means.options).tools:
         tools = ()
-    message = _without_run(_message(request, tools, means, by_files=choice.kind == "agent"), means.where)
+    parts = _message(request, tools, means, by_files=choice.kind == "agent").parts
+    message = Assembled(tuple(replace(part, text=_shown_place(part.text, means.where)) for part in parts))
     rules = message.section("rules")
     by_person = choice.kind in ("agent", "human", "scripted", "function")
     schemas = "" if by_person else _schemas(request, tools, means)
@@ -274,11 +276,6 @@ def _mappings(alias: str | None, options: SessionOptions) -> str:
     return f"{alias or 'none named'} ({', '.join(lines)})"
 
 
-def _rules(request: SessionRequest, means: ProviderContext) -> tuple[str, ...]:
-    policy = means.policy(request)
-    return tuple(f"{kind}: {shown(policy.rule(kind))}" for kind in policy.kinds)
-
-
 def _size(item: ContextItem, where: Surroundings) -> ContextSize:
     if item.missing:
         return ContextSize(item.name, 0, "no result")
@@ -291,10 +288,6 @@ def _size(item: ContextItem, where: Surroundings) -> ContextSize:
         return ContextSize(item.name, len(full_text(item.content)), place)
     except ProseError:  # a binding that cannot be read
         return ContextSize(item.name, None, place)
-
-
-def _without_run(message: Assembled, where: Surroundings) -> Assembled:
-    return Assembled(tuple(replace(part, text=_shown_place(part.text, where)) for part in message.parts))
 
 
 def _shown_place(text: str, where: Surroundings) -> str:

@@ -82,7 +82,8 @@ class Store:
             path = self.directory / _FILE
             os.close(plain_files.descriptor(path, os.O_RDWR | os.O_CREAT, 0o600))
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=2)
-        connection.text_factory = _text
+        # a damaged text must not hide other rows
+        connection.text_factory = lambda data: data.decode("utf-8", "replace")
         if not self._readonly:
             connection.execute("pragma journal_mode=wal").fetchone()
             connection.execute("pragma synchronous=normal")
@@ -264,11 +265,6 @@ def _owner_lock(directory: Path) -> FileLock:
     except Timeout:
         raise Owned from None
     return lock
-
-
-def _text(data: bytes) -> str:
-    """Decode a text of the database. Never raises: a damaged text must not hide other rows."""
-    return data.decode("utf-8", "replace")
 
 
 def _error_text(problem: Exception) -> str:
