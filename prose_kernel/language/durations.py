@@ -1,6 +1,4 @@
-"""Parses durations: `90s`, `1.5h`, and for gates also `d` and joined parts: `2h30m` (docs/reference/openprose.md 1.8).
-Writes decimals as both languages do.
-"""
+"""Parses durations: `90s`, `1.5h`, and for gates also `d` and joined parts: `2h30m` (docs/reference/openprose.md 1.8)."""
 
 from __future__ import annotations
 
@@ -36,17 +34,3 @@ def parse_duration(text: str, gate: bool = False, *, zero: bool = False) -> floa
     parts = _GATE_PART.findall(text)
     seconds = float(sum((Decimal(number) * _SECONDS[unit] for number, unit in parts), Decimal(0)))
     return seconds if seconds > 0 or zero else None
-
-
-def is_duration_long(text: str) -> bool:
-    """Return whether a duration is longer than ten minutes (W050); False if it is malformed."""
-    seconds = parse_duration(text)
-    return seconds is not None and seconds > LONG_TIMEOUT
-
-
-def decimal(value: float) -> str:
-    """Return a finite float without an exponent."""
-    text = repr(value)
-    if "e" in text:
-        text = f"{value:.340f}".rstrip("0")
-    return text + "0" if text.endswith(".") else text

@@ -1,13 +1,13 @@
-"""Writes Python values as expressions of a language: one writer, and the spelling of each language."""
+"""Writes Python values as expressions of a language, with the spelling of each language; and numbers, for both."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 
 from prose_kernel.errors import UsageError
-from prose_kernel.language.durations import decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,8 @@ class Spelling:
                 return self.null
             case bool():
                 return "true" if value else "false"
-            case int():
-                return str(value) if value >= 0 else self.negative.format(-value)
-            case float() if math.isfinite(value):
-                return decimal(value) if value >= 0 else self.negative.format(decimal(-value))
+            case int() | float() if isinstance(value, int) or math.isfinite(value):
+                return number(value) if value >= 0 else self.negative.format(number(-value))
             case str():
                 return self.text(value)
             case GivenFile() if self.file is not None:
@@ -54,6 +52,14 @@ class Spelling:
                     f"{label}: {_description(value)} has no counterpart in {self.language}",
                     hint="text, numbers, booleans, None, lists, and dicts whose keys are text can be given",
                 )
+
+
+def number(value: int | float) -> str:
+    """Return a finite number as both languages write it: without an exponent, and with no more digits than it needs."""
+    if isinstance(value, int):
+        return format(Decimal(value), "f")  # `str` refuses more than 4,300 digits
+    shown = format(Decimal(repr(value)), "f")
+    return shown if "." in shown else f"{shown}.0"
 
 
 def _description(value: object) -> str:

@@ -17,6 +17,7 @@ PARAMETERS = {
     "topic": 'a {b} "c" \\ d\nnext',
     "count": 3,
     "ratio": -0.5,
+    "small": 1e-7,
     "ready": True,
     "nothing": None,
     "names": ["x", "y"],
@@ -51,7 +52,7 @@ def test_parameters_become_let_statements_that_the_notebook_uses(tmp_path: Path)
     source = notebook(
         tmp_path / "in.ipynb",
         'let topic = "default"\nlet count = 1',
-        "output all = {topic, ratio, nothing, count, ready}",
+        "output all = {topic, ratio, small, nothing, count, ready}",
         "output rest = {names, steps: plan.steps}",
     )
     papermill.execute_notebook(
@@ -65,6 +66,7 @@ def test_parameters_become_let_statements_that_the_notebook_uses(tmp_path: Path)
         'let topic = "a \\{b\\} \\"c\\" \\\\ d\\nnext"\n'
         "let count = 3\n"
         "let ratio = -0.5\n"
+        "let small = 0.0000001\n"
         "let ready = true\n"
         "let nothing = null\n"
         'let names = ["x", "y"]\n'
@@ -72,7 +74,7 @@ def test_parameters_become_let_statements_that_the_notebook_uses(tmp_path: Path)
     )
     shown = "".join(cell.outputs[-1]["data"]["text/plain"] for cell in done.cells[2:])
     assert '"topic": "a {b} \\"c\\" \\\\ d\\nnext"' in shown
-    assert all(part in shown for part in ('"ratio": -0.5', '"nothing": null', '"count": 3', '"deep": false'))
+    assert all(part in shown for part in ('"ratio": -0.5', '"small": 1e-07', '"nothing": null', '"count": 3', '"deep": false'))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from decimal import Decimal
 from typing import Any, ClassVar, Final, cast
 
+from prose_kernel.language.literals import number
 from prose_kernel.language.nodes import visitors
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.bare_conditions import is_words
@@ -366,7 +366,7 @@ def _primary(node: Expression) -> str:
     if isinstance(node, tree.Discretion):
         return _marker(node.text)
     if isinstance(node, tree.Number):
-        return _number(node.value)
+        return number(node.value)
     if isinstance(node, tree.Duration):
         return node.text
     if isinstance(node, tree.Constant):
@@ -393,13 +393,6 @@ def _entry(node: tree.Entry) -> str:
         return expression(node.value)
     key = node.key if _WORD.match(node.key) else text(Text((node.key,) if node.key else ()))
     return f"{key}: {expression(node.value)}"
-
-
-def _number(value: float) -> str:
-    if isinstance(value, int):
-        return str(value)
-    shown = format(Decimal(repr(value)), "f")
-    return shown if "." in shown else f"{shown}.0"
 
 
 # ---- texts

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language import budget_values, typed_answers
-from prose_kernel.language.durations import is_duration_long, parse_duration
+from prose_kernel.language.durations import LONG_TIMEOUT, parse_duration
 from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import LoadContract
@@ -349,10 +349,11 @@ class PropertyChecker:
     def check_timeout(self, item: tree.Property, owner: Owner) -> None:
         value = item.value
         text = value.raw if isinstance(value, tree.Text) else value.text if isinstance(value, tree.Duration) else None
-        if text is None or parse_duration(text, gate=owner == "gate") is None:
+        seconds = parse_duration(text, gate=owner == "gate") if text is not None else None
+        if seconds is None:
             code = "E197" if owner == "gate" else "E051"
             self._report(code, value, "the timeout is not a duration", 'write a duration: `"30s"`, `"1h"`')
-        elif owner == "exec" and is_duration_long(text):
+        elif owner == "exec" and seconds > LONG_TIMEOUT:
             self._report("W050", value, f"A timeout of {text} is above 10 minutes")
 
     def check_on_fail(self, item: tree.Property, _owner: Owner) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Final
 
+from prose_kernel.language.literals import number
 from prose_kernel.language.nodes import visitors
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.layout import (
@@ -40,7 +40,7 @@ class _Comments:
 
 _Part = str | Mark | _Comments | tuple[Expression, int]
 
-# ---------------------------------------------------------------- texts and numbers
+# ---------------------------------------------------------------- texts
 
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _ESCAPED: Final = re.compile(r'[\\"\x00-\x1f\x7f\ud800-\udfff]')
@@ -67,15 +67,6 @@ def template(node: tree.Template) -> str:
         for part in node.parts
     ]
     return f"`{''.join(shown)}`"
-
-
-def _number(value: int | float) -> str:
-    if isinstance(value, float):
-        if value == float("inf"):
-            return "1" + "0" * 309 + ".0"  # a number of so many digits means infinity
-        shown = format(Decimal(repr(value)), "f")
-        return shown if "." in shown or not shown.isdigit() else f"{shown}.0"
-    return format(Decimal(value), "f")  # `str` refuses more than 4,300 digits
 
 
 # ---------------------------------------------------------------- expressions
@@ -308,7 +299,7 @@ _EXPANSIONS: Final[dict[type, Callable[[Header, Any], list[_Part]]]] = {
     tree.Unit: lambda header, node: ["()"],
     tree.It: lambda header, node: ["it"],
     tree.Boolean: lambda header, node: ["true" if node.value else "false"],
-    tree.Number: lambda header, node: [_number(node.value)],
+    tree.Number: lambda header, node: [number(node.value)],
     tree.AgentName: lambda header, node: [f"@{node.id}"],
     tree.String: lambda header, node: [header.string(node)],
 }
