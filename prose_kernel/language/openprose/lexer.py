@@ -228,7 +228,8 @@ class Lexer:
                     if brackets and brackets[-1][0] == _OPENERS.get(kind):
                         brackets.pop()
                     elif not self._bracket(kind, start):
-                        return self._give_up_line(start)
+                        self._end_broken_line()
+                        return self._skip_deeper(start, self.column)
             elif group == 5 and (number := match[5]).isdigit() and len(number) <= 40:
                 end = match.end()
                 start = end - len(number)
@@ -473,10 +474,6 @@ class Lexer:
         end = self.tokens[-1][2] if self.tokens else 0
         self.tokens.append(("BROKEN", end, end, None))
 
-    def _give_up_line(self, start: int) -> int:
-        self._end_broken_line()
-        return self._skip_deeper(start, self.column)
-
     # ---- numbers, strings, markers
 
     def _number(self, text: str, start: int, end: int) -> None:
@@ -657,19 +654,14 @@ class Lexer:
         tokens, preposition = self.tokens, {"_APPEND": "to", "_RECORD": "in"}.get(kind)
         if preposition is None or (index and tokens[index - 1][0] not in LAYOUT):
             return False
-        last = index
-        while tokens[last][0] != "_NL":
-            last += 1
+        last = line_end(tokens, index)
         return last - index > 3 and _is_name(tokens[last - 2], preposition)
 
     def _mark_header(self, index: int, kind: str) -> int:
         """Mark the bracket of `loop ... (max: N)` or `parallel for ... (modifiers):`, which isn't a call (2.1). Return
         the index of the line's end."""
-        tokens = self.tokens
-        last = index
-        while tokens[last][0] != "_NL":
-            last += 1
-        opener = None
+        tokens, opener = self.tokens, None
+        last = line_end(tokens, index)
         if kind == "LOOP":
             depth = 0
             for at in range(index, last - 2):
@@ -694,6 +686,13 @@ class Lexer:
         inner = self.tokens[at + 1]
         named = inner[0] == "NAME" and inner[3].id in _MODIFIERS
         return at if depth == 0 and (inner[0] == "STRING" or named) else None
+
+
+def line_end(tokens: list[RawToken], index: int) -> int:
+    """Return the index of the token that ends the line of the token at `index`."""
+    while tokens[index][0] != "_NL":
+        index += 1
+    return index
 
 
 def _is_name(token: RawToken, word: str) -> bool:

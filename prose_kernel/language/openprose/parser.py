@@ -9,7 +9,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from operator import itemgetter
 from typing import Any, Final, cast
 
@@ -33,6 +33,8 @@ _INNER_LINES: Final = frozenset({"entry_line", "call_input"})  # productions of 
 _UNIT, _PICK, _START, _GROW, _CALL, _CALL_ONE, _CALL_TWO = range(7)
 Plan = tuple[int, str, int, Any, Callable[..., Any] | None]
 """How to reduce by a rule: the operation, the head, the length, the values to pass, the builder's method."""
+_UNITS: Final[dict[tuple[int, int, str], int]] = {}
+"""The results of `Parser._unit`, which depend only on the tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,54 +75,43 @@ class Parser:
         self.profile = profile
         self.builder = Builder(profile, self.findings, self.lexer.ambiguous)
         self.plans = _plans()
-        self.units: dict[tuple[int, int, str], int] = _units()
         self.states = [self.tables.start]
         self.values: list[Any] = [None]  # index 0 is the value of an absent optional part
         self.starts = [0]
         self.end = 0  # the end of the last token
         self.skipping = 0  # levels of a skipped block that continues in the next chunk
-        self.last_line: list[str] = []
 
     def parse(self) -> Parsed:
+        last_line: list[str] = []
         for tokens in self.lexer.chunks():
-            index = self._skip_on(tokens) if self.skipping else 0
-            while index < len(tokens):
-                index = self._read(tokens, index, len(tokens))
-                if index < len(tokens):
-                    index = self._trouble(tokens, index)
-            self.last_line = [token[0] for token in tokens[-60:]]
+            self.read(tokens, self._after_skipped(tokens))
+            last_line = [token[0] for token in tokens[-60:]]
         program = self._finish()
+        last = next((kind for kind in reversed(last_line) if kind not in LAYOUT), "")
+        unclosed = self.lexer.unclosed
         return Parsed(
             program,
             in_order(self.findings.found, self.findings.source.text),
-            self._is_incomplete(),
-            self.lexer.unclosed or ("arrow" if self._last_kind() == "ARROW" else None),
-            self.last_line[-1:] == ["_DEDENT"],
+            unclosed is not None or (last == "COLON" and not self.findings.error_since(self.end)),
+            unclosed or ("arrow" if last == "ARROW" else None),
+            last_line[-1:] == ["_DEDENT"],
             tuple(self.builder.positional_calls),
         )
 
-    def _is_incomplete(self) -> bool:
-        if self.lexer.unclosed:
-            return True
-        return self._last_kind() == "COLON" and not self.findings.error_since(self.end)
-
-    def _last_kind(self) -> str:
-        """Return the kind of the last non-layout token, "" for an empty text."""
-        return next((kind for kind in reversed(self.last_line) if kind not in LAYOUT), "")
-
     # ---- the loop
 
-    def read_until(self, tokens: list[RawToken], stop: int) -> None:
-        """Read the tokens before `stop`, and recover from all errors."""
-        index = 0
-        while index < stop:
+    def read(self, tokens: list[RawToken], index: int = 0, rest: int = 0) -> None:
+        """Read the tokens from `index` on, except the last `rest` ones, and recover from all errors."""
+        while index < (stop := len(tokens) - rest):
             index = self._read(tokens, index, stop)
             if index < stop:
-                index = self._trouble(tokens, index)
+                from prose_kernel.language.openprose.recovery import recover
+
+                index = recover(self, tokens, index)
 
     def _read(self, tokens: list[RawToken], index: int, size: int) -> int:
         """Shift and reduce from `index` up to `size`; return the index of the first unexpected token, or `size`."""
-        rows, plans, units = self.rows, self.plans, self.units
+        rows, plans, units = self.rows, self.plans, _UNITS
         states, values, starts, builder = self.states, self.values, self.starts, self.builder
         last = self.end
         row = rows[states[-1]]
@@ -205,11 +196,6 @@ class Parser:
 
     # ---- the stack, for recovery
 
-    @cached_property
-    def symbols(self) -> list[str]:
-        """For each state, the symbol that leads to it."""
-        return _symbols()
-
     def accepts(self, *kinds: str) -> bool:
         """Return whether tokens of these kinds could come next, in this order."""
         states = self.states.copy()
@@ -253,18 +239,12 @@ class Parser:
     def pop(self) -> None:
         del self.states[-1], self.values[-1], self.starts[-1]
 
-    def _trouble(self, tokens: list[RawToken], index: int) -> int:
-        """Report the unexpected token at `index` once and repair the stack; return the index at which to continue."""
-        from prose_kernel.language.openprose.recovery import recover
-
-        return recover(self, tokens, index)
-
-    def _skip_on(self, tokens: Sequence[RawToken]) -> int:
-        """Return the index after the block that was being skipped when the last chunk ended."""
+    def _after_skipped(self, tokens: Sequence[RawToken]) -> int:
+        """Return the index after the block that was being skipped when the last chunk ended; 0 if there is none."""
         for index, token in enumerate(tokens):
-            self.skipping += (token[0] == "_INDENT") - (token[0] == "_DEDENT")
             if not self.skipping:
-                return index + 1
+                return index
+            self.skipping += (token[0] == "_INDENT") - (token[0] == "_DEDENT")
         return len(tokens)
 
     def _finish(self) -> Program:
@@ -277,23 +257,6 @@ class Parser:
         program = self.values[-1]
         assert isinstance(program, Program)
         return program
-
-
-@cache
-def _symbols() -> list[str]:
-    table = tables.load()
-    found = [""] * len(table.rows)
-    for row in table.rows:
-        for symbol, target in row.items():
-            if target >= 0:
-                found[target] = symbol
-    return found
-
-
-@cache
-def _units() -> dict[tuple[int, int, str], int]:
-    """Return the cache of `_unit`; it depends only on the tables."""
-    return {}
 
 
 @cache

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.language.openprose.keywords import KEYWORDS
-from prose_kernel.language.openprose.lexer import LAYOUT, RawToken
+from prose_kernel.language.openprose.lexer import LAYOUT, RawToken, line_end
 from prose_kernel.language.openprose.spawn_builder import PLACEHOLDER
 from prose_kernel.language.openprose.syntax_errors import Line, explain, first_word
 from prose_kernel.language.openprose.tree import Array, Constant, Discretion, Name, Text
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _OTHER_CATCHES: Final = frozenset({"except", "rescue"})
 _OTHER_LETS: Final = frozenset({"Let", "LET", "Const", "CONST", "Output", "OUTPUT", "var", "set", "val", "define"})
 _FUNCTION_WORDS: Final = frozenset({"def", "function", "func", "fn", "fun"})
-_WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME"}
-_MISTAKEN_STATEMENTS: Final = _WORD_KINDS - {"NAME"}
+_STATEMENT_KINDS: Final = frozenset(KEYWORDS.values())
+_WORD_KINDS: Final = _STATEMENT_KINDS | {"NAME"}
 
 
 def recover(parser: Parser, tokens: list[RawToken], index: int) -> int:
@@ -38,7 +38,7 @@ def recover(parser: Parser, tokens: list[RawToken], index: int) -> int:
         return index if parser.accepts("_DEDENT") else index + 1
     line = _line(parser, tokens, index)
     broken = any(tokens[k][0] == "BROKEN" for k in range(line.first, line.stop))
-    if broken and kind == "BROKEN" and _may_end_here(parser, line):
+    if kind == "BROKEN" and tokens[index + 1][0] == "_NL" and parser.accepts("_NL"):
         return line.stop
     if not broken:
         trouble = explain(line)
@@ -70,21 +70,12 @@ def _follows_reported_error(parser: Parser, line: Line, code: str) -> bool:
     return findings.source.line_column(line.tokens[line.first][1])[1] - 1 in findings.unindented_columns
 
 
-def _may_end_here(parser: Parser, line: Line) -> bool:
-    """Return whether the line could end at its `BROKEN` token, which marks an error that is reported already."""
-    following = line.tokens[line.at + 1][0]
-    return following == "_NL" and parser.accepts("_NL")
-
-
 def _line(parser: Parser, tokens: list[RawToken], index: int) -> Line:
     first = index
     while first and tokens[first - 1][0] not in LAYOUT:
         first -= 1
         if tokens[first][0] == "PIPE":
             break  # the part before a pipe operation is valid
-    stop = index
-    while tokens[stop][0] != "_NL":
-        stop += 1
     state = parser.states[-1]
     row = parser.rows[state]
     if index == first:
@@ -94,9 +85,9 @@ def _line(parser: Parser, tokens: list[RawToken], index: int) -> Line:
         tokens=tokens,
         first=first,
         at=index,
-        stop=stop,
+        stop=line_end(tokens, index),
         row=row,
-        symbol=_finished_part(parser) or parser.symbols[state],
+        symbol=_finished_part(parser) or parser.tables.symbols[state],
         owner=_owner(parser),
         colon=parser.accepts("COLON", "_NL"),
         options=_choice_without_options(parser, row),
@@ -105,7 +96,7 @@ def _line(parser: Parser, tokens: list[RawToken], index: int) -> Line:
 
 def _finished_part(parser: Parser) -> str:
     """Return "else", "catch" or "finally" if the stack ends with this part of a statement, "" otherwise."""
-    symbols = [parser.symbols[state] for state in parser.states[-9:]]
+    symbols = [parser.tables.symbols[state] for state in parser.states[-9:]]
     if symbols[-1] == "body":
         symbols[-1] = "_NL"
     elif symbols[-1] == "_DEDENT":
@@ -121,7 +112,7 @@ def _finished_part(parser: Parser) -> str:
 
 def _owner(parser: Parser) -> str:
     """Return the owner of the property block at the top of the stack: "spawn", "agent", "gate", or "" without one."""
-    symbols = [parser.symbols[state] for state in parser.states[-12:]]
+    symbols = [parser.tables.symbols[state] for state in parser.states[-12:]]
     for depth in range(len(symbols) - 1, 1, -1):
         if symbols[depth] == "_INDENT":
             owner = symbols[depth - 2]
@@ -137,10 +128,10 @@ _HEADS: Final = ("titled", "titled_colon", "titled_parenthesis", "titled_line", 
 
 
 def _choice_without_options(parser: Parser, row: dict[str, int]) -> int | None:
-    if "option" not in row or parser.symbols[parser.states[-1]] != "_INDENT":
+    if "option" not in row or parser.tables.symbols[parser.states[-1]] != "_INDENT":
         return None
     for state, start in zip(reversed(parser.states), reversed(parser.starts), strict=True):
-        if parser.symbols[state] == "CHOICE":
+        if parser.tables.symbols[state] == "CHOICE":
             return start
     return None
 
@@ -150,29 +141,16 @@ def _choice_without_options(parser: Parser, row: dict[str, int]) -> int | None:
 
 def _unexpected_indent(parser: Parser, tokens: list[RawToken], index: int) -> int:
     """Report E103. A block that begins with a statement is parsed as if it weren't indented, any other is skipped."""
-    stop = index
-    while tokens[stop][0] != "_NL":
-        stop += 1
-    line = Line(parser.text, tokens, index, index, stop, {}, "", "", False, None)
-    trouble = explain(line)
-    if not _is_tabbed(parser.text, tokens[index + 1][1]):
+    text, (kind, at, _, _), following = parser.text, tokens[index + 1], tokens[index + 2][0]
+    trouble = explain(Line(text, tokens, index, index, line_end(tokens, index), {}, "", "", False, None))
+    if "\t" not in text[text.rfind("\n", 0, at) + 1 : at]:  # otherwise the tab is reported
         parser.findings.add(trouble.code, trouble.start, trouble.end, trouble.message, trouble.hint)
     close = _closing(tokens, index)
-    if close is not None and _looks_like_statement(tokens, index + 1):
+    is_statement = kind in _STATEMENT_KINDS or (kind == "NAME" and following in ("EQUALS", "LPAR", "PIPE"))
+    if close is not None and is_statement:
         del tokens[close]
         return index + 1
     return _skip(parser, tokens, index - 1)
-
-
-def _is_tabbed(text: str, at: int) -> bool:
-    return "\t" in text[text.rfind("\n", 0, at) + 1 : at]
-
-
-def _looks_like_statement(tokens: list[RawToken], index: int) -> bool:
-    kind, following = tokens[index][0], tokens[index + 1][0]
-    if kind in _MISTAKEN_STATEMENTS:
-        return True
-    return kind == "NAME" and following in ("EQUALS", "LPAR", "PIPE")
 
 
 def _closing(tokens: list[RawToken], index: int) -> int | None:
@@ -207,10 +185,8 @@ def _repair(parser: Parser, line: Line) -> bool:
     """
     if line.first == line.stop:
         return False
-    repair = _LineRepair(line)
-    for candidate in repair.candidates():
-        kinds = [token[0] for token in candidate]
-        if parser.accepts(*kinds, "_NL"):
+    for candidate in _LineRepair(line).candidates():
+        if parser.accepts(*(token[0] for token in candidate), "_NL"):
             parser.feed(*candidate)
             return True
     return False
@@ -220,7 +196,6 @@ class _LineRepair:
     """Makes valid forms of one line; all their tokens have the position of its first token."""
 
     def __init__(self, line: Line) -> None:
-        self.line = line
         self.tokens = line.tokens[line.first : line.stop]
         self.start = self.tokens[0][1]
         self.span = Span(self.start, self.start)
@@ -313,10 +288,9 @@ class _LineRepair:
         return [self.token("USE"), self.placeholder_text(), self.word("as"), alias or self.placeholder_name()]
 
     def _destructured(self) -> list[RawToken] | None:
-        names = [self.name(index) for index, token in enumerate(self.tokens) if index > 1 and token[0] == "NAME"]
         found: list[RawToken] = []
-        for name in names:
-            if name is not None:
+        for index, token in enumerate(self.tokens):
+            if index > 1 and token[0] == "NAME" and (name := self.name(index)) is not None:
                 found += [name, self.token("COMMA", ",")]
         if not found:
             return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ class Rule:
     picks: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tables:
     """The parse tables. `rows[state]` maps a symbol to a state (>= 0), or a terminal to the ~index of a rule (< 0)."""
 
@@ -43,6 +43,12 @@ class Tables:
     rules: list[Rule]
     start: int
     end: int
+
+    @cached_property
+    def symbols(self) -> list[str]:
+        """For each state, the symbol that leads to it."""
+        found = {target: symbol for row in self.rows for symbol, target in row.items() if target >= 0}
+        return [found.get(state, "") for state in range(len(self.rows))]
 
 
 @cache
