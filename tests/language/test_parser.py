@@ -250,7 +250,7 @@ def test_property_blocks() -> None:
     assert isinstance(statement, Run)
     assert isinstance(statement.value, t.Session)
     permissions, context = (item.value for item in statement.value.properties)
-    entries = (t.Permission(Name("bash"), Name("deny")), t.Permission(Name("read"), t.Array((words("x"),))))
+    entries = (t.Argument(Name("bash"), Name("deny")), t.Argument(Name("read"), t.Array((words("x"),))))
     assert permissions == t.Permissions(entries)
     assert context == t.ContextBlock((t.Argument(Name("file"), Name("a")), t.Argument(Name("file"), Name("b"))))
 

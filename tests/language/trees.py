@@ -67,7 +67,7 @@ condition = expression.filter(lambda e: not isinstance(e, Text))
 block_call = st.builds(t.BlockCall, name, st.lists(expression, max_size=2).map(tuple))
 
 _values = st.builds(t.Property, st.sampled_from([Name("context"), Name("model"), Name("other")]), expression)
-_permissions = st.builds(t.Permission, st.sampled_from([Name("bash"), Name("read")]), st.one_of(name, expression))
+_permissions = st.builds(t.Argument, st.sampled_from([Name("bash"), Name("read")]), st.one_of(name, expression))
 _blocks = st.one_of(
     st.lists(_permissions, min_size=1, max_size=2).map(
         lambda e: t.Property(Name("permissions"), t.Permissions(tuple(e)))

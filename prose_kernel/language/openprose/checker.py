@@ -6,6 +6,7 @@ lexer limits nesting to 100 levels.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import takewhile
 from typing import ClassVar, Final
@@ -27,7 +28,7 @@ from prose_kernel.language.openprose.name_resolution import NameChecker
 from prose_kernel.language.openprose.names import Known
 from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.openprose.program_index import Survey
-from prose_kernel.language.openprose.properties import PropertyChecker, check_budget
+from prose_kernel.language.openprose.properties import PropertyChecker
 from prose_kernel.language.openprose.scopes import Answer, Construct, Frame, KnownValue, Place, Result
 from prose_kernel.language.openprose.spawn_builder import PLACEHOLDER
 from prose_kernel.language.openprose.tree import Discretion, Name, Node, Program
@@ -35,6 +36,7 @@ from prose_kernel.language.source import Source, Span
 from prose_kernel.language.typed_answers import Schema
 
 _NO_VALUE = (tree.Gate, tree.Throw, tree.Return, tree.Break, tree.Continue, tree.Assert)
+_THROWS = (None, "throw")
 
 
 def free_inputs(program: Program, source: Source) -> dict[str, bool]:
@@ -95,8 +97,6 @@ class Checker:
         self._early = {id(item) for item in takewhile(lambda item: not is_executable(item), program.items)}
         self._started: set[str] = set()
         self._resumed: list[Name] = []
-        self._repeated: set[int] = set()
-        self._tolerated: set[int] = set()
         self._missing_agents: list[Name] = []
         self._missing_blocks: list[Name] = []
         self._defined: dict[str, set[str]] = {"agent": set(), "block": set()}
@@ -118,7 +118,8 @@ class Checker:
         """Make the checks that need the whole text."""
         self.declarations.finish()
         for bare in self._undecided:
-            self._decide(bare, [name for name in _names(bare) if not self._may_read(name.id)])
+            reads = self.survey.free_reads()
+            self._decide(bare, [n for n in _names(bare) if not self.survey.is_declared(n.id) and n.id not in reads])
         for name in self._missing_agents:
             if name.id not in self._defined["agent"]:
                 self._undefined_agent(name)
@@ -334,7 +335,7 @@ class Checker:
         """Describe the value of a variable that is bound directly to `value`."""
         spawn = value.spawns[-1] if isinstance(value, tree.Arrow) else value
         if isinstance(spawn, tree.Exec):
-            return None if any(item.name.id == "format" for item in spawn.properties) else "exec"
+            return "exec" if tree.value_of(spawn.properties, "format") is None else None
         if isinstance(value, tree.Call):
             return self.calls.held(value)
         if isinstance(value, tree.ProgramCall):
@@ -373,10 +374,11 @@ class Checker:
         """Return the declared answer of a session: by the session's own `output`, else by the agent's."""
         if self.strict:
             return None
-        if any(item.name.id == "output" for item in node.properties):
+        schema = None
+        if tree.value_of(node.properties, "output") is not None:
             schema = written_schema(node.properties, self.survey.schemas)
-        else:
-            schema = self.survey.output_of(node.agent.id) if node.agent is not None else None
+        elif node.agent is not None:
+            schema = self.survey.output_of(node.agent.id)
         return Answer(schema) if schema is not None else None
 
     def _export(self, node: tree.BlockCall) -> None:
@@ -423,7 +425,7 @@ class Checker:
         if node.max_depth is not None and node.max_depth < 1:
             survey.report("E145", name.span, "`max_depth` must be a positive whole number", "write `(max_depth: 50)`")
         if node.budget is not None:
-            check_budget(survey, node.budget)
+            self.properties.check_budget(name, node.budget, "agent")
         outer, survey.frame = survey.frame, Frame(is_root=False)
         self._body(Place(), node.body, *[(parameter, "parameter") for parameter in node.parameters])
         survey.frame = outer
@@ -524,33 +526,26 @@ class Checker:
             message = f"`count` is {count}, but there are only {len(node.branches)} branches"
             self.survey.report("W150", self._count_span(node.modifiers.span), message)
         construct = Construct(frame.place)
-        names: set[str] = set()
-        for branch in node.branches:
-            if branch.name is not None:
-                if branch.name.id in names:
-                    self._repeated.add(id(branch))  # E154 reports it; skip further checks
-                names.add(branch.name.id)
-            if node.modifiers.on_fail == "continue":
-                self._tolerated.add(id(branch))
+        names: set[str | None] = set()
         bound: list[str] = []
         outer_names = frame.new_names
         for branch in node.branches:
-            bound += self._branch(branch, construct)
+            name = branch.name.id if branch.name is not None else None
+            is_tolerated = node.modifiers.on_fail == "continue"
+            bound += self._branch(branch, construct, is_repeated=name in names, is_tolerated=is_tolerated)
+            names.add(name)
         frame.new_names = outer_names
-        for name in bound:  # from here on the names of all branches are visible
-            frame.show(name)
+        for one in bound:  # from here on the names of all branches are visible
+            frame.show(one)
 
     def _count_span(self, span: Span) -> Span:
         """Return the span of the value of `count:` in the modifiers."""
-        text = self.survey.source.slice(span)
-        at = text.find("count")
-        if at < 0:
-            return span
-        at = text.find(":", at) + 1
-        start = span.start + at + len(text[at:]) - len(text[at:].lstrip())
-        return Span(start, span.end)
+        named = re.search(r"count[^:]*:\s*", self.survey.source.slice(span))
+        return Span(span.start + named.end(), span.end) if named is not None else span
 
-    def _branch(self, branch: tree.Branch, construct: Construct) -> list[str]:
+    def _branch(
+        self, branch: tree.Branch, construct: Construct, *, is_repeated: bool, is_tolerated: bool
+    ) -> list[str]:
         """Check a branch. Returns the names that it bound, which its siblings do not see (3.7)."""
         frame = self.survey.frame
         outer, frame.place = frame.place, construct.place.child(construct, conditional=False)
@@ -558,8 +553,13 @@ class Checker:
         frame.new_names = []
         statement = branch.statement
         if branch.name is not None and isinstance(statement, tree.ExpressionStatement):
-            self._value(statement.value)
-            self._bind_branch(branch)
+            value = statement.value
+            self._value(value)
+            if not is_repeated:  # otherwise it is E154
+                # A tolerated branch that fails has an error value, which has members (3.7).
+                held = None if is_tolerated and _may_raise(value) else self._held(value)
+                self.codes.bound(branch.name.id, value)
+                self.declarations.declare(branch.name, "branch", held)
         else:
             self._visit[type(statement)](self, statement)
         bound = frame.new_names or []
@@ -568,15 +568,6 @@ class Checker:
         frame.new_names = None
         frame.close_place(outer)
         return bound
-
-    def _bind_branch(self, branch: tree.Branch) -> None:
-        name, statement = branch.name, branch.statement
-        if name is None or not isinstance(statement, tree.ExpressionStatement) or id(branch) in self._repeated:
-            return
-        # A tolerated branch that fails has an error value, which has members (3.7).
-        held = None if id(branch) in self._tolerated and _may_raise(statement.value) else self._held(statement.value)
-        self.codes.bound(name.id, statement.value)
-        self.declarations.declare(name, "branch", held)
 
     def visit_for(self, node: tree.For) -> None:
         frame = self.survey.frame
@@ -621,9 +612,6 @@ class Checker:
         self._decide(node, [name for name in _names(node) if not self.survey.sees(name.id)])
         if self.decided[id(node)]:
             self.names.expression(node.expression)
-
-    def _may_read(self, name: str) -> bool:
-        return self.survey.is_declared(name) or name in self.survey.free_reads()
 
     def _decide(self, node: tree.AmbiguousCondition, unknown: list[Name]) -> None:
         self.decided[id(node)] = not unknown
@@ -722,9 +710,4 @@ def resolve_conditions(program: Program, decided: Mapping[int, bool]) -> Program
 
 def _may_raise(value: Node) -> bool:
     """Return whether a branch with this value can fail: anything but a command with its own `on-fail`."""
-    if not isinstance(value, tree.Exec):
-        return True
-    for item in value.properties:
-        if item.name.id == "on-fail":
-            return tree.word_of(item.value) in (None, "throw")
-    return True
+    return not isinstance(value, tree.Exec) or tree.word_of(tree.value_of(value.properties, "on-fail")) in _THROWS

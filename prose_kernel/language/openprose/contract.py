@@ -108,18 +108,19 @@ def block_names(block: tree.Block) -> frozenset[str]:
 
 def persistence(agent: tree.Agent) -> str | None:
     """Return the memory of an agent (4.4): None, `true`, `project`, `user`, or its directory."""
-    for item in agent.properties:
-        if item.name.id == "persist":
-            return _persist_word(item.value)
+    return memory_of(tree.value_of(agent.properties, "persist"))
+
+
+def memory_of(persist: Node | None) -> str | None:
+    """Return the memory that a value of `persist` means; None if there is none, or if the value is invalid."""
+    match persist:
+        case tree.Constant(value=True):
+            return "true"
+        case Name(id="project" | "user" as scope):
+            return scope
+        case Text():
+            return persist.raw.strip() or None
     return None
-
-
-def _persist_word(value: Node) -> str | None:
-    if isinstance(value, tree.Constant):
-        return "true" if value.value is True else None
-    if isinstance(value, Name):
-        return value.id if value.id in ("project", "user") else None
-    return value.raw.strip() or None if isinstance(value, Text) else None
 
 
 def abilities(program: Program) -> tuple[str, ...]:
@@ -132,8 +133,8 @@ def abilities(program: Program) -> tuple[str, ...]:
         kind = tree.Session if isinstance(node, tree.Resume) else type(node)
         if kind in counts:
             counts[kind] += 1
-        elif isinstance(node, tree.Permission) and not (isinstance(node.value, Name) and node.value.id == "deny"):
-            granted[node.type.id] = None
+        elif isinstance(node, tree.Permissions):
+            granted.update({entry.name.id: None for entry in node.entries if entry.value != Name("deny")})
         elif isinstance(node, tree.Agent) and (scope := persistence(node)) not in (None, "true"):
             memories[scope if scope in ("project", "user") else json.dumps(scope, ensure_ascii=False)] = None
     found = [f"{kind.__name__.lower()} ({count})" for kind, count in counts.items() if count]

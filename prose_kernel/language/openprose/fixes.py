@@ -19,6 +19,7 @@ from prose_kernel.language.fixes import (
     wrap_in_array,
 )
 from prose_kernel.language.nodes import walk
+from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.hints import safe_command
 from prose_kernel.language.openprose.tree import Exec, Program
 from prose_kernel.language.source import Source, Span
@@ -153,7 +154,7 @@ def _safe_command(program: Program, source: Source, diagnostic: Diagnostic) -> I
     """Pass values to the command in environment variables, which the shell does not read as code."""
     for node in walk(program):
         if isinstance(node, Exec) and node.command.span.start < diagnostic.span.start < node.command.span.end:
-            if any(item.name.id == "env" for item in node.properties):
+            if tree.value_of(node.properties, "env") is not None:
                 return
             command, entries = safe_command(node.command)
             literal = _literal(source.slice(node.command.span), command)

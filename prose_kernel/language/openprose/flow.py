@@ -14,7 +14,6 @@ from prose_kernel.language.source import Source, Span
 _NOT_VARIABLES: Final[Mapping[type, tuple[str, ...]]] = {
     tree.Property: ("name",),
     tree.Argument: ("name",),
-    tree.Permission: ("type",),
     tree.Member: ("name",),
     tree.Session: ("label", "agent"),
     tree.Resume: ("agent",),
@@ -71,7 +70,7 @@ class _Flow(FlowBuilder[tree.Statement]):
     def _definition(self, node: tree.Statement, depth: int) -> Step:
         match node:
             case tree.Agent(name=name, properties=properties):
-                model = next((p.value for p in properties if p.name.id == "model"), None)
+                model = tree.value_of(properties, "model")
                 text = f"{name.id}, {model.id}" if isinstance(model, tree.Name) else name.id
                 return Step("agent", text, node.span, _reads(properties), uses=(name.id,))
             case tree.Use(path=path, alias=alias):
@@ -113,10 +112,9 @@ class _Flow(FlowBuilder[tree.Statement]):
     def _spawn(self, node: tree.Spawn, binds: tuple[str, ...]) -> Step:
         if isinstance(node, tree.Exec):
             return Step("command", shortened(node.command.raw), node.span, _reads(node), binds)
-        found = {p.name.id: p.value for p in node.properties}
         agent = node.agent.id if node.agent is not None else ""
         title = node.title if isinstance(node, tree.Session) else None
-        prompt = title if title is not None else found.get("prompt")
+        prompt = title if title is not None else tree.value_of(node.properties, "prompt")
         text = shortened(prompt.raw) if isinstance(prompt, tree.Text) else agent or "session"
         return Step("session", text, node.span, _reads(node), binds, (agent,) if agent else ())
 

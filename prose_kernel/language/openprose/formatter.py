@@ -154,7 +154,7 @@ class _Formatter:
             value = item.value
             if isinstance(value, tree.Permissions | tree.ContextBlock):
                 found.append(f"{pad}{item.name.id}:")
-                found += [f"{pad}{_STEP}{_entry_name(entry)}: {expression(entry.value)}" for entry in value.entries]
+                found += [f"{pad}{_STEP}{entry.name.id}: {expression(entry.value)}" for entry in value.entries]
             elif isinstance(value, tree.OnReject):
                 word = value.action if value.text is None else f"{value.action} {text(value.text)}"
                 found.append(f"{pad}{item.name.id}: {word}")
@@ -282,10 +282,6 @@ class _Formatter:
 
 _IN_WORDS: Final = (tree.AmbiguousCondition, tree.Discretion)
 _MAY_BEGIN_WITH_NAME: Final = (tree.Name, tree.Member, tree.Index, tree.Binary, tree.Logical, tree.Pipe)
-
-
-def _entry_name(entry: tree.Permission | tree.Argument) -> str:
-    return entry.type.id if isinstance(entry, tree.Permission) else entry.name.id
 
 
 def _is_word(item: tree.Property) -> bool:

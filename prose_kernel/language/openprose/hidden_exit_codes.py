@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from prose_kernel.language.exit_codes import may_hide
+from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.tree import Arrow, Constant, Discretion, Exec, Node
 from prose_kernel.language.source import Span
@@ -36,7 +37,7 @@ class HiddenExitCodes:
         spawn = value.spawns[-1] if isinstance(value, Arrow) else value
         if not isinstance(spawn, Exec):
             return
-        written = next((p.value for p in spawn.properties if p.name.id == "pipefail" and not self._survey.strict), None)
+        written = tree.value_of(spawn.properties, "pipefail") if not self._survey.strict else None
         pipefail = bool(written.value) if isinstance(written, Constant) else self._pipefail
         if may_hide(spawn.command.raw, pipefail=pipefail):
             self._hiding[name] = not may_hide(spawn.command.raw, pipefail=True)

@@ -99,12 +99,10 @@ def _option(text: tree.Text) -> str:
 def written_schema(properties: tree.Properties, files: Mapping[str, Schema | None]) -> Schema | None:
     """Return the schema of the property `output:`; None if it is missing or unusable. `files` maps the paths of schema
     files, as written, to their schemas."""
-    for item in properties:
-        if item.name.id == "output":
-            if isinstance(item.value, tree.Text):
-                return files.get(item.value.raw)
-            try:
-                return schema_of(item.value)
-            except NotAType:
-                return None
-    return None
+    value = tree.value_of(properties, "output")
+    if isinstance(value, tree.Text):
+        return files.get(value.raw)
+    try:
+        return schema_of(value) if value is not None else None
+    except NotAType:
+        return None

@@ -11,11 +11,12 @@ from prose_kernel.language import budget_values, typed_answers
 from prose_kernel.language.durations import LONG_TIMEOUT, parse_duration
 from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contract import LoadContract
+from prose_kernel.language.openprose.contract import LoadContract, memory_of
 from prose_kernel.language.openprose.keywords import NOT_STRICT
 from prose_kernel.language.openprose.name_resolution import NameChecker
 from prose_kernel.language.openprose.output_types import NotAType, schema_of
 from prose_kernel.language.openprose.program_index import Survey
+from prose_kernel.language.openprose.tree import Value
 
 Owner = Literal["agent", "session", "exec", "gate"]
 
@@ -25,6 +26,7 @@ BACKOFFS = ("none", "linear", "exponential")
 EXEC_POLICIES = ("throw", "continue", "ignore")
 PERMISSION_TYPES = ("read", "write", "execute", "bash", "network", "tools")
 PERMISSION_WORDS = ("allow", "deny", "prompt")
+_WORD_PERMISSIONS = ("bash", "network", "tools")
 
 ALLOWED: dict[Owner, tuple[str, ...]] = {
     "agent": (
@@ -86,13 +88,11 @@ class PropertyChecker:
             if name not in allowed or (self.survey.strict and name in NOT_STRICT.get(owner, ())):
                 self._unknown(item, owner)
             elif name == "permissions" or not tree.is_hole(item.value):
-                self._values[name.replace("-", "_")](self, item, owner)
-        if "backoff" in seen and "retry" not in seen and self._is_retried(owner):
+                self._values[name.replace("-", "_")](self, item.name, item.value, owner)
+        is_retried = owner == "session" or (owner == "exec" and not self.survey.strict)
+        if "backoff" in seen and "retry" not in seen and is_retried:
             backoff = next(p for p in properties if p.name.id == "backoff")
             self._report("W183", backoff.name, "`backoff` has no effect without `retry`", "add `retry: 3`")
-
-    def _is_retried(self, owner: Owner) -> bool:
-        return owner == "session" or (owner == "exec" and not self.survey.strict)
 
     def modifier(self, entry: tree.Argument) -> None:
         """Check a modifier of a call (prose-md.md 3.5)."""
@@ -100,7 +100,7 @@ class PropertyChecker:
         if name == "prompt":
             self.names.expression(value)
         elif not (name == "model" and isinstance(value, tree.Constant) and value.value is None):
-            self._values[name.replace("-", "_")](self, tree.Property(entry.name, value, span=entry.span), "session")
+            self._values[name.replace("-", "_")](self, entry.name, value, "session")
 
     def _report(self, code: str, node: tree.Node, message: str, hint: str | None = None) -> None:
         self.survey.report(code, node.span, message, hint)
@@ -128,44 +128,43 @@ class PropertyChecker:
 
     # ---- agents and sessions
 
-    def check_model(self, item: tree.Property, _owner: Owner) -> None:
-        word, strict = tree.word_of(item.value), self.survey.profile == "strict"
-        if self.survey.script and isinstance(item.value, (tree.Member, tree.Index)):
-            self.names.expression(item.value)
+    def check_model(self, name: tree.Name, value: Value, owner: Owner) -> None:
+        word, strict = tree.word_of(value), self.survey.profile == "strict"
+        if self.survey.script and isinstance(value, (tree.Member, tree.Index)):
+            self.names.expression(value)
             return
-        written = word and word.strip() and not (isinstance(item.value, tree.Text) and item.value.interpolations)
+        written = word and word.strip() and not (isinstance(value, tree.Text) and value.interpolations)
         if word not in MODELS and (strict or not written):
             shown = f" `{word}`" if word else ""
             hint = "one of sonnet, opus, haiku (mapped in the settings)"
             more = "" if strict else ', or another name: `model: "gpt-5"`'
-            self._report("E008", item.value, f"Unknown model{shown}", hint + more)
+            self._report("E008", value, f"Unknown model{shown}", hint + more)
 
-    def check_shape(self, item: tree.Property, _owner: Owner) -> None:
+    def check_shape(self, name: tree.Name, value: Value, owner: Owner) -> None:
         """Check `shape`, the responsibilities of an agent: E319, E009 (prose-md.md 3.9)."""
         hint = "lines `self:`, `delegates:`, `prohibited:`, each a text or a list of texts"
-        if not isinstance(item.value, tree.ContextBlock):
-            self._report("E319", item.name, "`shape:` must open a block", hint)
+        if not isinstance(value, tree.ContextBlock):
+            self._report("E319", name, "`shape:` must open a block", hint)
             return
         seen: set[str] = set()
-        for entry in item.value.entries:
-            name, value = entry.name.id, entry.value
-            elements = value.elements if isinstance(value, tree.Array) else (value,)
-            if name not in SHAPE:
-                self._report("E319", entry.name, f"Unknown key `{name}` of a shape", hint)
-            elif name in seen:
-                self._report("E009", entry.name, f"`{name}` is given twice")
+        for entry in value.entries:
+            key, given = entry.name.id, entry.value
+            elements = given.elements if isinstance(given, tree.Array) else (given,)
+            if key not in SHAPE:
+                self._report("E319", entry.name, f"Unknown key `{key}` of a shape", hint)
+            elif key in seen:
+                self._report("E009", entry.name, f"`{key}` is given twice")
             elif not all(isinstance(element, tree.Text) for element in elements):
-                self._report("E319", value, f"`{name}` must be a text or a list of texts", hint)
-            seen.add(name)
+                self._report("E319", given, f"`{key}` must be a text or a list of texts", hint)
+            seen.add(key)
 
-    def check_prompt(self, item: tree.Property, owner: Owner) -> None:
-        value = item.value
+    def check_prompt(self, name: tree.Name, value: Value, owner: Owner) -> None:
         if not isinstance(value, tree.Text):
             if owner == "gate":
                 hint = 'a gate shows its text as written: `prompt: "..."`'
                 self._report("E196", value, "The prompt of a gate must be a string", hint)
             else:
-                self._no_text(item)
+                self._no_text(name, value)
             return
         if owner == "session":
             self.session_prompt(value)
@@ -175,11 +174,10 @@ class PropertyChecker:
         self._length(value)
         self.names.text(value)
 
-    def _no_text(self, item: tree.Property) -> None:
+    def _no_text(self, name: tree.Name, value: Value) -> None:
         """Report E004 for a value that must be a string (2.1)."""
-        word = item.name.id
-        inside = f"{{{item.value.id}}}" if isinstance(item.value, tree.Name) else "..."
-        self._report("E004", item.value, f"`{word}` must be a string", f'write `{word}: "{inside}"`')
+        inside = f"{{{value.id}}}" if isinstance(value, tree.Name) else "..."
+        self._report("E004", value, f"`{name.id}` must be a string", f'write `{name.id}: "{inside}"`')
 
     def session_prompt(self, text: tree.Text) -> None:
         """Check the inline text or the `prompt` of a session: W001, W002, W003, and the names in it."""
@@ -197,25 +195,17 @@ class PropertyChecker:
             message = f"The prompt is {length} characters long"
             self._report("W003", text, message, "pass long material as context")
 
-    def check_persist(self, item: tree.Property, _owner: Owner) -> None:
-        value = item.value
+    def check_persist(self, name: tree.Name, value: Value, owner: Owner) -> None:
         if isinstance(value, tree.Constant) and value.value is False:
             self._report("W121", value, "`persist: false` is the default")
-            return
-        good = (
-            (isinstance(value, tree.Constant) and value.value is True)
-            or (isinstance(value, tree.Name) and value.id in ("project", "user"))
-            or (isinstance(value, tree.Text) and bool(value.raw.strip()))
-        )
-        if not good:
+        elif memory_of(value) is None:
             hint = "true, project, user, or a directory in quotes"
             self._report("E121", value, "`persist` takes true, project, user or a directory", hint)
 
-    def check_context(self, item: tree.Property, _owner: Owner) -> None:
-        self.names.context(item.value)
+    def check_context(self, name: tree.Name, value: Value, owner: Owner) -> None:
+        self.names.context(value)
 
-    def check_skills(self, item: tree.Property, _owner: Owner) -> None:
-        value = item.value
+    def check_skills(self, name: tree.Name, value: Value, owner: Owner) -> None:
         if not isinstance(value, tree.Array):
             self._report("E013", value, "`skills` must be an array", 'write `skills: ["name"]`')
             return
@@ -226,17 +216,15 @@ class PropertyChecker:
             if not isinstance(element, tree.Text):
                 self._report("E014", element, "A skill must be a string", "put its name in quotes")
                 continue
-            name = element.raw
-            if name in survey.skills or name in survey.known.skills or survey.is_program(name):
-                continue
-            near = did_you_mean(survey.near(name, [*survey.skills, *survey.programs]))
-            self._report("W007", element, f"The skill `{name}` is not imported", near)
+            skill = element.raw
+            if skill not in survey.skills and skill not in survey.known.skills and not survey.is_program(skill):
+                near = did_you_mean(survey.near(skill, [*survey.skills, *survey.programs]))
+                self._report("W007", element, f"The skill `{skill}` is not imported", near)
 
-    def check_retry(self, item: tree.Property, owner: Owner) -> None:
+    def check_retry(self, name: tree.Name, value: Value, owner: Owner) -> None:
         if owner == "agent":
-            self._agent_retry(item)
+            self._agent_retry(name)
             return
-        value = item.value
         if owner == "exec" and tree.word_of(value) == RETRY_IF_LOST:
             return
         if not isinstance(value, tree.Number) or isinstance(value.value, float):
@@ -247,29 +235,41 @@ class PropertyChecker:
         elif value.value > _MAX_RETRIES:
             self._report("W182", value, f"{value.value} retries are many")
 
-    def check_backoff(self, item: tree.Property, owner: Owner) -> None:
+    def check_backoff(self, name: tree.Name, value: Value, owner: Owner) -> None:
         if owner == "agent":
-            self._agent_retry(item)
-        elif isinstance(item.value, tree.Number) and not self.survey.strict:
-            if not 0 <= item.value.value <= _MAX_BACKOFF:
-                self._report("E183", item.value, f"`backoff` takes 0 to {_MAX_BACKOFF} seconds")
-        elif tree.word_of(item.value) not in BACKOFFS:
-            near = self.survey.near(tree.word_of(item.value) or "", BACKOFFS)
-            hint = did_you_mean(near) or "one of none, linear, exponential, or seconds"
-            self._report("E183", item.value, "Unknown backoff", hint)
+            self._agent_retry(name)
+        elif isinstance(value, tree.Number) and not self.survey.strict:
+            if not 0 <= value.value <= _MAX_BACKOFF:
+                self._report("E183", value, f"`backoff` takes 0 to {_MAX_BACKOFF} seconds")
+        else:
+            hint = "one of none, linear, exponential, or seconds"
+            self._one_of(BACKOFFS, value, "E183", "Unknown backoff", hint)
 
-    def check_budget(self, item: tree.Property, _owner: Owner) -> None:
-        check_budget(self.survey, item.value)
+    def _one_of(self, words: tuple[str, ...], value: Value, code: str, message: str, hint: str) -> None:
+        """Report a value that is none of the words."""
+        word = tree.word_of(value)
+        if word not in words:
+            self._report(code, value, message, did_you_mean(self.survey.near(word or "", words)) or hint)
 
-    def check_output(self, item: tree.Property, _owner: Owner) -> None:
-        if isinstance(item.value, tree.Text):
-            if not item.value.literal:
-                self._report("E186", item.value, "The path of a schema is a text without insertions")
+    def check_budget(self, name: tree.Name, value: Value, owner: Owner) -> None:
+        problem = "A budget must be a string"
+        if isinstance(value, tree.Text):
+            try:
+                budget_values.parse(value.raw)
+                return
+            except ValueError as error:
+                problem = f"Not a budget: {error}"
+        self._report("E184", value, problem, f'write `"{budget_values.EXAMPLE}"`, or some of it')
+
+    def check_output(self, name: tree.Name, value: Value, owner: Owner) -> None:
+        if isinstance(value, tree.Text):
+            if not value.literal:
+                self._report("E186", value, "The path of a schema is a text without insertions")
             elif not self.survey.strict:
-                self._schema_file(item.value)
+                self._schema_file(value)
             return
         try:
-            schema_of(item.value)
+            schema_of(value)
         except NotAType as problem:
             self._report("E186", problem.node, problem.message, problem.hint)
 
@@ -285,8 +285,7 @@ class PropertyChecker:
         else:
             schemas[path.raw] = found.schema if found is not None else None
 
-    def check_tools(self, item: tree.Property, _owner: Owner) -> None:
-        value = item.value
+    def check_tools(self, name: tree.Name, value: Value, owner: Owner) -> None:
         if no_tools(value):
             return
         if not isinstance(value, tree.Array):
@@ -299,36 +298,32 @@ class PropertyChecker:
                 hint = 'a server, one of its tools or a function: `"weather"`, `"weather.forecast"`, `"word_count"`'
                 self._report("E014", element, "A tool must be named by a string", hint)
 
-    def _agent_retry(self, item: tree.Property) -> None:
-        name = item.name.id
-        message = f"`{name}` has no effect on an agent"
-        self._report("W122", item.name, message, f"write `{name}` under the session or resume")
+    def _agent_retry(self, name: tree.Name) -> None:
+        message = f"`{name.id}` has no effect on an agent"
+        self._report("W122", name, message, f"write `{name.id}` under the session or resume")
 
     # ---- permissions
 
-    def check_permissions(self, item: tree.Property, _owner: Owner) -> None:
-        value = item.value
+    def check_permissions(self, name: tree.Name, value: Value, owner: Owner) -> None:
         if not isinstance(value, tree.Permissions):
             hint = "write one indented line for each type below `permissions:`"
-            self._report("E015", item.name if tree.is_hole(value) else value, "`permissions` must open a block", hint)
+            self._report("E015", name if tree.is_hole(value) else value, "`permissions` must open a block", hint)
             return
         for entry in value.entries:
             self._permission(entry)
 
-    def _permission(self, entry: tree.Permission) -> None:
-        name, value = entry.type.id, entry.value
+    def _permission(self, entry: tree.Argument) -> None:
+        name, value = entry.name.id, entry.value
         if name not in PERMISSION_TYPES:
             near = did_you_mean(self.survey.near(name, PERMISSION_TYPES))
-            self._report("W008", entry.type, f"Unknown permission type `{name}`", near)
+            self._report("W008", entry.name, f"Unknown permission type `{name}`", near)
         if isinstance(value, tree.Text):
-            bare = (
-                f"`{value.raw}` without quotes" if name in ("bash", "network", "tools") else "the patterns in brackets"
-            )
-            self._report("E004", value, "A permission is a word or an array of patterns", f"write {bare}")
+            right = f"`{value.raw}` without quotes" if name in _WORD_PERMISSIONS else "the patterns in brackets"
+            self._report("E004", value, "A permission is a word or an array of patterns", f"write {right}")
         elif isinstance(value, tree.Array) and name != "bash":
             for pattern in value.elements:
                 self._pattern(pattern)
-        elif name in ("bash", "network", "tools"):
+        elif name in _WORD_PERMISSIONS:
             word = tree.word_of(value)
             if word not in PERMISSION_WORDS:
                 hint = "write `prompt`" if word == "ask" else "one of allow, deny, prompt"
@@ -346,8 +341,7 @@ class PropertyChecker:
 
     # ---- timeouts, exec
 
-    def check_timeout(self, item: tree.Property, owner: Owner) -> None:
-        value = item.value
+    def check_timeout(self, name: tree.Name, value: Value, owner: Owner) -> None:
         text = value.raw if isinstance(value, tree.Text) else value.text if isinstance(value, tree.Duration) else None
         seconds = parse_duration(text, gate=owner == "gate") if text is not None else None
         if seconds is None:
@@ -356,27 +350,23 @@ class PropertyChecker:
         elif owner == "exec" and seconds > LONG_TIMEOUT:
             self._report("W050", value, f"A timeout of {text} is above 10 minutes")
 
-    def check_on_fail(self, item: tree.Property, _owner: Owner) -> None:
-        word = tree.word_of(item.value)
-        if word not in EXEC_POLICIES:
-            near = did_you_mean(self.survey.near(word or "", EXEC_POLICIES))
-            self._report("E052", item.value, "Unknown on-fail value", near or "one of throw, continue, ignore")
+    def check_on_fail(self, name: tree.Name, value: Value, owner: Owner) -> None:
+        self._one_of(EXEC_POLICIES, value, "E052", "Unknown on-fail value", "one of throw, continue, ignore")
 
-    def check_cwd(self, item: tree.Property, _owner: Owner) -> None:
-        if not isinstance(item.value, tree.Text):
-            self._no_text(item)
+    def check_cwd(self, name: tree.Name, value: Value, owner: Owner) -> None:
+        if not isinstance(value, tree.Text):
+            self._no_text(name, value)
             return
-        for part in item.value.interpolations:
+        for part in value.interpolations:
             self.names.interpolation(part, "E053")
 
-    def check_stdin(self, item: tree.Property, _owner: Owner) -> None:
-        if isinstance(item.value, (tree.Permissions, tree.ContextBlock, tree.OnReject)):
-            self._report("E004", item.value, "`stdin` takes a value", 'write `stdin: name` or `stdin: "text"`')
+    def check_stdin(self, name: tree.Name, value: Value, owner: Owner) -> None:
+        if isinstance(value, (tree.Permissions, tree.ContextBlock, tree.OnReject)):
+            self._report("E004", value, "`stdin` takes a value", 'write `stdin: name` or `stdin: "text"`')
         else:
-            self.names.expression(item.value)
+            self.names.expression(value)
 
-    def check_env(self, item: tree.Property, _owner: Owner) -> None:
-        value = item.value
+    def check_env(self, name: tree.Name, value: Value, owner: Owner) -> None:
         if not isinstance(value, tree.Object):
             self._report("E004", value, "`env` takes names and values", "write `env: { NAME: value }`")
             return
@@ -391,46 +381,41 @@ class PropertyChecker:
                 self._report("E004", entry, f"`env` does not set `{entry.key}`: the run sets it", "choose another name")
             self.names.expression(entry.value)
 
-    def check_max_output(self, item: tree.Property, _owner: Owner) -> None:
-        value = item.value
+    def check_max_output(self, name: tree.Name, value: Value, owner: Owner) -> None:
         if not (isinstance(value, tree.Number) and isinstance(value.value, int) and 0 < value.value <= MAX_OUTPUT):
             message = f"`max-output` must be a whole number from 1 to {MAX_OUTPUT:,}"
             self._report("E004", value, message, "characters to keep: `max-output: 200000`")
 
-    def check_format(self, item: tree.Property, _owner: Owner) -> None:
-        word = tree.word_of(item.value)
-        if word not in FORMATS:
-            near = did_you_mean(self.survey.near(word or "", FORMATS))
-            self._report("E004", item.value, "unknown `format`", near or 'one of "json", "jsonl", "csv", "lines"')
+    def check_format(self, name: tree.Name, value: Value, owner: Owner) -> None:
+        self._one_of(FORMATS, value, "E004", "unknown `format`", 'one of "json", "jsonl", "csv", "lines"')
 
-    def check_display(self, item: tree.Property, _owner: Owner) -> None:
-        if not isinstance(item.value, tree.Text):
-            self._report("E004", item.value, "`display` takes the path of a file", 'write `display: "chart.png"`')
+    def check_display(self, name: tree.Name, value: Value, owner: Owner) -> None:
+        if not isinstance(value, tree.Text):
+            self._report("E004", value, "`display` takes the path of a file", 'write `display: "chart.png"`')
             return
-        for part in item.value.interpolations:
+        for part in value.interpolations:
             self.names.interpolation(part, "E053")
 
-    def check_pipefail(self, item: tree.Property, _owner: Owner) -> None:
-        value = item.value
+    def check_pipefail(self, name: tree.Name, value: Value, owner: Owner) -> None:
         if not (isinstance(value, tree.Constant) and isinstance(value.value, bool)):
             self._report("E004", value, "`pipefail` takes true or false", "write `pipefail: true`")
 
-    def check_reads(self, item: tree.Property, _owner: Owner) -> None:
-        name, value = item.name.id, item.value
+    def check_reads(self, name: tree.Name, value: Value, owner: Owner) -> None:
+        hint = f'write `{name.id}: ["src/**/*.py"]`'
         if not isinstance(value, tree.Array):
-            self._report("E004", value, f"`{name}` takes a list of globs", f'write `{name}: ["src/**/*.py"]`')
+            self._report("E004", value, f"`{name.id}` takes a list of globs", hint)
             return
         for element in value.elements:
             if not isinstance(element, tree.Text):
-                self._report("E004", element, f"`{name}` takes globs", f'write `{name}: ["src/**/*.py"]`')
+                self._report("E004", element, f"`{name.id}` takes globs", hint)
             elif element.interpolations:
                 for part in element.interpolations:
                     self.names.interpolation(part, "E053")
             elif leaves_directory(element.raw):
-                self._report("E054", element, f"A glob of `{name}` leaves the directory of the run", RELATIVE_GLOB)
+                self._report("E054", element, f"A glob of `{name.id}` leaves the directory of the run", RELATIVE_GLOB)
 
-    def check_needs(self, item: tree.Property, _owner: Owner) -> None:
-        value, hint = item.value, "amounts, or true for a tag: `needs: { GPU: 1, ssd: true }`"
+    def check_needs(self, name: tree.Name, value: Value, owner: Owner) -> None:
+        hint = "amounts, or true for a tag: `needs: { GPU: 1, ssd: true }`"
         if not isinstance(value, tree.Object) or not value.entries:
             self._report("E004", value, "`needs` takes names of resources and amounts", hint)
             return
@@ -443,13 +428,12 @@ class PropertyChecker:
 
     def gate(self, name: tree.Name, properties: tree.Properties) -> None:
         """Check the properties of a gate, which must have a prompt (5.8)."""
-        if not any(p.name.id == "prompt" for p in properties):
+        if tree.value_of(properties, "prompt") is None:
             hint = 'a gate shows its text as written: `prompt: "..."`'
             self._report("E196", name, f"The gate `{name.id}` has no prompt", hint)
         self.check("gate", properties)
 
-    def check_allow(self, item: tree.Property, _owner: Owner) -> None:
-        value = item.value
+    def check_allow(self, name: tree.Name, value: Value, owner: Owner) -> None:
         if not isinstance(value, tree.Array):
             self._report("E198", value, "`allow` must be an array of strings", 'write `allow: ["user"]`')
             return
@@ -463,8 +447,7 @@ class PropertyChecker:
                 message = f"The principal `{element.raw}` is not recognised"
                 self._report("W198", element, message, "every person outside the run is `user`")
 
-    def check_on_reject(self, item: tree.Property, _owner: Owner) -> None:
-        value = item.value
+    def check_on_reject(self, name: tree.Name, value: Value, owner: Owner) -> None:
         if isinstance(value, tree.OnReject) and value.text is not None:
             if value.action == "session":
                 self.session_prompt(value.text)
@@ -473,7 +456,7 @@ class PropertyChecker:
 
     check_writes = check_reads
 
-    _values: ClassVar[dict[str, Callable[[PropertyChecker, tree.Property, Owner], None]]] = {
+    _values: ClassVar[dict[str, Callable[[PropertyChecker, tree.Name, Value, Owner], None]]] = {
         name.removeprefix("check_"): check for name, check in vars().items() if name.startswith("check_")
     }
     """The checks of properties, by the name of the property with `_` for `-`."""
@@ -491,14 +474,3 @@ def leaves_directory(glob: str) -> bool:
 def no_tools(value: object) -> bool:
     """Return whether the value of `tools` means none."""
     return isinstance(value, tree.Name) and value.id == "none"
-
-
-def check_budget(survey: Survey, value: tree.Node) -> None:
-    """Report E184 for a value that isn't a budget."""
-    try:
-        if not isinstance(value, tree.Text):
-            raise ValueError("a budget is a string")
-        budget_values.parse(value.raw)
-    except ValueError as problem:
-        message = f"Not a budget: {problem}" if isinstance(value, tree.Text) else "A budget must be a string"
-        survey.report("E184", value.span, message, f'write `"{budget_values.EXAMPLE}"`, or some of it')

@@ -53,7 +53,7 @@ class SpawnBuilder(ExpressionBuilder):
     def _unassigned(self, start: int, properties: tree.Properties) -> None:
         """Report a session without title and agent (2.3 rows 46, 73)."""
         hint = 'write `session "prompt"` or `session: agent`'
-        if self.is_strict or not any(p.name.id == "prompt" for p in properties):
+        if self.is_strict or tree.value_of(properties, "prompt") is None:
             if not self.findings.error_since(start):
                 self.add("E003", start, start + 7, "session without prompt and agent", hint)
         else:
@@ -64,9 +64,7 @@ class SpawnBuilder(ExpressionBuilder):
         self.add("E004" if self.is_strict else "W107", start, start + len("session"), message, hint)
 
     def link(self, start: int, end: int, spawn: Head | tree.Spawn) -> tree.Spawn:
-        if isinstance(spawn, tuple):
-            return self._spawn(start, end, spawn, ())
-        return spawn
+        return self._spawn(start, end, spawn, ()) if isinstance(spawn, tuple) else spawn
 
     def arrow(self, start: int, end: int, links: list[tree.Spawn], last: tree.Spawn) -> tree.Arrow:
         return tree.Arrow((*links, last), span=Span(start, end))
@@ -155,20 +153,18 @@ class SpawnBuilder(ExpressionBuilder):
         if word == "on_reject":
             value = self._on_reject(value)
         elif isinstance(value, tree.OnReject):
-            value = self._word(value)
+            if value.text is not None:
+                self.add("E004", *value.span, f"`{value.action}` is only allowed after `on_reject:`")
+            value = Name(value.action, span=value.span)
         elif is_hole(value) and self.findings.error_since(start):
-            return self._unread(start, end, name)
+            if word != "prompt":
+                return None  # it counts as absent
+            value = Text((PLACEHOLDER,), span=name.span)
         elif is_hole(value) and word in _ONE_LINE:
             self._no_value(name)
         elif self.is_strict and word == "context" and isinstance(value, Text):
             self.report_strict(*value.span, "`context` takes names, not text (strict)")
         return tree.Property.at(start, end, name, value)
-
-    def _unread(self, start: int, end: int, name: Name) -> tree.Property | None:
-        """Build a property with an unreadable value: a prompt gets a placeholder, others count as absent."""
-        if name.id != "prompt":
-            return None
-        return tree.Property.at(start, end, name, Text((PLACEHOLDER,), span=name.span))
 
     def _no_value(self, name: Name) -> None:
         self.add("E004", name.span.end + 1, name.span.end + 1, f"`{name.id}:` needs a value on its line")
@@ -186,11 +182,6 @@ class SpawnBuilder(ExpressionBuilder):
             self.add("E199", *span, "`on_reject` must be throw, retry, continue or session")
         return tree.OnReject("throw", span=span)
 
-    def _word(self, value: tree.OnReject) -> Expression:
-        if value.text is not None:
-            self.add("E004", *value.span, f"`{value.action}` is only allowed after `on_reject:`")
-        return Name(value.action, span=value.span)
-
     def on_reject_throw(self, start: int, end: int, text: Text | None) -> tree.OnReject:
         return tree.OnReject("throw", text, span=Span(start, end))
 
@@ -202,13 +193,12 @@ class SpawnBuilder(ExpressionBuilder):
 
     def property_block(self, start: int, end: int, name: Name, entries: Sequence[tree.Argument]) -> tree.Property:
         span = Span(start, end)
-        value: Expression | tree.Permissions | tree.ContextBlock = tree.Constant(None, span=Span(end, end))
+        value: tree.Value = tree.Constant(None, span=Span(end, end))
         if not entries:
             if name.id != "permissions" and not self.findings.error_since(start):
                 self._no_value(name)
         elif name.id == "permissions":
-            kinds = tuple(tree.Permission(entry.name, entry.value, span=entry.span) for entry in entries)
-            value = tree.Permissions(kinds, span=span)
+            value = tree.Permissions(tuple(entries), span=span)
         else:
             if name.id == "context":
                 self.report_strict(*name.span, "`context` takes names on its line (strict)")

@@ -439,9 +439,8 @@ class _Indexer(Indexer):
             if isinstance(step, Name):
                 self._read(step.id, step.span, scope)
 
-    def visit_permission(self, node: tree.Permission, scope: _Scope) -> None:
-        if not isinstance(node.value, Name):
-            self.walk(node.value, scope)
+    def visit_permissions(self, node: tree.Permissions, scope: _Scope) -> None:
+        self.walk(tuple(entry.value for entry in node.entries if not isinstance(entry.value, Name)), scope)
 
     def visit_option(self, node: tree.Option, scope: _Scope) -> None:
         self.walk(node.body, scope)

@@ -195,15 +195,10 @@ class ProgramCall(Active, frozen=True):
 # ---------------------------------------------------------------- properties
 
 
-class Permission(Node, frozen=True):
-    """A line of a `permissions:` block: a type with a word (Name) or an array of patterns."""
-
-    type: Name
-    value: Expression
-
-
 class Permissions(Node, frozen=True):
-    entries: tuple[Permission, ...]
+    """The block of `permissions:`: lines of a type with a word (Name) or an array of patterns."""
+
+    entries: tuple[Argument, ...]
 
 
 class ContextBlock(Node, frozen=True):
@@ -219,6 +214,9 @@ class OnReject(Node, frozen=True):
     text: Text | None = None
 
 
+Value = Expression | Permissions | ContextBlock | OnReject
+
+
 class Property(Node, frozen=True):
     """`name: value` below an agent, a spawn or a gate.
 
@@ -228,10 +226,15 @@ class Property(Node, frozen=True):
     """
 
     name: Name
-    value: Expression | Permissions | ContextBlock | OnReject
+    value: Value
 
 
 Properties = tuple[Property, ...]
+
+
+def value_of(properties: Properties, name: str) -> Value | None:
+    """Return the value of the first property with a name, None without one."""
+    return next((one.value for one in properties if one.name.id == name), None)
 
 
 # ---------------------------------------------------------------- spawns

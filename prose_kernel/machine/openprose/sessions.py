@@ -377,9 +377,9 @@ async def _permissions(s: ProgramContext, own: Properties, agent: Properties) ->
     for value in (agent.get("permissions"), own.get("permissions")):
         for entry in value.entries if isinstance(value, tree.Permissions) else ():
             if isinstance(entry.value, tree.Array):
-                found[entry.type.id] = tuple([await _pattern(s, element) for element in entry.value.elements])
+                found[entry.name.id] = tuple([await _pattern(s, element) for element in entry.value.elements])
             else:
-                found[entry.type.id] = word(entry.value)
+                found[entry.name.id] = word(entry.value)
     return found
 
 
