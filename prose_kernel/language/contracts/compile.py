@@ -28,6 +28,7 @@ from prose_kernel.language.diagnostics import (
     in_order,
 )
 from prose_kernel.language.escapes import as_argument
+from prose_kernel.language.fixes import Edit, replaced
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.call_targets import (
@@ -325,11 +326,9 @@ def _contract(program: ContractProgram) -> FileContract:
 
 def format_file(program: ContractProgram) -> str:
     """Return the canonical form of a file (2): only the scripts in its fences are formatted."""
-    file, parts, at = program.file, [], 0
-    for fence in (fence for unit in file.units for fence in unit.node.fences):
-        parts += [file.source.text[at : fence.inside.start], _formatted(file, fence)]
-        at = fence.inside.end
-    return "".join([*parts, file.source.text[at:]])
+    file = program.file
+    fences = [fence for unit in file.units for fence in unit.node.fences]
+    return replaced(file.source.text, [Edit(fence.inside, _formatted(file, fence)) for fence in fences])
 
 
 def _formatted(file: FileUnit, fence: Block) -> str:

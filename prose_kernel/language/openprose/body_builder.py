@@ -18,20 +18,15 @@ _STRATEGIES: Final = ("all", "first", "any")
 _POLICIES: Final = ("fail-fast", "continue", "ignore")
 
 
-class Pipeline:
-    """A pipeline that is still being parsed."""
-
-    __slots__ = ("operations", "source")
-
-    def __init__(self, source: Expression) -> None:
-        self.source = source
-        self.operations: list[tree.PipeOperation] = []
-
-
 class BodyBuilder(SpawnBuilder):
     """Builds statements that have bodies: conditions, loops, branches, handlers, pipelines."""
 
     def body(self, start: int, end: int, statements: Sequence[Statement] = ()) -> Body:
+        for statement in statements:
+            if isinstance(statement, tree.Definition):
+                word = "import" if isinstance(statement, tree.SkillImport) else type(statement).__name__.lower()
+                at, hint = statement.span.start, "move it out of the body"
+                self.add("E146", at, at + len(word), f"`{word}` is only allowed at top level", hint)
         return tuple(statements)
 
     def _report_empty_body(self, start: int, end: int, word: str, body: Body) -> bool:
@@ -300,18 +295,18 @@ class BodyBuilder(SpawnBuilder):
 
     # ---- pipelines
 
-    def pipe(self, start: int, end: int, source: Expression | Pipeline, operation: tree.PipeOperation) -> Pipeline:
-        if not isinstance(source, Pipeline):
-            if isinstance(source, tree.Member | tree.Index):
-                self.report_strict(*source.span, "a pipeline starts with a name or an array (strict)")
-            source = Pipeline(source)
-        source.operations.append(operation)
-        return source
+    def pipe(self, start: int, end: int, source: Expression | list[Any], operation: tree.PipeOperation) -> list[Any]:
+        """Return the source and the operations of a pipeline so far."""
+        if isinstance(source, tree.Member | tree.Index):
+            self.report_strict(*source.span, "a pipeline starts with a name or an array (strict)")
+        parts = source if isinstance(source, list) else [source]
+        parts.append(operation)
+        return parts
 
     open_pipe = pipe
 
-    def pipeline(self, start: int, end: int, parts: Pipeline) -> tree.Pipe:
-        return tree.Pipe(parts.source, tuple(parts.operations), span=Span(start, end))
+    def pipeline(self, start: int, end: int, parts: list[Any]) -> tree.Pipe:
+        return tree.Pipe(parts[0], tuple(parts[1:]), span=Span(start, end))
 
     def operation(self, start: int, end: int, kind: Name, body: Body) -> tree.PipeOperation:
         return self._operation(start, end, kind.id, (), body)

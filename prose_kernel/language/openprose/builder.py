@@ -10,15 +10,13 @@ findings.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from prose_kernel.language.openprose import hints, tree
 from prose_kernel.language.openprose.body_builder import BodyBuilder
 from prose_kernel.language.openprose.tree import Body, Expression, Name, Statement, Text, is_hole
 from prose_kernel.language.shortening import clipped
 from prose_kernel.language.source import Span
-
-_D = TypeVar("_D", tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
 NO_EFFECT: Final = "this statement has no effect"
 _EFFECTS: Final = frozenset(tree.Active.__subclasses__()) - {tree.Discretion}
@@ -34,14 +32,6 @@ class Builder(BodyBuilder):
     # ---- program, bodies, definitions
 
     def program(self, start: int, end: int, statements: Sequence[Statement] = ()) -> tree.Program:
-        top = {id(statement) for statement in statements}
-        for definition in self.definitions:
-            if id(definition) not in top:
-                word = _DEFINITION_WORDS[type(definition)]
-                at = definition.span.start
-                self.add(
-                    "E146", at, at + len(word), f"`{word}` is only allowed at top level", "move it out of the body"
-                )
         for statement in self.value_statements.values():
             self._no_effect(statement)
         for total in self.sums.values():
@@ -50,37 +40,24 @@ class Builder(BodyBuilder):
 
     def _no_effect(self, statement: tree.ExpressionStatement) -> None:
         value = statement.value
-        hint = None
+        hint: str | None
         if isinstance(value, Text):
             whole = len(value.raw) <= 60 and not {'"', "\n", "`"} & set(value.raw)
             hint = f'a prompt needs `session`: `session "{value.raw if whole else "..."}"`'
         elif isinstance(value, Name):
-            hint = hints.bare_word(value.id) or f"to show the value, write `{self._shows} {value.id}`"
+            shows = "return" if self.is_script else "output result ="
+            hint = hints.bare_word(value.id) or f"to show the value, write `{shows} {value.id}`"
         else:
             written = self.findings.source.slice(statement.span)
             hint = hints.line(clipped(written, hints.MAX_QUOTED, "...", kept=hints.MAX_QUOTED))
         self.add("E005", *statement.span, NO_EFFECT, hint)
-
-    @property
-    def _shows(self) -> str:
-        return "return" if self.is_script else "output result ="
-
-    def use(self, start: int, end: int, path: Text, alias: Name | None) -> tree.Use:
-        return self._defined(tree.Use(path, alias, span=Span(start, end)))
 
     def skill_import(self, start: int, end: int, skill: Text, source: Text) -> tree.SkillImport:
         if self.is_strict:
             self.report_strict(start, start + 6, "`import` is not in the language", "write `use`")
         else:
             self.add("W106", start, start + 6, "`import` is an old form", "programs are imported with `use`")
-        return self._defined(tree.SkillImport(skill, source, span=Span(start, end)))
-
-    def agent(self, start: int, end: int, name: Name, properties: tree.Properties) -> tree.Agent:
-        return self._defined(tree.Agent(name, properties, span=Span(start, end)))
-
-    def _defined(self, node: _D) -> _D:
-        self.definitions.append(node)
-        return node
+        return tree.SkillImport(skill, source, span=Span(start, end))
 
     def block(
         self,
@@ -93,7 +70,7 @@ class Builder(BodyBuilder):
     ) -> tree.Block:
         self._report_empty_body(start, end, "block", body)
         depth, budget = ((limits or {}).get(word) for word in ("max_depth", "budget"))
-        return self._defined(tree.Block(name, parameters or (), depth, body, budget, span=Span(start, end)))
+        return tree.Block(name, parameters or (), depth, body, budget, span=Span(start, end))
 
     def parameters(self, start: int, end: int, names: tuple[Name, ...] | None) -> tuple[Name, ...]:
         if names is None and not self.findings.error_since(start):
@@ -201,11 +178,3 @@ class Builder(BodyBuilder):
         if self.depths:
             self.depths.clear()
         return statement
-
-
-_DEFINITION_WORDS: Final[dict[type, str]] = {
-    tree.Use: "use",
-    tree.SkillImport: "import",
-    tree.Agent: "agent",
-    tree.Block: "block",
-}

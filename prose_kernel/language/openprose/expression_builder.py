@@ -30,7 +30,6 @@ class ExpressionBuilder:
         # Expressions used as statements, by id; they are legal at the end of a pipe body.
         self.value_statements: dict[int, tree.ExpressionStatement] = {}
         self.sums: dict[int, tree.Binary] = {}  # strict: sums that aren't an argument or index so far, by id
-        self.definitions: list[tree.Definition] = []
         self.depths: dict[int, int] = {}  # the depths of the composite parts of the current expression, by id
         self.positional_calls: list[tree.ProgramCall] = []
         self.truncated = Span(-1, -1)  # the last expression cut off as too deep; the ones around it share an end
