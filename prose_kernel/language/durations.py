@@ -1,4 +1,4 @@
-"""Parses durations: `90s`, `1.5h`, and for gates also `d` and joined parts: `2h30m` (docs/reference/openprose.md 1.8)."""
+"""Parses durations: `90s`, `1.5h`, and for gates also `d` and joined parts, `2h30m` (openprose.md 1.8)."""
 
 from __future__ import annotations
 

@@ -74,7 +74,9 @@ def test_parameters_become_let_statements_that_the_notebook_uses(tmp_path: Path)
     )
     shown = "".join(cell.outputs[-1]["data"]["text/plain"] for cell in done.cells[2:])
     assert '"topic": "a {b} \\"c\\" \\\\ d\\nnext"' in shown
-    assert all(part in shown for part in ('"ratio": -0.5', '"small": 1e-07', '"nothing": null', '"count": 3', '"deep": false'))
+    assert all(
+        part in shown for part in ('"ratio": -0.5', '"small": 1e-07', '"nothing": null', '"count": 3', '"deep": false')
+    )
 
 
 @pytest.mark.parametrize(

@@ -543,9 +543,7 @@ class Checker:
         named = re.search(r"count[^:]*:\s*", self.survey.source.slice(span))
         return Span(span.start + named.end(), span.end) if named is not None else span
 
-    def _branch(
-        self, branch: tree.Branch, construct: Construct, *, is_repeated: bool, is_tolerated: bool
-    ) -> list[str]:
+    def _branch(self, branch: tree.Branch, construct: Construct, *, is_repeated: bool, is_tolerated: bool) -> list[str]:
         """Check a branch. Returns the names that it bound, which its siblings do not see (3.7)."""
         frame = self.survey.frame
         outer, frame.place = frame.place, construct.place.child(construct, conditional=False)
