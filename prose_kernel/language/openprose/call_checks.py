@@ -60,21 +60,17 @@ class CallChecker:
                 message = f"`{found.name}` is a responsibility; it is called as a function"
                 self.survey.report_legacy("W321", node.target.span, message, "declare Parameters and Returns")
             self._inputs(node, found)
-        target = found if isinstance(found, CallTarget) else None
-        declared = {each.name for each in target.inputs} if target is not None else set()
+        declared = {each.name for each in found.inputs} if isinstance(found, CallTarget) else set()
         for entry in node.inputs:
-            self._entry(entry, declared)
+            name = entry.name.id
+            if name in MODIFIERS or (name in SESSION_MODIFIERS and name not in declared):
+                self.properties.modifier(entry)
+            else:
+                self.value(entry.value)
         names = {entry.name.id: entry.name for entry in node.inputs}
         if "backoff" in names and "retry" not in names:
             message = "`backoff` has no effect without `retry`"
             self.survey.report("W183", names["backoff"].span, message, "add `retry: 3`")
-
-    def _entry(self, entry: tree.Argument, declared: set[str]) -> None:
-        name = entry.name.id
-        if name in MODIFIERS or (name in SESSION_MODIFIERS and name not in declared):
-            self.properties.modifier(entry)
-        else:
-            self.value(entry.value)
 
     # ---- targets
 
@@ -146,15 +142,13 @@ class CallChecker:
 
 def check_result(survey: Survey, node: tree.Object) -> None:
     """Check a literal object that a script returns against the outputs of its node: E318, W315 (3.7)."""
-    outputs = survey.interface.outputs
-    if survey.interface.kind in ("cell", "delegation") or not outputs:
-        return
-    if len(outputs) < 2 and survey.interface.kind == "function":
+    outputs, kind = survey.interface.outputs, survey.interface.kind
+    if kind in ("cell", "delegation") or not outputs or (kind == "function" and len(outputs) < 2):
         return
     given = {entry.key: entry for entry in node.entries}
     names = [each.name for each in outputs]
     missing = [each.name for each in outputs if not each.optional and each.name not in given]
-    if missing and survey.interface.kind == "function":
+    if missing and kind == "function":
         message = f"the output `{missing[0]}` is missing in what is returned"
         survey.report("E318", node.span, message, f"add `{missing[0]}: ...`")
     for key, entry in given.items():

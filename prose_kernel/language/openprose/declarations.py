@@ -10,7 +10,7 @@ from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.scopes import Entry, Form, KnownValue, redeclaration_code
 from prose_kernel.language.openprose.spawn_builder import PLACEHOLDER
-from prose_kernel.language.openprose.tree import Name, Program, SkillImport, Use
+from prose_kernel.language.openprose.tree import Name, Program, SkillImport, Text, Use
 from prose_kernel.language.source import Span
 
 _REDECLARATIONS = {
@@ -25,7 +25,8 @@ _REDECLARATIONS = {
     "W136": ("`{}` is already declared further out; this acts as an assignment", "write `{0} = ...`"),
     "W151": ("The branch name `{}` already exists; the branch assigns to it", None),
 }
-
+_FIXED = {"const": "E130", "input": "E137"}
+"""The errors of assignments to a const and to an input."""
 
 _HIDING = {"parameter": "W141", "loop variable": "W160", "pipeline variable": "W170", "catch variable": "W180"}
 
@@ -54,11 +55,13 @@ class Declarations:
             self._immutable(name)
             return
         entry = frame.table.get(name.id) if name.id in frame.visible else None
-        if entry is None and self.survey.sees(name.id):
-            self._assign_known(name, held)
-            return
-        if entry is not None:
-            self._assign_entry(name, entry, held)
+        known = self.survey.known.variables.get(name.id) if frame.is_root else None
+        if entry is not None or self.survey.sees(name.id):
+            form = entry.form if entry is not None else known.kind if known is not None else None
+            if form in _FIXED:
+                self._report_redeclaration(_FIXED[form], name)
+            else:
+                self._hold(name.id, held)
         elif self.survey.agent(name.id) is not None:
             self.declare(name, "let", held)
         elif frame.is_root:
@@ -71,22 +74,6 @@ class Declarations:
             self.survey.assigned_in_blocks.add(name.id)
             frame.show(name.id)
             frame.hold(name.id, None)
-
-    def _assign_entry(self, name: Name, entry: Entry, held: KnownValue) -> None:
-        if entry.form == "const":
-            self._report_redeclaration("E130", name)
-        elif entry.form == "input":
-            self._report_redeclaration("E137", name)
-        else:
-            self.survey.frame.hold(name.id, held)
-
-    def _assign_known(self, name: Name, held: KnownValue) -> None:
-        """Assign to a soft export, or to a variable of an earlier cell."""
-        known = self.survey.known.variables.get(name.id) if self.survey.frame.is_root else None
-        if known and known.kind in ("const", "input"):
-            self._report_redeclaration("E130" if known.kind == "const" else "E137", name)
-        else:
-            self._hold(name.id, held)
 
     def _report_undeclared(self, name: Name) -> None:
         code = "E135" if self.survey.strict or self.survey.strict_script else "W135"
@@ -102,8 +89,8 @@ class Declarations:
                 new.append(name.id)
                 continue
             form = self._form_at_root(name.id)
-            if form in ("const", "input"):
-                self._report_redeclaration("E130" if form == "const" else "E137", name)
+            if form in _FIXED:
+                self._report_redeclaration(_FIXED[form], name)
         survey.declared_in.update(dict.fromkeys(new))
         for name, kind in self._block_temporaries:
             if name.id in survey.root.table or name.id in survey.known.variables:
@@ -132,14 +119,13 @@ class Declarations:
             self._enter(key, form, held)
             return
         if entry is None:
-            if self.survey.script and frame.is_root and (code := self._initial_name_code(key)) is not None:
-                self._report_redeclaration(code, name)
-                if code == "W136":
-                    self._hold(key, held)
-            elif self._is_known_const(key, form):
-                self._report_redeclaration("E130", name)
-            else:
+            code = self._earlier_code(key, form)
+            if code is None:
                 self._enter(key, form, held)
+                return
+            self._report_redeclaration(code, name)
+            if code == "W136":
+                self._hold(key, held)
             return
         code = redeclaration_code(form, entry, frame.place, strict=self.survey.strict)
         if form == "branch" and code in ("W151", "E130", "E137") and key not in frame.visible:
@@ -151,20 +137,18 @@ class Declarations:
         elif code not in ("E130", "E137"):
             self._show(key, held)
 
-    def _initial_name_code(self, name: str) -> str | None:
-        """Return the code for declaring one of the script's initial names again (prose-md.md 3.3), None for others."""
-        interface = self.survey.interface
-        if name in interface.fixed:
+    def _earlier_code(self, name: str, form: Form) -> str | None:
+        """Return the code for the first declaration of a name that exists: an initial name of the script (prose-md.md
+        3.3), or a const of an earlier cell, which may be redeclared but not assigned (3.1). None for others."""
+        survey = self.survey
+        if not survey.frame.is_root:
+            return None
+        if survey.script and name in survey.interface.fixed:
             return "E137"
-        return "W136" if name in interface.variables or name in self.survey.free else None
-
-    def _is_known_const(self, name: str, form: Form) -> bool:
-        """Return whether a declaration only assigns to a `const` of an earlier cell, which may be redeclared but not
-        assigned (3.1)."""
-        if form in ("let", "const", "input") or not self.survey.frame.is_root:
-            return False
-        variable = self.survey.known.variables.get(name)
-        return variable is not None and variable.kind == "const"
+        if survey.script and (name in survey.interface.variables or name in survey.free):
+            return "W136"
+        known = survey.known.variables.get(name) if form not in ("let", "const", "input") else None
+        return "E130" if known is not None and known.kind == "const" else None
 
     def _enter(self, name: str, form: Form, held: KnownValue) -> None:
         frame = self.survey.frame
@@ -250,29 +234,28 @@ class ImportChecker:
                 self._skill(item)
 
     def _use(self, node: Use) -> None:
-        path, span = node.path.raw, node.path.span
+        if self._is_usable(node.path):
+            self._register(node, None if self.survey.script else self._contract(node.path.raw, node.path.span))
+        elif (name := local_name(node)) is not None:
+            self.survey.programs.setdefault(name, None)  # so that its calls cause no further findings
+
+    def _is_usable(self, node: Text) -> bool:
+        """Return whether a path can be imported, after reporting why it can't (E011, E010, E012)."""
+        path, span = node.raw, node.span
         if path == PLACEHOLDER and not span.end - span.start:
-            self._register_faulty(node)
-            return
+            return False
         if not path.strip():
             self.survey.report("E011", span, "Empty path of an import", 'write `use "./file.prose" as name`')
-            self._register_faulty(node)
-            return
+            return False
         if path in self._paths:
             self.survey.report("E010", span, f'"{path}" is imported twice', "one `use` serves any number of calls")
-            self._register_faulty(node)
-            return
+            return False
         self._paths.add(path)
-        if self.survey.script:
-            self._register(node, None)
-            return
-        place = place_of(path, self.survey.profile)
-        if place == "bad":
+        if not self.survey.script and place_of(path, self.survey.profile) == "bad":
             hint = "a file (`./name.prose`), `handle/name`, or an address with `https://`"
             self.survey.report("E012", span, f'"{path}" is not an import path', hint)
-            self._register_faulty(node)
-            return
-        self._register(node, self._contract(path, span))
+            return False
+        return True
 
     def _contract(self, path: str, span: Span) -> Contract | None:
         """Return the contract of the program at `path`; None if it is unknown, or after an error (E215, E112)."""
@@ -284,12 +267,6 @@ class ImportChecker:
         except ImportProgramError as error:
             self.survey.report(error.code, span, error.message, error.hint)
             return None
-
-    def _register_faulty(self, node: Use) -> None:
-        """Register the name of a faulty import, so that its calls cause no further findings."""
-        name = local_name(node)
-        if name is not None:
-            self.survey.programs.setdefault(name, None)
 
     def _register(self, node: Use, contract: Contract | None) -> None:
         programs = self.survey.programs

@@ -92,17 +92,11 @@ class NameChecker:
             kind = "A marker" if isinstance(node, tree.Discretion) else "This value"
             self.survey.report(code, node.span, f"{kind} is not a collection", "use an array, or a name that holds one")
             return
-        path = node
-        while isinstance(path, (tree.Member, tree.Index)):
-            path = path.value
-        if isinstance(path, Name) and not self.survey.sees(path.id):
-            self.survey.undefined(Undefined(path.id, path.span, code))
-            if path is not node:
-                self._path_steps(node)
+        root = _root(node)
+        if not isinstance(root, Name) or self.survey.sees(root.id):
+            self.expression(node)
             return
-        self.expression(node)
-
-    def _path_steps(self, node: Node) -> None:
+        self.survey.undefined(Undefined(root.id, root.span, code))
         while isinstance(node, (tree.Member, tree.Index)):
             if isinstance(node, tree.Index):
                 self.expression(node.index)
@@ -140,11 +134,10 @@ class NameChecker:
         if agent is None or name in self.survey.frame.visible or name in self.survey.frame.temporaries:
             return False
         if agent.persist and not self.survey.strict:
-            message = f"`{name}` is an agent; its memory is passed as context"
-            self.survey.report("W133", node.span, message)
-            return True
-        hint = "only an agent with `persist` has a memory that can be passed" if not self.survey.strict else None
-        self.survey.report("E132", node.span, f"`{name}` is an agent, not a variable", hint)
+            self.survey.report("W133", node.span, f"`{name}` is an agent; its memory is passed as context")
+        else:
+            hint = "only an agent with `persist` has a memory that can be passed" if not self.survey.strict else None
+            self.survey.report("E132", node.span, f"`{name}` is an agent, not a variable", hint)
         return True
 
     # ---- texts
@@ -185,15 +178,15 @@ class NameChecker:
         """Report W051 once for each command with an interpolation of a known name (unknown ones are E053)."""
         for text, parts in self._commands:
             inserted = [p for p in parts if self.survey.root.open or self.survey.is_declared(p.name)]
-            dollar = next((p for p in inserted if p.after_dollar), None)
-            first = dollar or next(iter(inserted), None)
+            first = next((p for p in inserted if p.after_dollar), next(iter(inserted), None))
             if first is not None:
-                message = f"the shell reads the value of `{first.raw[1:-1]}` as part of the command"
-                hint = f"the program's `{first.name}` is inserted after the `$`, not the shell's" if dollar else None
+                name, found = first.name, []
+                if first.after_dollar:
+                    found.append(f"the program's `{name}` is inserted after the `$`, not the shell's")
                 if not self.survey.strict:
-                    safe = hints.safe_form(text, first)
-                    hint = f"{hint}; {safe}" if hint else safe
-                self.survey.report("W051", first.span, message, hint)
+                    found.append(hints.safe_form(text, first))
+                message = f"the shell reads the value of `{first.raw[1:-1]}` as part of the command"
+                self.survey.report("W051", first.span, message, "; ".join(found) or None)
 
     def interpolation(self, part: tree.Interpolation, code: UndefinedCode) -> None:
         """Check one `{path}` (1.6)."""
@@ -201,8 +194,7 @@ class NameChecker:
             if isinstance(step, Name) and not self.survey.sees(step.id):
                 self.survey.undefined(Undefined(step.id, step.span, code, part.raw))
         if not self.survey.sees(part.name):
-            item = Undefined(part.name, part.span, code, part.raw, part.after_dollar)
-            self.survey.undefined(item)
+            self.survey.undefined(Undefined(part.name, part.span, code, part.raw, part.after_dollar))
         elif part.steps:
             self._held_member(part.name, part.steps[0], part.span)
             self._interpolated_fields(part)
@@ -264,9 +256,9 @@ class NameChecker:
             self.survey.report("E187", span, f"The answer has no field `{key}`", near or _listed("fields", fields))
 
     def _member(self, value: Node, key: str | None, span: Span) -> None:
-        held = self.answer(value) if key is not None else None
-        if held is not None and key is not None:
-            self._field(_root(value), held.schema, key, span)
+        root = _root(value)
+        if key is not None and isinstance(root, Name) and (held := self.answer(value)) is not None:
+            self._field(root.id, held.schema, key, span)
         if isinstance(value, Name):
             self._held_member(value.id, key, span)
         elif isinstance(value, tree.ProgramCall):
@@ -293,13 +285,10 @@ class NameChecker:
         """
         for name, span, key in self._suspects:
             if name not in self.survey.assigned_in_blocks and (self.survey.strict or key in _METADATA):
-                self._report_exec_member(name, key or None, span)
-
-    def _report_exec_member(self, name: str, key: str | None, span: Span) -> None:
-        fact = f"`{name}` holds the output of a command, which is text"
-        message = f"{fact} without a member `{key}`" if key else f"{fact} and has no members"
-        hint = f"use a marker, `if **{name} shows a failure**:`, or pass it as context"
-        self.survey.report("E138", span, message, hint)
+                lack = f"without a member `{key}`" if key else "and has no members"
+                message = f"`{name}` holds the output of a command, which is text {lack}"
+                hint = f"use a marker, `if **{name} shows a failure**:`, or pass it as context"
+                self.survey.report("E138", span, message, hint)
 
     def program_output(self, program: str, contract: Contract | None, key: str | None, span: Span) -> None:
         """Report E028 if a program whose contract is known has no output `key` (6.2).
@@ -358,11 +347,11 @@ class NameChecker:
         return f"no imported program is called `{name}`", near or 'a call needs an import: `use "./file.prose" as name`'
 
 
-def _root(node: Node) -> str:
-    """Return the name that a path begins with, "" for another value."""
+def _root(node: Node) -> Node:
+    """Return the value that a path begins with."""
     while isinstance(node, (tree.Member, tree.Index)):
         node = node.value
-    return node.id if isinstance(node, Name) else ""
+    return node
 
 
 def _listed(kind: str, names: tuple[str, ...]) -> str:

@@ -11,14 +11,14 @@ from typing import Literal
 
 from prose_kernel.language.diagnostics import PROSESCRIPT_PROFILES, Diagnostic, Findings, Profile, in_order
 from prose_kernel.language.nearest import Nearest, did_you_mean
-from prose_kernel.language.openprose import hints
+from prose_kernel.language.openprose import hints, tree
 from prose_kernel.language.openprose.call_targets import interface_of
 from prose_kernel.language.openprose.contract import block_exports, block_names, persistence
 from prose_kernel.language.openprose.keywords import LEGACY_CODES
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
 from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.openprose.scopes import Frame
-from prose_kernel.language.openprose.tree import Agent, Block, Constant, Gate, Program, Property
+from prose_kernel.language.openprose.tree import Agent, Block, Constant, Gate, Program
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.typed_answers import Schema
 
@@ -80,7 +80,7 @@ class Survey(Findings):
             if isinstance(item, Agent):
                 self._written.setdefault(item.name.id, item)
                 self.agents.setdefault(item.name.id, KnownAgent(persistence(item)))
-                if any(p.name.id == "persist" and not _is_false(p) for p in item.properties):
+                if tree.value_of(item.properties, "persist") not in (None, Constant(False)):
                     self.agents_with_persist.add(item.name.id)
             elif isinstance(item, Block):
                 self.blocks.setdefault(item.name.id, item)
@@ -119,8 +119,7 @@ class Survey(Findings):
             self._waiting.append(item)
             return
         names = [*frame.visible, *frame.temporaries, *self.known.variables] if self.near.has_budget else []
-        near = self.near(item.name, names)
-        self._undefined.append(replace(item, nearest=near))
+        self._undefined.append(replace(item, nearest=self.near(item.name, names)))
 
     def finish(self) -> tuple[Diagnostic, ...]:
         """Report the undefined names and return all findings in order."""
@@ -130,8 +129,7 @@ class Survey(Findings):
             if self.interface.kind == "delegation":
                 self.free[item.name] = self.free.get(item.name, False) or item.code not in ("W108", "E108")
             else:
-                near = self.near(item.name, self.declared_in)
-                self._undefined.append(replace(item, nearest=near))
+                self._undefined.append(replace(item, nearest=self.near(item.name, self.declared_in)))
         for item in self._undefined:
             hint = self._hint(item)
             # otherwise a misspelt name would reach a model with its braces
@@ -164,13 +162,8 @@ class Survey(Findings):
         name = item.name
         if item.code == "E053":
             return hints.braces_hint(item.raw[1:-1], item.name, item.nearest, item.after_dollar)
-        other = self.other_registry(name)
-        if other:
-            return other
-        if hint := hints.constant(name):
+        if hint := self.other_registry(name) or hints.constant(name) or did_you_mean(item.nearest):
             return hint
-        if item.nearest:
-            return did_you_mean(item.nearest)
         if name in self.root.table:
             return f"`{name}` has no value here: it is bound further down, or only inside a branch or iteration"
         if item.code in ("W108", "E108"):
@@ -197,9 +190,7 @@ class Survey(Findings):
     def block(self, name: str) -> tuple[str, ...] | None:
         """Return the parameters of a block, None if there is no block with this name."""
         block = self.blocks.get(name)
-        if block is not None:
-            return tuple(p.id for p in block.parameters)
-        return self.known.blocks.get(name)
+        return tuple(p.id for p in block.parameters) if block is not None else self.known.blocks.get(name)
 
     def is_function(self, name: str) -> bool:
         """Return whether a block's name is that of a function of another language."""
@@ -210,9 +201,7 @@ class Survey(Findings):
 
     def program(self, name: str) -> Contract | None:
         """Return the contract of an import; None if it is unknown."""
-        if name in self.programs:
-            return self.programs[name]
-        return self.known.programs.get(name)
+        return self.programs.get(name, self.known.programs.get(name))
 
     def exports(self, name: str) -> tuple[str, ...] | None:
         """Return the names that a bare `do` of this block may export (3.6); None if its content is unknown."""
@@ -226,7 +215,3 @@ class Survey(Findings):
         if name.id in self.gates:
             self.report("W196", name.span, f"Two gates are called `{name.id}`", "give each gate a name of its own")
         self.gates[name.id] = None
-
-
-def _is_false(item: Property) -> bool:
-    return isinstance(item.value, Constant) and item.value.value is False

@@ -6,24 +6,16 @@ to the place that contains it. The path between two places shows whether one dec
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import UNSET, UnsetType
 
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.typed_answers import Schema
 
 Relation = Literal["same", "enclosing", "exclusive", "elsewhere"]
 Form = Literal["let", "const", "input", "output", "branch"]
-
-
-class Unset(Enum):
-    """Marks, in the log of a place, a name that had no value before."""
-
-    UNSET = "unset"
-
-
-UNSET = Unset.UNSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +53,7 @@ class Place:
     - `conditional`: it may not run at all
     - `logs`: it records assignments in `writes`, because it or an enclosing place is conditional
     - `hidden`: the temporary names bound here, with the meanings that they hid
-    - `writes`: the assigned names, with what was known about their values before
+    - `writes`: the assigned names, with what was known about their values before (`UNSET`: they had none)
     """
 
     construct: Construct | None = None
@@ -70,7 +62,7 @@ class Place:
     conditional: bool = False
     logs: bool = False
     hidden: list[tuple[str, str | None, Answer | None]] | None = None
-    writes: list[tuple[str, KnownValue | Unset]] | None = None
+    writes: list[tuple[str, KnownValue | UnsetType]] | None = None
     in_branch: bool = False
 
     def child(self, construct: Construct, *, conditional: bool = True) -> Place:
@@ -79,14 +71,12 @@ class Place:
         return Place(construct, self.in_loop, self.in_catch, conditional, logs, in_branch=self.in_branch)
 
 
+@dataclass(slots=True)
 class History:
     """The places where a name is declared. The cost of `add` and `relation` depends only on the nesting depth."""
 
-    __slots__ = ("_marks", "_places")
-
-    def __init__(self) -> None:
-        self._places: set[Place] = set()
-        self._marks: dict[Place | Construct, int] = {}
+    _places: set[Place] = field(default_factory=set)
+    _marks: dict[Place | Construct, int] = field(default_factory=dict)
 
     def relation(self, place: Place) -> Relation:
         """Return the closest relation of a declaration in `place` to an earlier one."""
@@ -100,11 +90,8 @@ class History:
         return "elsewhere" if self._can_follow(place) else "exclusive"
 
     def add(self, place: Place) -> None:
+        """Add a declaration; count, for each place and construct up to the root, the children that contain one."""
         self._places.add(place)
-        self._mark(place)
-
-    def _mark(self, place: Place) -> None:
-        """Count, for each place and construct up to the root, how many of its children contain a declaration."""
         node: Place | Construct | None = place
         while node is not None:
             count = self._marks.get(node, 0)
@@ -131,18 +118,16 @@ class History:
         return False
 
 
+@dataclass(slots=True)
 class Entry:
     """The declarations of a name in a frame; `form` is that of the latest one.
 
     Most names are declared once, so the histories are created on demand.
     """
 
-    __slots__ = ("_first", "_histories", "form")
-
-    def __init__(self, form: Form, place: Place) -> None:
-        self.form = form
-        self._first: Place | None = place
-        self._histories: dict[bool, History] = {}
+    form: Form
+    _first: Place | None
+    _histories: dict[bool, History] = field(default_factory=dict)
 
     def history(self, *, outputs: bool) -> History | None:
         """Return the declarations that are an `output`, or those that aren't."""
@@ -168,6 +153,7 @@ class Entry:
 _CLOSENESS: dict[Relation, int] = {"same": 0, "enclosing": 1, "elsewhere": 2, "exclusive": 3}
 
 
+@dataclass(slots=True, eq=False)
 class Frame:
     """The names of the root or of one block during the walk (3.5).
 
@@ -180,19 +166,16 @@ class Frame:
     - `open`: any name may be visible, because a block with unknown content was called
     """
 
-    __slots__ = ("held", "is_root", "items", "mixed", "new_names", "open", "place", "table", "temporaries", "visible")
-
-    def __init__(self, *, is_root: bool) -> None:
-        self.is_root = is_root
-        self.open = False
-        self.place = Place()
-        self.table: dict[str, Entry] = {}
-        self.visible: dict[str, None] = {}
-        self.temporaries: dict[str, str] = {}
-        self.held: dict[str, KnownValue] = {}
-        self.items: dict[str, Answer] = {}
-        self.mixed: set[str] = set()
-        self.new_names: list[str] | None = None
+    is_root: bool
+    open: bool = False
+    place: Place = field(default_factory=Place)
+    table: dict[str, Entry] = field(default_factory=dict)
+    visible: dict[str, None] = field(default_factory=dict)
+    temporaries: dict[str, str] = field(default_factory=dict)
+    held: dict[str, KnownValue] = field(default_factory=dict)
+    items: dict[str, Answer] = field(default_factory=dict)
+    mixed: set[str] = field(default_factory=set)
+    new_names: list[str] | None = None
 
     def show(self, name: str) -> None:
         if name not in self.visible:
@@ -203,8 +186,7 @@ class Frame:
     def hide(self, name: str, kind: str) -> None:
         """Bind a temporary name for the current place; `close_place` restores the meaning that it hides."""
         place = self.place
-        if place.hidden is None:
-            place.hidden = []
+        place.hidden = place.hidden or []
         place.hidden.append((name, self.temporaries.get(name), self.items.pop(name, None)))
         self.temporaries[name] = kind
 
@@ -212,8 +194,7 @@ class Frame:
         """Record the kind of value that a variable holds now."""
         place = self.place
         if place.logs:
-            if place.writes is None:
-                place.writes = []
+            place.writes = place.writes or []
             place.writes.append((name, self.held.get(name, UNSET)))
         if self.held.get(name, held) != held:
             self.mixed.add(name)
@@ -225,29 +206,20 @@ class Frame:
         place = self.place
         self.place = outer
         for name, before, item in reversed(place.hidden or ()):
+            self.items.pop(name, None)
+            del self.temporaries[name]
             if item is not None:
                 self.items[name] = item
-            else:
-                self.items.pop(name, None)
-            if before is None:
-                del self.temporaries[name]
-            else:
+            if before is not None:
                 self.temporaries[name] = before
-        if place.writes:
-            self._forget_uncertain(place, dict(reversed(place.writes)))
-
-    def _forget_uncertain(self, place: Place, before: dict[str, KnownValue | Unset]) -> None:
-        """Forget uncertain kinds of values after `place`; `before` has the assigned names with their earlier kinds."""
-        if place.conditional:
-            for name, held in before.items():
-                # The body may not have run, so a kind is known only if it is the same before and after it.
-                if held is not UNSET and held != self.held[name]:
-                    self.held[name] = None
-        outer = self.place
-        if outer.logs:
-            if outer.writes is None:
-                outer.writes = []
-            outer.writes.extend(before.items())
+        earlier = dict(reversed(place.writes or ()))  # the kinds of the assigned names before the place
+        for name, held in earlier.items() if place.conditional else ():
+            # The body may not have run, so a kind is known only if it is the same before and after it.
+            if held is not UNSET and held != self.held[name]:
+                self.held[name] = None
+        if outer.logs and earlier:
+            outer.writes = outer.writes or []
+            outer.writes.extend(earlier.items())
 
 
 def redeclaration_code(form: Form, entry: Entry, place: Place, *, strict: bool) -> str | None:
