@@ -93,6 +93,9 @@ class Line:
         _, start, end, _ = self.tokens[index]
         return Trouble(code, start, end, message, hint)
 
+    def unexpected(self, hint: str | None) -> Trouble:
+        return self.here("E004", f"unexpected {_shown(self, self.at)}", hint)
+
 
 Rule = Callable[[Line], Trouble | None]
 
@@ -159,9 +162,9 @@ def _name_hint(char: str) -> str | None:
     """Return the hint for letters of other alphabets, their accents, and symbols such as emoji."""
     from unicodedata import category
 
-    if not (char.isalpha() or category(char)[0] == "M" or (category(char) == "So" and char > "\xff")) or char.isascii():
-        return None
-    return "names are made of `A` to `Z`, `a` to `z`, digits, `_` and `-`"
+    is_foreign = char.isalpha() or category(char)[0] == "M" or (category(char) == "So" and char > "\xff")
+    hint = "names are made of `A` to `Z`, `a` to `z`, digits, `_` and `-`"
+    return hint if is_foreign and not char.isascii() else None
 
 
 _PLAIN: Final = frozenset({*SIGNS, '"', "#", "_"})
@@ -221,7 +224,7 @@ def _property_number(line: Line) -> Trouble | None:
     if not line.owner or line.at != line.first + 3 or line.kind(-1) != "NUMBER":
         return None
     hint = _NUMBERS.get(line.head_word)
-    return line.here("E004", f"unexpected {_shown(line, line.at)}", hint) if hint else None
+    return line.unexpected(hint) if hint else None
 
 
 _NUMBERS: Final = {
@@ -239,7 +242,7 @@ def _property_line(line: Line) -> Trouble | None:
     if line.owner == "spawn":
         return line.on(line.first, "E103", "unexpected indentation: only `name: value` lines are allowed here",
                        "align a statement with the line that owns the block")  # fmt: skip
-    return line.here("E004", f"unexpected {_shown(line, line.at)}", "write `name: value`")
+    return line.unexpected("write `name: value`")
 
 
 def _on_reject(line: Line) -> Trouble | None:
@@ -286,11 +289,12 @@ def _missing_part(line: Line) -> Trouble | None:
 
 def _session(line: Line) -> Trouble | None:
     """Explain `session` without quotes (9.6), without anything (E003), or with an agent and a text (4.2)."""
-    at = next(
-        (k for k in range(line.at - 1, max(line.first, line.at - 5) - 1, -1) if line.tokens[k][0] == "SESSION"), -1
-    )
-    if at < 0:
-        return _resume(line)
+    before = range(line.at - 1, max(line.first, line.at - 5) - 1, -1)
+    at = next((k for k in before if line.tokens[k][0] == "SESSION"), -1)
+    if at < 0:  # `resume` with an agent and a text
+        is_resume = line.at > line.first and line.written(line.at - 1) == "resume"
+        hint = _with_agent(line, line.at - 1) if is_resume else None
+        return line.here("E004", _TEXT_IS_A_PROPERTY, hint) if hint is not None else None
     if at == line.at - 1 and line.kind(0) == "_NL":
         return line.on(at, "E003", "session without prompt and agent", 'write `session "prompt"` or `session: agent`')
     follows = line.tokens[at + 1][0]
@@ -327,42 +331,29 @@ def _with_agent(line: Line, at: int) -> str | None:
     return f"write `{spawn}: {agent}`, and indent `prompt: {line.text_of(at + 2)}` below it"
 
 
-def _resume(line: Line) -> Trouble | None:
-    """Explain `resume` with an agent and a text."""
-    if (
-        line.at > line.first
-        and line.written(line.at - 1) == "resume"
-        and (hint := _with_agent(line, line.at - 1)) is not None
-    ):
-        return line.here("E004", _TEXT_IS_A_PROPERTY, hint)
-    return None
-
-
 def _arms(line: Line) -> Trouble | None:
     """Explain `elif`, `else`, `catch`, `finally`, `option` in a wrong place."""
-    kind = line.kind(0)
     if line.at != line.first:
         return None
-    if kind in ("ELSE", "ELIF"):
-        if line.symbol == "else":
-            if kind == "ELSE":
-                return line.here("E195", "a second `else`")
-            return line.here("E193", "`elif` after `else`", "`else` comes last")
-        if kind == "ELSE":
-            return line.here("E194", "`else` without `if`", "align it with its `if`")
-        return line.here("E193", "`elif` without `if`", "align it with its `if`")
-    if kind in ("CATCH", "FINALLY"):
-        word = kind.lower()
-        if line.symbol == "finally":
-            message = "a second `finally`" if kind == "FINALLY" else "`catch` after `finally`"
-        elif line.symbol == "catch":
-            message = "a second `catch`"
-        else:
-            message = f"`{word}` without `try`"
-        return line.here("E185", message, "the order is `try`, `catch`, `finally`, in one column")
-    if kind == "OPTION":
-        return line.here("E004", "unexpected `option`", "indent options below `choice **...**:`")
-    return None
+    found = _ARMS.get((line.symbol, line.kind(0))) or _ARMS.get(("", line.kind(0)))
+    return line.here(*found) if found is not None else None
+
+
+_IF: Final = "align it with its `if`"
+_TRY: Final = "the order is `try`, `catch`, `finally`, in one column"
+_ARMS: Final[dict[tuple[str, str], tuple[str, str, str | None]]] = {
+    ("else", "ELSE"): ("E195", "a second `else`", None),
+    ("else", "ELIF"): ("E193", "`elif` after `else`", "`else` comes last"),
+    ("", "ELSE"): ("E194", "`else` without `if`", _IF),
+    ("", "ELIF"): ("E193", "`elif` without `if`", _IF),
+    ("finally", "FINALLY"): ("E185", "a second `finally`", _TRY),
+    ("finally", "CATCH"): ("E185", "`catch` after `finally`", _TRY),
+    ("catch", "CATCH"): ("E185", "a second `catch`", _TRY),
+    ("", "CATCH"): ("E185", "`catch` without `try`", _TRY),
+    ("", "FINALLY"): ("E185", "`finally` without `try`", _TRY),
+    ("", "OPTION"): ("E004", "unexpected `option`", "indent options below `choice **...**:`"),
+}
+"""The findings for an arm in a wrong place: by the part of a statement above it ("": any other), and its own kind."""
 
 
 def _options(line: Line) -> Trouble | None:
@@ -370,7 +361,7 @@ def _options(line: Line) -> Trouble | None:
         return None
     if line.options is not None:
         return Trouble("E190", line.options, line.options + 6, "`choice` has no options", 'add `option "label":` lines')
-    return line.here("E004", f"unexpected {_shown(line, line.at)}", 'write `option "label":`')
+    return line.unexpected('write `option "label":`')
 
 
 # ---- pipelines and calls
@@ -422,14 +413,11 @@ def _condition(line: Line) -> Trouble | None:
         left = line.words(line.first, line.at - 1 if line.written(line.at - 1) == "==" else line.at)
         return line.here("E004", "unexpected `=`", f"write `{left} == {line.words(line.at + 1, line.stop) or '...'}`")
     if line.kind(-1) == "COLON":
-        return line.here("E004", f"unexpected {_shown(line, line.at)}", "put it on a line of its own, indented")
+        return line.unexpected("put it on a line of its own, indented")
     if line.kind(0) not in _WORD_KINDS or line.tokens[opener + 1][0] not in _WORD_KINDS:
         return None
     last = next((k for k in range(opener, line.stop) if line.tokens[k][0] in ("COLON", "_OPEN_MAXIMUM")), line.stop)
-    words = line.words(opener + 1, last)
-    return line.here(
-        "E004", f"unexpected {_shown(line, line.at)}", f"a condition in words needs `**`: `{head} **{words}**:`"
-    )
+    return line.unexpected(f"a condition in words needs `**`: `{head} **{line.words(opener + 1, last)}**:`")
 
 
 _CONDITIONS: Final = {"IF", "ELIF", "UNTIL", "WHILE"}
@@ -470,7 +458,7 @@ def _other_words(line: Line) -> Trouble | None:
         hint = f"write `resume: {after[0]}`"
     else:
         return None
-    return line.here("E004", f"unexpected {_shown(line, line.at)}", hint) if line.at <= line.first + 3 else None
+    return line.unexpected(hint) if line.at <= line.first + 3 else None
 
 
 def _misspelt(line: Line) -> Trouble | None:
@@ -483,7 +471,7 @@ def _misspelt(line: Line) -> Trouble | None:
         return None
     if len(word) == len(meant) == 3 and sorted(word) != sorted(meant):
         return None
-    return line.here("E004", f"unexpected {_shown(line, line.at)}", did_you_mean(meant))
+    return line.unexpected(did_you_mean(meant))
 
 
 def _misspelt_value(line: Line) -> Trouble | None:
@@ -509,10 +497,8 @@ def _unquoted(line: Line) -> Trouble | None:
     index = next((k for k in range(line.at - 1, line.first - 1, -1) if line.written(k) in _QUOTED), -1)
     if index < 0 or (index > line.first and line.tokens[index - 1][0] not in ("EQUALS", "ARROW", "OUTPUT", "COLON")):
         return None
-    if (
-        line.tokens[index][0] not in ("NAME", "THROW", "EXEC", "USE", "IMPORT", "OPTION")
-        or line.tokens[index + 1][0] not in _WORD_KINDS
-    ):
+    kind, following = line.tokens[index][0], line.tokens[index + 1][0]
+    if kind not in ("NAME", "THROW", "EXEC", "USE", "IMPORT", "OPTION") or following not in _WORD_KINDS:
         return None
     word = line.written(index)
     words = line.words(index + 1, line.stop)
@@ -533,10 +519,8 @@ def _input(line: Line) -> Trouble | None:
     if word in ("input", "gate") and (line.kind(-2) == "EQUALS" or line.head == "GATE") and line.kind(0) in _ASKING:
         text = next((line.text_of(k) for k in (line.at, line.at + 1) if line.tokens[k][0] == "STRING"), '"..."')
         name = line.written(line.at - 3) if line.kind(-2) == "EQUALS" else "name"
-        hint = (
-            f"write `input {name}: {text}`" if word == "input" else f"write `gate {name}:`, below it `prompt: {text}`"
-        )
-        return line.here("E004", f"unexpected {_shown(line, line.at)}", hint)
+        form = f"`input {name}: {text}`" if word == "input" else f"`gate {name}:`, below it `prompt: {text}`"
+        return line.unexpected(f"write {form}")
     return None
 
 
@@ -546,13 +530,13 @@ def _maximum(line: Line) -> Trouble | None:
         return None
     number = line.at + 1 if line.kind(0) == "EQUALS" else line.at
     most = line.written(number) if line.tokens[number][0] in ("NUMBER", "NAME") else "3"
-    return line.here("E004", f"unexpected {_shown(line, line.at)}", f"write `(max: {clipped(most, 40, '...')})`")
+    return line.unexpected(f"write `(max: {clipped(most, 40, '...')})`")
 
 
 def _catch(line: Line) -> Trouble | None:
     begins = line.head == "NAME" and line.head_word == "catch" and line.at == line.first + 1
     if (line.kind(-1) == "CATCH" and line.kind(0) == "NAME") or (begins and line.kind(0) in _WORD_KINDS):
-        return line.here("E004", f"unexpected {_shown(line, line.at)}", f"write `catch as {line.written(line.at)}:`")
+        return line.unexpected(f"write `catch as {line.written(line.at)}:`")
     return None
 
 
@@ -564,22 +548,19 @@ def _line_end(line: Line) -> Trouble | None:
         return None
     before = line.tokens[line.at - 1] if line.at > line.first else None
     if line.colon and line.head != "SESSION":
-        return line.here("E004", f"missing `:` after `{_head_of(line)}`", "add `:` at the end of the line")
+        head = clipped(line.words(line.first, line.stop), 40, "...")
+        return line.here("E004", f"missing `:` after `{head}`", "add `:` at the end of the line")
     if before is not None and before[0] == "EQUALS":
         return line.here("E004", "a value must follow `=` on the same line")
     if line.head in ("LET", "CONST") and before is not None and "EQUALS" in line.row:
-        return line.here("E004", f"`{line.written(line.at - 1)}` needs a value",
-                         f"write `{line.head_word} {line.written(line.at - 1)} = ...`")  # fmt: skip
+        name = line.written(line.at - 1)
+        return line.here("E004", f"`{name}` needs a value", f"write `{line.head_word} {name} = ...`")
     if line.head == "INPUT" and line.at == line.first + (3 if line.kind(-1) == "COLON" else 2):
         words = line.words(line.first, line.first + 2)
         return line.here("E004", f"`{words}` needs a prompt", f'write `{words}: "..."`')
     if before is not None and before[0] == "ARROW":
         return line.here("E004", "a session must follow `->`")
     return line.here("E004", "the line ends too early", _could_come(line))
-
-
-def _head_of(line: Line) -> str:
-    return clipped(line.words(line.first, line.stop), 40, "...")
 
 
 def _could_come(line: Line) -> str | None:
@@ -624,7 +605,7 @@ def _unexpected(line: Line) -> Trouble:
         hint = "did you forget `:`?" if line.head in _HEADERS else None
     else:
         hint = _could_come(line)
-    return line.here("E004", f"unexpected {_shown(line, line.at)}", hint)
+    return line.unexpected(hint)
 
 
 _HEADERS: Final = {"AGENT", "GATE", "BLOCK", "INPUT", "PARALLEL", "TRY", "FOR", "REPEAT", "CHOICE", "OPTION"}
