@@ -122,7 +122,7 @@ def _colons(text: str, at: int = 0) -> Iterator[int]:
         if sign == "\n":
             break
         if marker or sign.startswith("**"):
-            marker = "" if sign == marker else marker or (sign if sign.startswith("**") else "")
+            marker = "" if sign == marker else marker or sign
         elif sign == '"':  # never closed
             return
         elif sign in "([{":
@@ -137,9 +137,7 @@ def _colons(text: str, at: int = 0) -> Iterator[int]:
 
 def _reading(text: str, read_expression: ReadExpression | None) -> Literal["words", "names", "expression"]:
     """Apply rules 5 and 6 as far as the text decides them; the variables aren't known here."""
-    if not text:
-        return "words"
-    if _TWO_WORDS.search(_STRING.sub('""', text)):
+    if not text or _TWO_WORDS.search(_STRING.sub('""', text)):
         return "words"
     if read_expression is None:
         return "expression"
@@ -166,10 +164,9 @@ def _operands(expression: tree.Expression) -> Iterator[tree.Expression]:
 
 def _is_evident(node: tree.Expression) -> bool:
     """Apply rule 5a to one operand."""
-    if isinstance(node, _EVIDENT):
-        return True
-    if isinstance(node, tree.Binary) and node.operator == "is" and isinstance(node.left, _LITERALS):
-        return True
-    if isinstance(node, tree.Binary) and node.operator == "is" and isinstance(node.right, _LITERALS):
+    if isinstance(node, tree.Binary) and node.operator == "is":
+        if isinstance(node.left, _LITERALS) or isinstance(node.right, _LITERALS):
+            return True
+    elif isinstance(node, _EVIDENT):
         return True
     return any(isinstance(part, tree.Binary) and part.operator in _OPERATORS for part in walk(node))

@@ -39,11 +39,7 @@ def completeness(text: str, profile: Profile = "default") -> tuple[Completeness,
     parsed = parse(Source(text), profile)
     codes = {found.code for found in parsed.diagnostics if found.severity == "error"}
     found = unfinished(text, parsed, invalid=bool(codes - _STILL_COMING))
-    if found is not None:
-        return found
-    if codes:
-        return ("incomplete", "") if codes == {"E180"} else ("invalid", "")
-    return "complete", ""
+    return found or ("complete" if not codes else "incomplete" if codes == {"E180"} else "invalid", "")
 
 
 def complete(
@@ -100,11 +96,10 @@ def with_call_targets(known: Known | None, targets: CallTargets) -> Known:
 def describe_call(text: str, offset: int, targets: CallTargets) -> str:
     """Describe the call target at an offset, or the input at an offset below its call; "" for anything else."""
     end = text.find("\n", offset)
-    word = re.compile(rf'"[^"\n]*"|{_NAME}').match
     start = offset
     while start > 0 and re.match(r'[\w"./-]', text[start - 1]):
         start -= 1
-    name = word(text, start)
+    name = re.compile(rf'"[^"\n]*"|{_NAME}').match(text, start)
     if name is None:
         return ""
     head = text[text.rfind("\n", 0, start) + 1 : start]
@@ -128,7 +123,13 @@ def _call_offers(known: Known, before: str) -> list[Offer] | None:
     if head.strip() or not head:
         return None
     target, given = _enclosing_call(before, known.targets)
-    return None if target is None else _inputs_of(target, given)
+    if target is None:
+        return None
+    notes = {one.name: "optional" if one.optional else f"of {target.name}" for one in target.inputs}
+    declared = [Offer(f"{name}: ", "property", note) for name, note in notes.items() if name not in given]
+    session = () if target.has_script else ("prompt", "context")
+    more = [name for name in (*MODIFIERS, "model", "timeout", *session) if name not in notes and name not in given]
+    return [*declared, *(Offer(f"{name}: ", "keyword", "modifies the call") for name in more)]
 
 
 def _enclosing_call(before: str, targets: CallTargets) -> tuple[CallTarget | None, set[str]]:
@@ -141,14 +142,6 @@ def _enclosing_call(before: str, targets: CallTargets) -> tuple[CallTarget | Non
             return call_target_in(line, before, targets), given
         given.add(line.partition(":")[0].strip())
     return None, given
-
-
-def _inputs_of(target: CallTarget, given: set[str]) -> list[Offer]:
-    notes = {one.name: "optional" if one.optional else f"of {target.name}" for one in target.inputs}
-    declared = [Offer(f"{name}: ", "property", note) for name, note in notes.items() if name not in given]
-    session = () if target.has_script else ("prompt", "context")
-    more = [name for name in (*MODIFIERS, "model", "timeout", *session) if name not in notes and name not in given]
-    return [*declared, *(Offer(f"{name}: ", "keyword", "modifies the call") for name in more)]
 
 
 # ---------------------------------------------------------------- fields and types of typed answers
@@ -247,11 +240,6 @@ def _registered(known: Known, code: str, word: str, registry: str) -> list[Offer
     return [Offer(name, word) for name in dict.fromkeys(found)]
 
 
-def _programs(known: Known, before: str) -> list[Offer]:
-    found = _uses(before)
-    return [Offer(name, "program") for name in dict.fromkeys([*found, *known.programs])]
-
-
 # ---------------------------------------------------------------- code
 
 
@@ -293,7 +281,8 @@ def _expected(known: Known, before: str, code: str, owner: str | None) -> list[O
     offers = [Offer(name, "property", entry.summary) for name, entry in properties]
     offers += [_keyword(word) for word in _words().keywords if word.upper() in terminals and word != "import"]
     if "CONSTANT" in terminals:
-        offers += [*_variables(known, code), *_programs(known, before)]
+        offers += _variables(known, code)
+        offers += [Offer(name, "program") for name in dict.fromkeys([*_uses(before), *known.programs])]
         offers += [_keyword(word) for word in ("true", "false", "null")]
     return offers
 
@@ -427,10 +416,7 @@ def _owner_of(before: str, code: str) -> str | None:
     """Return the keyword of the statement that owns the properties of the cursor's line: the last spawn, agent or gate
     on the nearest line above that is indented less."""
     line = _enclosing(before, code, len(before) - before.rfind("\n") - 1)
-    found = None
-    for match in re.finditer(r"\b(session|resume|exec|agent|gate)\b", line):
-        found = match[1]
-    return found
+    return next(iter(re.findall(r"\b(?:session|resume|exec|agent|gate)\b", line)[::-1]), None)
 
 
 def _indent(line: str) -> int:
@@ -450,8 +436,7 @@ def _enclosing(before: str, code: str, width: int) -> str:
 
 
 def _in_text(known: Known, text: str, start: int) -> Completion:
-    found = _interpolated(known, text)
-    if found is not None:
+    if (found := _interpolated(known, text)) is not None:
         return found
     head = text[text.rfind("\n", 0, start) + 1 : start]
     values: list[Offer] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
@@ -151,16 +152,15 @@ class _Flow(FlowBuilder[tree.Statement]):
 
     def _parallel(self, node: tree.Parallel, binds: tuple[str, ...], depth: int) -> Step:
         names = tuple(branch.name.id for branch in node.branches if branch.name is not None)
-        text = " ".join(["parallel", *_modifiers(node.modifiers)])
+        step = Step("parallel", " ".join(["parallel", *_modifiers(node.modifiers)]), node.span, binds=binds)
         if depth >= DEPTH:
-            return Step(
-                "parallel", text, node.span, _reads(node), binds + names, omitted=statements(node, tree.Statement)
-            )
-        ways = []
-        for branch in node.branches:
-            steps = self._branch(branch, depth + 1)
-            ways.append(Way(branch.name.id if branch.name is not None else "", tuple(steps)))
-        return Step("parallel", text, node.span, binds=binds, ways=tuple(ways), always=True)
+            omitted = statements(node, tree.Statement)
+            return replace(step, reads=_reads(node), binds=binds + names, omitted=omitted)
+        ways = tuple(
+            Way(branch.name.id if branch.name is not None else "", tuple(self._branch(branch, depth + 1)))
+            for branch in node.branches
+        )
+        return replace(step, ways=ways, always=True)
 
     def _branch(self, branch: tree.Branch, depth: int) -> list[Step]:
         if branch.name is not None and isinstance(branch.statement, tree.ExpressionStatement):
@@ -187,13 +187,11 @@ class _Flow(FlowBuilder[tree.Statement]):
     def _pipe(self, node: tree.Pipe, binds: tuple[str, ...], depth: int) -> list[Step]:
         steps, reads = self.inner(node.source, depth), _reads(node.source)
         for operation in node.operations:
-            last = operation is node.operations[-1]
-            names = f" ({', '.join(name.id for name in operation.names)})" if operation.names else ""
-            body = [("", operation.body)]
-            own = ("item", *(name.id for name in operation.names))
-            bound = binds if last else ()
-            step = Step("loop", operation.kind + names, operation.span, reads, bound, scoped=own)
-            steps.append(self.with_ways(step, operation, body, depth))
+            own = tuple(name.id for name in operation.names)
+            text = f"{operation.kind} ({', '.join(own)})" if own else operation.kind
+            bound = binds if operation is node.operations[-1] else ()
+            step = Step("loop", text, operation.span, reads, bound, scoped=("item", *own))
+            steps.append(self.with_ways(step, operation, [("", operation.body)], depth))
             reads = ()
         return steps
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar, Final, cast
 
 from prose_kernel.language.literals import number
@@ -174,14 +175,12 @@ class _Formatter:
 
     def visit_arrow(self, node: tree.Arrow, pad: str) -> list[str]:
         lines = [_head(node.spawns[0])]
-        before = node.spawns[0]
-        for spawn in node.spawns[1:]:
+        for before, spawn in pairwise(node.spawns):
             if _below(before):
                 lines += [*self._properties(_below(before), pad), f"{pad}-> {_head(spawn)}"]
             else:
                 lines[-1] += f" -> {_head(spawn)}"
-            before = spawn
-        return [*lines, *self._properties(_below(before), pad)]
+        return [*lines, *self._properties(_below(node.spawns[-1]), pad)]
 
     # ---- compounds
 
@@ -220,13 +219,13 @@ class _Formatter:
         if node.maximum is not None:
             head = f"loop for each {node.item.id} in {collection} (max: {node.maximum}){_variable(node.index)}:"
             return self._body(head, node.body, pad)
-        modifiers = ""
-        if node.modifiers is not None:
-            modifiers = _modifiers(node.modifiers)
-            if not modifiers and _ends_like_modifiers(node.collection):
-                collection = f"({collection})"
-        word = "for" if node.modifiers is None else "parallel for"
-        return self._body(f"{word} {names} in {collection}{modifiers}:", node.body, pad)
+        if node.modifiers is None:
+            return self._body(f"for {names} in {collection}:", node.body, pad)
+        modifiers = _modifiers(node.modifiers)
+        arguments = node.collection.arguments if isinstance(node.collection, tree.ProgramCall) else ()
+        if not modifiers and arguments and arguments[0].name.id in _MODIFIER_WORDS:
+            collection = f"({collection})"  # otherwise the arguments would be read as modifiers
+        return self._body(f"parallel for {names} in {collection}{modifiers}:", node.body, pad)
 
     def visit_repeat(self, node: tree.Repeat, pad: str) -> list[str]:
         word = "parallel repeat" if node.concurrent else "repeat"
@@ -318,10 +317,6 @@ def _modifiers(node: tree.Modifiers) -> str:
     return f" ({', '.join(shown)})" if shown else ""
 
 
-def _ends_like_modifiers(node: Expression) -> bool:
-    return isinstance(node, tree.ProgramCall) and bool(node.arguments) and node.arguments[0].name.id in _MODIFIER_WORDS
-
-
 def _variable(name: tree.Name | None) -> str:
     return f" as {name.id}" if name else ""
 
@@ -342,38 +337,36 @@ def expression(node: Expression, at_least: int = _OR) -> str:
 
 def _operation(node: Expression) -> tuple[str, int]:
     """Return an expression as text, and its precedence."""
-    if isinstance(node, tree.Logical):
-        binds = _OR if node.operator == "or" else _AND
-        return f" {node.operator} ".join(expression(part, binds + 1) for part in node.operands), binds
-    if isinstance(node, tree.Not):
-        return f"not {expression(node.operand, _NOT)}", _NOT
-    if isinstance(node, tree.Binary):
-        binds = _SUM if node.operator in "+-" else _COMPARE
-        left = expression(node.left, _SUM)
-        return f"{left} {node.operator} {expression(node.right, binds + 1)}", binds
-    if isinstance(node, tree.Member):
-        return f"{expression(node.value, _POSTFIX)}.{node.name.id}", _POSTFIX
-    if isinstance(node, tree.Index):
-        return f"{expression(node.value, _POSTFIX)}[{expression(node.index)}]", _POSTFIX
-    return _primary(node), _POSTFIX
-
-
-def _primary(node: Expression) -> str:
-    if isinstance(node, tree.Discretion):
-        return _marker(node.text)
-    if isinstance(node, tree.Number):
-        return number(node.value)
-    if isinstance(node, tree.Duration):
-        return node.text
-    if isinstance(node, tree.Constant):
-        return {True: "true", False: "false", None: "null"}[node.value]
-    if isinstance(node, tree.Array):
-        return f"[{_joined(node.elements)}]"
-    if isinstance(node, tree.Object):
-        return f"{{ {', '.join(map(_entry, node.entries))} }}" if node.entries else "{}"
-    if isinstance(node, tree.ProgramCall):
-        return f"{node.program.id}({', '.join(map(_argument, node.arguments))})"
-    raise TypeError(f"{type(node).__name__} is not a plain expression")
+    match node:
+        case tree.Logical(operator=operator, operands=operands):
+            binds = _OR if operator == "or" else _AND
+            return f" {operator} ".join(expression(part, binds + 1) for part in operands), binds
+        case tree.Not(operand=operand):
+            return f"not {expression(operand, _NOT)}", _NOT
+        case tree.Binary(operator=operator, left=left, right=right):
+            binds = _SUM if operator in "+-" else _COMPARE
+            return f"{expression(left, _SUM)} {operator} {expression(right, binds + 1)}", binds
+        case tree.Member(value=value, name=name):
+            shown = f"{expression(value, _POSTFIX)}.{name.id}"
+        case tree.Index(value=value, index=index):
+            shown = f"{expression(value, _POSTFIX)}[{expression(index)}]"
+        case tree.Discretion(text=words):
+            shown = _marker(words)
+        case tree.Number(value=value):
+            shown = number(value)
+        case tree.Duration(text=shown):
+            pass
+        case tree.Constant(value=value):
+            shown = {True: "true", False: "false", None: "null"}[value]
+        case tree.Array(elements=elements):
+            shown = f"[{_joined(elements)}]"
+        case tree.Object(entries=entries):
+            shown = f"{{ {', '.join(map(_entry, entries))} }}" if entries else "{}"
+        case tree.ProgramCall(program=program, arguments=arguments):
+            shown = f"{program.id}({', '.join(map(_argument, arguments))})"
+        case _:
+            raise TypeError(f"{type(node).__name__} is not a plain expression")
+    return shown, _POSTFIX
 
 
 def _joined(values: Iterable[Expression]) -> str:
@@ -395,13 +388,8 @@ def _entry(node: tree.Entry) -> str:
 
 
 def _marker(words: Text) -> str:
-    shown = words.raw
-    if shown.startswith("*"):
-        shown = f" {shown}"
-    if shown.endswith("*"):
-        shown = f"{shown} "
-    if not shown:
-        return "** **"
+    shown = words.raw or " "
+    shown = f"{' ' * shown.startswith('*')}{shown}{' ' * shown.endswith('*')}"
     return f"***{shown}***" if "\n" in shown or "**" in shown else f"**{shown}**"
 
 
@@ -413,8 +401,7 @@ def text(node: Text) -> str:
         if isinstance(part, tree.Interpolation):
             shown.append(part.raw)
         else:
-            before = index > 0
-            shown.append(_literal(part, triple, before, index + 1 < len(node.parts)))
+            shown.append(_literal(part, triple, index > 0, index + 1 < len(node.parts)))
     joined = "".join(shown)
     return f'"""{joined}"""' if triple else f'"{joined}"'
 

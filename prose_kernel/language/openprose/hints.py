@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from itertools import zip_longest
 from typing import Final
 
 from prose_kernel.language.openprose.tree import Interpolation, Text
@@ -157,12 +158,9 @@ def safe_form(text: Text, first: Interpolation) -> str:
 def safe_command(text: Text) -> tuple[str, str]:
     """Return the command with environment variables in place of interpolations, and the entries of `env`."""
     variables = _variables(text)
-    entries = ", ".join(_entry(name, raw[1:-1]) for raw, name in variables.items())
+    paths = ((name, raw[1:-1]) for raw, name in variables.items())
+    entries = ", ".join(name if path == name else f"{name}: {path}" for name, path in paths)
     return _rewritten(text, variables), entries
-
-
-def _entry(name: str, path: str) -> str:
-    return name if path == name else f"{name}: {path}"
 
 
 def _variables(text: Text) -> dict[str, str]:
@@ -184,12 +182,12 @@ def _rewritten(text: Text, variables: dict[str, str]) -> str:
     """Return the command with each interpolation replaced by a quoted variable, in any context of shell quotes."""
     done: list[str] = []
     quote = ""
-    for index, part in enumerate(text.parts):
+    for part, following in zip_longest(text.parts, text.parts[1:], fillvalue=""):
         if isinstance(part, str):
             quote = _quote_after(part, quote)
-            done.append(part.removesuffix("$") if _is_dollar(text.parts, index) else part)
+            dollar = isinstance(following, Interpolation) and following.after_dollar
+            done.append(part.removesuffix("$") if dollar else part)
             continue
-        following = text.parts[index + 1] if index + 1 < len(text.parts) else ""
         variable = f"${variables[part.raw]}"
         if quote == "'":
             done.append(f"'\"{variable}\"'")
@@ -199,11 +197,6 @@ def _rewritten(text: Text, variables: dict[str, str]) -> str:
         else:
             done.append(f'"{variable}"')
     return "".join(done)
-
-
-def _is_dollar(parts: tuple[str | Interpolation, ...], index: int) -> bool:
-    following = parts[index + 1] if index + 1 < len(parts) else None
-    return isinstance(following, Interpolation) and following.after_dollar
 
 
 def _quote_after(part: str, quote: str) -> str:

@@ -193,12 +193,10 @@ class _Indexer(Indexer):
     # ------------------------------------------------------------ variables
 
     def _read(self, name: str, span: Span, scope: _Scope, *, before: str = "", writes: bool = False) -> Occurrence:
-        occurrence = self.use(scope.temporary.get(name), span, before=before)
-        if occurrence.symbol is None:
-            variable = scope.frame.variables.get(name)
-            occurrence.symbol = variable
-            if variable is None:
-                scope.frame.unresolved.append(_UnresolvedName(occurrence, name, writes, scope.statement or span))
+        symbol = scope.temporary.get(name) or scope.frame.variables.get(name)
+        occurrence = self.use(symbol, span, before=before)
+        if symbol is None:
+            scope.frame.unresolved.append(_UnresolvedName(occurrence, name, writes, scope.statement or span))
         return occurrence
 
     def _bind(self, name: Name, scope: _Scope, kind: SymbolKind, extent: Span, shared: str = "") -> Occurrence | None:
@@ -207,12 +205,10 @@ class _Indexer(Indexer):
             return None
         if name.id in scope.temporary:
             return self.use(scope.temporary[name.id], name.span)
-        variables = scope.frame.variables
-        if name.id not in variables:
-            variables[name.id] = Symbol(name.id, kind, name.span, extent)
+        symbol = scope.frame.variables.setdefault(name.id, Symbol(name.id, kind, name.span, extent))
         if shared and scope.frame is self._root:
-            variables[name.id].shared.add(f"{shared} {name.id}")
-        return self.bind(variables[name.id], kind, name.span, extent)
+            symbol.shared.add(f"{shared} {name.id}")
+        return self.bind(symbol, kind, name.span, extent)
 
     def _bound_to(self, occurrence: Occurrence, value: Node) -> None:
         """Record whether a variable is bound to the result of a program."""
@@ -378,17 +374,16 @@ class _Indexer(Indexer):
         value = node.value
         if node.name.id == "output":  # names of types
             return
-        if isinstance(value, Name):
-            if node.name.id == "context":
-                self._context(value, scope)
-            elif node.name.id not in _WORD_PROPERTIES or (self._script and node.name.id == "model"):
-                self.walk(value, scope)
-        elif node.name.id == "context":
+        if node.name.id == "context":
             self._contexts(value, scope)
-        elif node.name.id not in _WORD_PROPERTIES or isinstance(value, tree.Member | tree.Index):
+            return
+        is_path = isinstance(value, tree.Member | tree.Index)
+        is_name = isinstance(value, Name) and self._script and node.name.id == "model"
+        if node.name.id not in _WORD_PROPERTIES or is_path or is_name:
             self.walk(value, scope)
 
     def _contexts(self, value: Node, scope: _Scope) -> None:
+        """Add the parts of a context; a name may be that of a variable or of an agent."""
         parts: tuple[Node, ...] = (value,)
         if isinstance(value, tree.Array):
             parts = value.elements
@@ -400,14 +395,10 @@ class _Indexer(Indexer):
             return
         for part in parts:
             if isinstance(part, Name):
-                self._context(part, scope)
+                self._read(part.id, part.span, scope)
+                self._agent_uses.append((part, scope))
             else:
                 self.walk(part, scope)
-
-    def _context(self, name: Name, scope: _Scope) -> None:
-        """Add a name used as context, which may be a variable or an agent."""
-        self._read(name.id, name.span, scope)
-        self._agent_uses.append((name, scope))
 
     def visit_name(self, node: Name, scope: _Scope) -> None:
         if node.id:
