@@ -18,8 +18,7 @@ from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes.cassette_files import PATIENCE, CassetteFile, Entry, Writer
 from prose_kernel.cassettes.keys import Identity
 from prose_kernel.cassettes.portable_redaction import Redaction, without_surrogates
-from prose_kernel.cassettes.record_lookup import Found, Index, Miss, scope
-from prose_kernel.cassettes.recorded_requests import RecordedRequest, RecordedSession
+from prose_kernel.cassettes.recorded_requests import Found, Index, Miss, RecordedRequest, RecordedSession, scope
 from prose_kernel.cassettes.records import Facts, Meta
 from prose_kernel.errors import reason_of
 from prose_kernel.runtime import open_request

@@ -16,8 +16,7 @@ from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.session_attempts import TIME_IS_UP
 
 if TYPE_CHECKING:
-    from prose_kernel.cassettes.record_lookup import Found
-    from prose_kernel.cassettes.recorded_requests import RecordedSession
+    from prose_kernel.cassettes.recorded_requests import Found, RecordedSession
     from prose_kernel.cassettes.records import Written
     from prose_kernel.runtime.session_options import CassetteMode
 

@@ -33,7 +33,7 @@ from prose_kernel.runtime.typed_answers import example_answer
 from prose_kernel.runtime.values import full_text
 
 if TYPE_CHECKING:
-    from prose_kernel.cassettes.record_lookup import Found, Miss
+    from prose_kernel.cassettes.recorded_requests import Found, Miss
     from prose_kernel.models.provider_pool import ProviderContext
     from prose_kernel.runs.provider_chain import SessionServices
 
@@ -98,7 +98,7 @@ class Description:
     @property
     def recording(self) -> str:
         """The result of the look-up in the recordings, on one line."""
-        from prose_kernel.cassettes.record_lookup import Miss
+        from prose_kernel.cassettes.recorded_requests import Miss
 
         match self.found:
             case None:
@@ -201,7 +201,7 @@ def max_cost(description: Description, services: SessionServices) -> float | Non
     choice, options = services.choice, services.means.options
     if choice.kind == "none" and services.detected is not None:
         choice = services.detected.choice
-    from prose_kernel.cassettes.record_lookup import Found
+    from prose_kernel.cassettes.recorded_requests import Found
 
     if isinstance(description.found, Found) and description.mode in ("auto", "replay"):
         return 0.0

@@ -14,7 +14,7 @@ from models.people import ScriptedPerson
 from msgspec import structs
 
 from prose_kernel.cassettes import differences
-from prose_kernel.cassettes.record_lookup import Found, Miss
+from prose_kernel.cassettes.recorded_requests import Found, Miss
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import (
     ContextTooLong,

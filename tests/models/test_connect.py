@@ -13,7 +13,7 @@ from models.people import ScriptedPerson
 from msgspec import structs
 from stubs.model_server import ANSWER, StubServer
 
-from prose_kernel.cassettes.record_lookup import Found, Miss
+from prose_kernel.cassettes.recorded_requests import Found, Miss
 from prose_kernel.errors import CassetteMiss, NoProvider, ProviderError, Undecided, UsageError
 from prose_kernel.models.request import RULE
 from prose_kernel.runs.provider_chain import Facilities, SessionServices, connect
