@@ -31,9 +31,8 @@ from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.earlier_answers import EarlierAnswers
 from prose_kernel.runtime.journal_records import Answered, Asked, Head, Record, Text
-from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, ContextItem, SessionRequest, SessionResult
-from prose_kernel.runtime.requests import describe
+from prose_kernel.runtime.requests import Keys, describe
 from prose_kernel.storage.file_history import FileHistory
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import NAME, read

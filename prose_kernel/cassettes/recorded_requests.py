@@ -18,8 +18,8 @@ from prose_kernel.cassettes.cassette_files import CassetteFile, Entry, Take
 from prose_kernel.errors import BudgetSpent, CassetteMiss, NoProvider, PermissionDenied, ProviderAuth, ProviderError
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.budgets import Consumption
-from prose_kernel.runtime.keys import EqualAnswers
 from prose_kernel.runtime.ports import SessionRequest, SessionResult, Usage
+from prose_kernel.runtime.requests import EqualAnswers
 from prose_kernel.runtime.session_options import Repeats
 
 if TYPE_CHECKING:

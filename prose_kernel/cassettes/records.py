@@ -1,7 +1,7 @@
 """The lines of a cassette: the content of a record, how it is written and read (sessions.md 4.2).
 
 A cassette has one JSON object per line, in UTF-8 with sorted keys. Answers, errors and keys are those of a journal
-(`runtime/journal_codec.py`, `runtime/keys.py`). Reading a file decodes only the search fields (`Record`); the rest
+(`runtime/journal_codec.py`, `runtime/requests.py`). Reading a file decodes only the search fields (`Record`); the rest
 stays bytes until it is needed. A line of format 1 is converted when it is read (`old_format.py`). A line that is
 damaged or comes from a newer version is kept when the file is rewritten.
 """
@@ -18,7 +18,7 @@ from prose_kernel._version import __version__
 from prose_kernel.errors import BudgetSpent
 from prose_kernel.language.diagnostics import conflict_line
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime import keys
+from prose_kernel.runtime import requests
 from prose_kernel.runtime.data_size import DEEPER, LEVELS, levels
 from prose_kernel.runtime.ports import FileRead, Finding, Pick, SessionResult, Usage, Verdict
 
@@ -257,7 +257,7 @@ def damage(record: Record) -> str | None:
 def key_of(req: Mapping[str, Any]) -> str:
     """Return the key of a record with this `req`. Names of variables aren't part of it."""
     parts = ((name, canonical(_without_names(name, req[name]))) for name in sorted(req))
-    return keys.key_of(str(req.get("kind")), parts).digest
+    return requests.key_of(str(req.get("kind")), parts).digest
 
 
 def _without_names(name: str, value: Any) -> Any:

@@ -21,7 +21,7 @@ from prose_kernel.runtime.earlier_answers import EarlierAnswers, OnUse, Rules
 from prose_kernel.runtime.journal import NO_KEYS, Journal, is_same
 from prose_kernel.runtime.journal_records import Ended, Finished, Head, Record, Text
 from prose_kernel.runtime.journal_replay import KnownRecords
-from prose_kernel.runtime.keys import Keys
+from prose_kernel.runtime.requests import Keys
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import read
 

@@ -25,7 +25,6 @@ from prose_kernel.runs.settings import Settings
 from prose_kernel.runtime.earlier_answers import AskedAgain, EarlierAnswers, OnUse
 from prose_kernel.runtime.journal_records import Asked, Record, Text
 from prose_kernel.runtime.journal_replay import KnownRecords
-from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import (
     CommandRequest,
     CommandResult,
@@ -36,7 +35,7 @@ from prose_kernel.runtime.ports import (
     SessionResult,
     Store,
 )
-from prose_kernel.runtime.requests import Request
+from prose_kernel.runtime.requests import Keys, Request
 from prose_kernel.storage.journal_reading import JournalRead, TextRead, read
 from prose_kernel.storage.shown_files import FilesToShow
 

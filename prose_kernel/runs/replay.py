@@ -29,9 +29,8 @@ from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.journal_records import Asked, Record, Repeated, Text, answer_in
 from prose_kernel.runtime.journal_replay import KnownRecords
-from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports, Store, Target
-from prose_kernel.runtime.requests import Request
+from prose_kernel.runtime.requests import Keys, Request
 from prose_kernel.storage.in_memory_store import MemoryStore
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import JournalRead, TextRead

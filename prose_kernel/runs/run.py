@@ -29,8 +29,8 @@ from prose_kernel.runtime.budgets import RUN, Budget
 from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.journal_records import Asked, Head, Text
 from prose_kernel.runtime.journal_replay import KnownRecords
-from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import Commands, Phrases, Ports, Races, Sessions, Store
+from prose_kernel.runtime.requests import Keys
 
 if TYPE_CHECKING:
     from prose_kernel.processes.exec_tool.tool import AgentPrograms

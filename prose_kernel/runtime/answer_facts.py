@@ -24,7 +24,6 @@ from msgspec import MsgspecError, Struct, convert, structs
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked
-from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import (
     CommandRequest,
     CommandResult,
@@ -35,7 +34,7 @@ from prose_kernel.runtime.ports import (
     SessionResult,
     Verdict,
 )
-from prose_kernel.runtime.requests import Request
+from prose_kernel.runtime.requests import Keys, Request
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
 """The answers of an earlier run that a run of an edited program uses again (docs/how-to/edit-and-continue.md).
 
-An answer is used again for an equal request: one with the same key (`runtime/keys.py`). Among several answers to equal
+An answer is used again for a request with an equal key (`runtime/requests.py`). Among several answers to equal
 requests, the one from the same place in the program is used, else the next unused one in the order of the earlier run.
 Some kinds have a further condition:
 
@@ -35,9 +35,8 @@ from prose_kernel.runtime.answer_facts import (
     has_written,
 )
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Record, Repeated, Text, answer_in
-from prose_kernel.runtime.keys import EqualAnswers, Keys
 from prose_kernel.runtime.ports import CommandRequest, SessionRequest
-from prose_kernel.runtime.requests import COMMON, KINDS, Request
+from prose_kernel.runtime.requests import COMMON, KINDS, EqualAnswers, Keys, Request
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.execution_context import ExecutionContext

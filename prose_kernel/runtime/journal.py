@@ -25,9 +25,8 @@ from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended
 from prose_kernel.runtime.journal_replay import KnownRecords, Replay, mismatch
 from prose_kernel.runtime.journal_requests import LiveRequest, LiveRequests
 from prose_kernel.runtime.journal_writer import Log, Recorder
-from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import Clock, CommandRequest, GateDecision, GateRequest, SessionRequest
-from prose_kernel.runtime.requests import Described, Request, describe
+from prose_kernel.runtime.requests import Described, Keys, Request, describe
 from prose_kernel.runtime.scheduler import Scheduler
 
 if TYPE_CHECKING:

@@ -71,7 +71,7 @@ class Text(Struct, frozen=True, tag="text", tag_field="k", omit_defaults=True):
 
 class Asked(Struct, frozen=True, tag="asked", tag_field="k", omit_defaults=True):
     """A request. `text` is its shortened text for people, `digest` a hash of all its parts. `gate` and `record` are the
-    name of a gate and the id of its record. `id` and `parts` are its key (`runtime/keys.py`), which is equal for equal
+    name of a gate and the id of its record. `id` and `parts` are its key (`runtime/requests.py`), equal for equal
     requests anywhere in the program; "" for kinds without a key, and in journals of earlier versions."""
 
     key: str

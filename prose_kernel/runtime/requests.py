@@ -1,22 +1,35 @@
-"""The requests that leave a program, and the one list of their parts.
+"""The requests that leave a program: their parts, their keys, and their form in a journal.
 
-The parts determine the key of a request (`runtime/keys.py`), its form in a recording (`cassettes/keys.py`), and the
-names of the parts that differ from an earlier request (`prose plan --keep`, `--why`, a missing recording).
+Requests with equal keys ask the same, anywhere in a program: a key is a digest of everything that the answer depends
+on, and of nothing else. It is computed from the request's parts, with values and contexts by their contents. It
+contains no position, time, run id, variable name or model option. So an answer can be used again after the program's
+text has changed (`runtime/earlier_answers.py`).
+
+A journal keeps digests of the parts next to the key, to name the part that differs (`prose plan --keep`, `--why`). A
+recording keeps the parts themselves, without secrets and machine paths (`cassettes/keys.py`), so its key is the same on
+every machine.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
-from typing import Final
+import os.path
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b, sha256
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
+from prose_kernel.errors import StateError
 from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime.journal_codec import dumps
 from prose_kernel.runtime.ports import (
     DEFAULT_MAX_OUTPUT,
+    Answers,
     CommandRequest,
+    ContextItem,
     GateRequest,
     JudgeRequest,
     LoadRequest,
@@ -26,6 +39,7 @@ from prose_kernel.runtime.ports import (
     ShowRequest,
     Wait,
 )
+from prose_kernel.runtime.value_text import images_in, material, readable
 
 Request = (
     CommandRequest
@@ -92,6 +106,149 @@ def memory_of(request: SessionRequest) -> str:
     return request.prelude or (request.memory.text if request.memory is not None else None) or ""
 
 
+# ---------------------------------------------------------------- keys
+
+_ANSWER: Final = re.compile(rb"\.vvm/runs/\*/bindings/(b\d{6})\.md")
+_PART: Final = 6
+_WHOLE: Final = 12
+
+
+class Answer(Protocol):
+    """An earlier answer. `is_free` means that it may be used, and no request has used it yet."""
+
+    @property
+    def is_free(self) -> bool: ...
+
+
+A = TypeVar("A", bound=Answer)
+
+
+class EqualAnswers(Generic[A]):
+    """Earlier answers to requests with equal keys, in their order. Finding the next free one takes constant time on
+    average."""
+
+    __slots__ = ("_next", "answers")
+
+    def __init__(self) -> None:
+        self.answers: list[A] = []
+        self._next = 0
+
+    def free(self, here: A | None = None) -> A | None:
+        """Return the answer at the same place, `here`, if it is free, else the next free one, or None."""
+        if here is not None and here.is_free:
+            return here
+        while self._next < len(self.answers) and not self.answers[self._next].is_free:
+            self._next += 1
+        return self.answers[self._next] if self._next < len(self.answers) else None
+
+
+@lru_cache
+def _encoded_name(part: str) -> bytes:
+    return b"\0%b\0" % part.encode()
+
+
+class Key(Struct, frozen=True):
+    """`digest` is "" for a request without a key; `parts` maps names of parts to shorter digests."""
+
+    digest: str = ""
+    parts: dict[str, str] = {}
+
+
+def key_of(kind: str, encoded: Iterable[tuple[str, bytes]]) -> Key:
+    """Return the key of a request of this kind from its encoded parts; an empty key if it has none."""
+    whole, short = blake2b(kind.encode(), digest_size=_WHOLE), {}
+    for name, data in encoded:
+        digest = blake2b(data, digest_size=_WHOLE).digest()
+        whole.update(_encoded_name(name))
+        whole.update(digest)
+        short[name] = digest[:_PART].hex()
+    return Key(whole.hexdigest(), short) if short else Key()
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Makes the keys of a run's requests.
+
+    `shell`, the shell of its commands, is part of a key. The others serve to leave machine-specific text out of it:
+    `directory` is the run's working directory, `project` the directory of its sessions, `run_ids` the ids of the run
+    and of the runs that it continues. `answers` has the files of agents' answers.
+    """
+
+    directory: str = ""
+    project: str = ""
+    run_ids: tuple[bytes, ...] = ()
+    shell: str = ""
+    answers: Answers | None = None
+
+    def of(self, request: Request, also: Sequence[str] = ()) -> Key:
+        """Return the key. `also` has further parts of a question (labels, the text to read)."""
+        return key_of(type(request).__name__, self._encoded(request, also))
+
+    def _encoded(self, request: Request, also: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        for name, value in parts(request, also):
+            if not value:
+                continue
+            if name == "context":
+                for number, item in enumerate(cast("Iterable[ContextItem]", value), 1):
+                    yield f"context {number}", self._data(_content(item))
+            elif name not in _FORMS:
+                yield name, self._data(value)
+            elif form := _FORMS[name](self, value):
+                yield name, self._data(form)
+
+    def _data(self, value: object) -> bytes:
+        data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else dumps(value)
+        for run_id in self.run_ids:
+            data = data.replace(run_id, b"*")
+        # The numbers of these files depend on the place in the program. (`in` would first make and drop a TypeError.)
+        if data.find(b"/bindings/b") >= 0:
+            data = _ANSWER.sub(self._content_of, data)
+        return data
+
+    def _relative(self, cwd: str) -> str:
+        if cwd == self.directory:
+            return ""
+        return os.path.relpath(cwd, self.directory) if self.directory else cwd
+
+    def _content_of(self, found: re.Match[bytes]) -> bytes:
+        """Return the digest of an answer's text, which replaces the path of its file."""
+        answers = self.answers
+        try:
+            text = answers.read(answers.target(int(found[1][1:]))) if answers is not None else None
+        except StateError:
+            text = None
+        return found[0] if text is None else blake2b(text.encode("utf-8", "replace"), digest_size=_WHOLE).digest()
+
+
+def _judged(request: JudgeRequest) -> list[object]:
+    sent = material(request)
+    return [*sent.whole.values(), *sent.previews.values()]
+
+
+_FORMS: Final[Mapping[str, Callable[[Keys, Any], object]]] = {
+    "kind": lambda keys, kind: kind if kind != "session" else None,
+    "input": lambda keys, given: given.text or "empty",
+    "settings": lambda keys, settings: None,  # options of a model
+    "directory": Keys._relative,
+    "shell": lambda keys, shell: keys.shell,
+    "env": lambda keys, env: dict(sorted(env.items())),
+    "permissions": lambda keys, rules: dict(sorted(rules.items())),
+    "values": lambda keys, request: _judged(request),
+}
+"""How to convert some parts for a key; other parts are used unchanged."""
+
+
+def _content(item: ContextItem) -> object:
+    """Return everything that a session can learn from a context item."""
+    if item.missing or (item.content is None and item.text is None):
+        return (item.missing, item.location)
+    if item.content is None:
+        return f"={item.text}"
+    images = [sha256(image).hexdigest() for image in images_in(item.content)]
+    text = f"={readable(item.content)}"
+    return (text, images) if images else text
+
+
 # ---------------------------------------------------------------- a request and its path
 
 
@@ -113,7 +270,7 @@ class Described(Struct, frozen=True):
         data = dumps((self.kind, self.text, self.compared))
         for run_id in without:
             data = data.replace(run_id, b"*")
-        return hashlib.blake2b(data, digest_size=8).hexdigest()
+        return blake2b(data, digest_size=8).hexdigest()
 
     @property
     def shown(self) -> str:

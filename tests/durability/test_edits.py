@@ -29,7 +29,6 @@ from prose_kernel.runtime.answer_facts import AnsweredFiles
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, Rules
 from prose_kernel.runtime.journal_codec import encode
 from prose_kernel.runtime.journal_records import Answered, Asked, Completed, Record, Text
-from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import (
     CommandRequest,
     CommandResult,
@@ -44,6 +43,7 @@ from prose_kernel.runtime.ports import (
     ShowRequest,
     Verdict,
 )
+from prose_kernel.runtime.requests import Keys
 from prose_kernel.runtime.value_text import material, readable
 
 PROGRAMS = 30

@@ -25,8 +25,8 @@ from prose_kernel.runs.provenance import MAX_VERSIONS, Opening
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.answer_facts import NOT_COMPARED, AnsweredFiles, CommandFiles
 from prose_kernel.runtime.journal_records import Answered, Asked
-from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import CommandResult, FileRead, FileWrite, SessionResult
+from prose_kernel.runtime.requests import Keys
 from prose_kernel.storage import file_digests
 from prose_kernel.storage.file_digests import FileDigests
 from prose_kernel.views.display import Display

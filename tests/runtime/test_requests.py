@@ -11,7 +11,6 @@ from msgspec import structs
 from prose_kernel.cassettes.keys import Identity
 from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import key_of
-from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import (
     AgentMemory,
     BlockScope,
@@ -24,7 +23,7 @@ from prose_kernel.runtime.ports import (
     SessionRequest,
     Target,
 )
-from prose_kernel.runtime.requests import Request, describe
+from prose_kernel.runtime.requests import Keys, Request, describe
 from prose_kernel.runtime.session_options import Surroundings
 
 SESSION = SessionRequest("session", "Write.", "c1/1/s0", "You write.", context=(ContextItem("plan", text="the plan"),))
