@@ -386,9 +386,7 @@ async def iterate(
 
     race = race_of(s, policy, "i*", repeat, text)
     fork = Fork(s, number, join, begin, lambda _: None, max(LIVE, s.host.concurrency or 0), race)
-    directory = s.cwd
     await fork.run()
-    s.cwd = directory
     if s.host.listeners:
         s.emit(ParallelJoined(s.place(node), number))
     return fork

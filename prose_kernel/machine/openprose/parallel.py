@@ -84,9 +84,7 @@ class ParallelCode(Code):
 
         race = race_of(s, modifiers, "b*", repeat, statement_text(s.source, node.span))
         fork = Fork(s, number, join, begin, names.__getitem__, None, race)
-        directory = s.cwd
         await fork.run()
-        s.cwd = directory
         self._publish(s, fork)
         if s.host.listeners:
             s.emit(ParallelJoined(s.place(node), number))
