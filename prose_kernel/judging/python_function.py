@@ -33,11 +33,11 @@ JudgeFunction = Callable[[Decision], bool | str | Awaitable[bool | str | None] |
 """Returns True, False or None (uncertain) for a condition, a label of `options` for a choice."""
 
 
+@dataclass(frozen=True, slots=True)
 class FunctionJudge:
     """The `Judge` port, answered by a function that is called after the rules."""
 
-    def __init__(self, function: JudgeFunction) -> None:
-        self._function = function
+    function: JudgeFunction
 
     async def decide(self, request: JudgeRequest) -> Verdict:
         """Return the function's verdict. Raises `Undecided` if the function fails, or returns a value of another
@@ -68,7 +68,7 @@ class FunctionJudge:
     async def _call(self, request: JudgeRequest, labels: tuple[str, ...]) -> object:
         values = ReadMapping(request.bindings if request.subject is None else {"value": request.subject}, verbatim)
         try:
-            return await python_calls.call(self._function, Decision(request.text, labels, values, request.at))
+            return await python_calls.call(self.function, Decision(request.text, labels, values, request.at))
         except ProseError:
             raise
         except Exception as error:

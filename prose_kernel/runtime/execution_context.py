@@ -61,41 +61,39 @@ class CancellationState:
     closed_by: RunError | None = None
 
 
+@dataclass(slots=True, eq=False)
 class RaceGate:
     """Blocks the requests of a branch until its turn in a recorded race.
 
     `arrived` is called when the branch reaches its first request.
     """
 
-    __slots__ = ("_arrived", "_is_open", "_outer", "_turns", "_waiting")
-
-    def __init__(self, outer: RaceGate | None, turns: Scheduler, arrived: Callable[[], None]) -> None:
-        self._outer = outer
-        self._turns = turns
-        self._arrived = arrived
-        self._is_open = False
-        self._waiting: list[asyncio.Task[Any]] = []
+    outer: RaceGate | None
+    turns: Scheduler
+    arrived: Callable[[], None]
+    _is_open: bool = False
+    _waiting: list[asyncio.Task[Any]] = field(default_factory=list)
 
     def release(self) -> None:
         self._is_open = True
         for task in self._waiting:
-            self._turns.wake(task)
+            self.turns.wake(task)
 
     @property
     def over(self) -> bool:
-        return self._is_open and (self._outer is None or self._outer.over)
+        return self._is_open and (self.outer is None or self.outer.over)
 
     async def wait(self) -> None:
-        if self._outer is not None:
-            await self._outer.wait()
-        self._arrived()
+        if self.outer is not None:
+            await self.outer.wait()
+        self.arrived()
         if self._is_open:
             return
         task = asyncio.current_task()
         assert task is not None
         self._waiting.append(task)
         try:
-            await self._turns.park()
+            await self.turns.park()
         finally:
             self._waiting.remove(task)
 

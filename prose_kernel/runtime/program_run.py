@@ -231,21 +231,19 @@ class Run:
         return True
 
 
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class HeldText:
     """The text of a reference. It is read from the store on demand, and kept when the binding is overwritten."""
 
-    __slots__ = ("__weakref__", "_key", "_store", "_text", "detached")
-
-    def __init__(self, store: Store, key: Key, text: str | None) -> None:
-        self._store = store
-        self._key = key
-        self._text = text
-        self.detached = False
+    store: Store
+    key: Key
+    text: str | None
+    detached: bool = False
 
     def read(self) -> str:
-        if self._text is None:
-            self._text = self._store.read(self._key)
-        return self._text
+        if self.text is None:
+            self.text = self.store.read(self.key)
+        return self.text
 
     def detach(self) -> None:
         self.read()

@@ -23,15 +23,13 @@ GLOBAL_DEPTH_LIMIT = 500
 DEFAULT_BLOCK_DEPTH = 100
 
 
+@dataclass(slots=True, eq=False)
 class Temp:
     """The value of a temporary name, which is immutable and ends with its body. `key` is its binding, if it has one."""
 
-    __slots__ = ("key", "value", "word")
-
-    def __init__(self, value: Value, word: str, key: Key | None = None) -> None:
-        self.value = value
-        self.word = word
-        self.key = key
+    value: Value
+    word: str
+    key: Key | None = None
 
 
 Temps = dict[str, Temp]

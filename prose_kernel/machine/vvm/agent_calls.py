@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from msgspec import Struct, structs
@@ -280,17 +281,17 @@ async def run_task(s: Context, node: Node, task: AgentTask) -> Success | Failure
         return await _attempts(s, node, task, at, opened)
 
 
+@dataclass(frozen=True, slots=True)
 class _RecordedMemory:
     """The memory of a call in a resumed run, with its recorded text. It is opened again only if the call was not
     finished before."""
 
-    def __init__(self, prelude: str, take: Callable[[], Awaitable[OpenMemory]]) -> None:
-        self.prelude = prelude
-        self._take = take
+    prelude: str
+    take: Callable[[], Awaitable[OpenMemory]]
 
     async def keep(self, patches: Sequence[str]) -> str | None:
         try:
-            memory = await self._take()
+            memory = await self.take()
         except ProviderError as problem:
             return str(problem)
         return await memory.keep(patches)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from prose_kernel.errors import RunError
@@ -30,14 +31,12 @@ Left: TypeAlias = Any
 """The result of a statement: None, or the `Leave` that also ends the bodies around it."""
 
 
+@dataclass(slots=True, eq=False)
 class Leave:
     """A pending `break`, `continue` or `return`; `value` is the returned value."""
 
-    __slots__ = ("how", "value")
-
-    def __init__(self, how: str, value: Value = None) -> None:
-        self.how = how
-        self.value = value
+    how: str
+    value: Value = None
 
 
 BREAK: Final = Leave("break")
@@ -47,14 +46,12 @@ CONTINUE: Final = Leave("continue")
 # ---------------------------------------------------------------- scopes
 
 
+@dataclass(slots=True, eq=False)
 class Scope:
     """The local names of one function, and the scope of the function around it (None: the module)."""
 
-    __slots__ = ("names", "outer")
-
-    def __init__(self, names: frozenset[str], outer: Scope | None) -> None:
-        self.names = names
-        self.outer = outer
+    names: frozenset[str]
+    outer: Scope | None
 
     def hops(self, name: str) -> int | None:
         """Return how many functions outwards a name is local; 0 is this one. None if it belongs to the module."""
