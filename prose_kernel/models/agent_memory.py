@@ -19,7 +19,7 @@ from prose_kernel.access.plain_files import stamp_of
 from prose_kernel.errors import ProviderError
 from prose_kernel.language.shortening import clipped
 from prose_kernel.models import memory_directory
-from prose_kernel.models.request import next_segment, summarise
+from prose_kernel.models.request import memory_file, next_segment, summarise
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused, in_thread
 from prose_kernel.models.usage import discarded
 from prose_kernel.runtime import open_request
@@ -127,9 +127,7 @@ def not_kept(memory: AgentMemory, error: Exception) -> ProviderError:
 
 def _place(memory: AgentMemory) -> str:
     """Return the location of the memory for messages: its path, unless that differs in every run."""
-    if memory.scope == "true":
-        return f"agents/{memory.agent}/memory.md in the run's directory"
-    return f"{memory.directory.rstrip('/')}/memory.md"
+    return f"agents/{memory.agent}/memory.md in the run's directory" if memory.scope == "true" else memory_file(memory)
 
 
 # ---------------------------------------------------------------- texts for sessions that wrote none

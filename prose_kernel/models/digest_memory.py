@@ -217,10 +217,8 @@ def _unusable(binding: MemoryBinding, why: str, hint: str) -> ProviderError:
 
 def _place(binding: MemoryBinding) -> str:
     """Return the path of a memory for messages."""
-    directory = {"project": ".vvm/memory", "user": "~/.vvm/memory"}.get(binding.scope) or (binding.path or ".").rstrip(
-        "/"
-    )
-    return f"{directory}/{binding.name}"
+    directory = {"project": ".vvm/memory", "user": "~/.vvm/memory"}.get(binding.scope, binding.path or ".")
+    return f"{directory.rstrip('/')}/{binding.name}"
 
 
 # ---------------------------------------------------------------- reading
@@ -255,9 +253,8 @@ def _facts(path: Path, limits: MemoryLimits) -> list[str]:
         left -= len(fact.encode("utf-8", "replace"))
         if len(found) >= limits.facts or (left < 0 and found):
             break
-        found.append(
-            fact if left >= 0 else fact.encode("utf-8", "replace")[: limits.facts_size].decode("utf-8", "ignore")
-        )
+        whole = fact.encode("utf-8", "replace")
+        found.append(fact if left >= 0 else whole[: limits.facts_size].decode("utf-8", "ignore"))
     return found[::-1]
 
 

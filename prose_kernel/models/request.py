@@ -77,10 +77,13 @@ class Assembled:
             found[part.section] = found.get(part.section, 0) + len(part.text)
         return found
 
-    def section(self, name: Section) -> str | None:
-        """Return the text of one section, for example for a backend with a real system channel; None if it is
+    def section(self, *names: Section) -> str | None:
+        """Return the text of these sections, for example for a backend with a real system channel; None if they are
         absent."""
-        return "\n\n".join(part.text for part in self.parts if part.section == name) or None
+        return "\n\n".join(part.text for part in self.parts if part.section in names) or None
+
+    def without(self, *names: Section) -> Assembled:
+        return Assembled(tuple(part for part in self.parts if part.section not in names))
 
 
 def assemble(request: SessionRequest) -> Assembled:

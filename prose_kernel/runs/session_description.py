@@ -156,7 +156,7 @@ def describe(request: SessionRequest, services: SessionServices) -> Description:
         who(services),
         model,
         "\n\n".join(filter(None, (request.system, rules))) or None,
-        Assembled(tuple(part for part in message.parts if part.section not in ("system", "rules"))),
+        message.without("system", "rules"),
         tuple(_size(item, means.where) for item in request.context or ()),
         tuple(name.removeprefix("tools:") for name in tools),
         permissions,

@@ -34,7 +34,7 @@ from prose_kernel.views.output_limit import CommandView, Limits, quiet_line, whe
 from prose_kernel.views.output_with_panel import OutputWithPanel
 from prose_kernel.views.parallel_view import ParallelView, merged_by_kind
 from prose_kernel.views.problems import warning_lines
-from prose_kernel.views.session_view import SessionViews
+from prose_kernel.views.session_cards import SessionViews
 
 MAX_DISPLAYS = 20
 """The most displays that a cell makes while it runs; later ones are merged at its end."""

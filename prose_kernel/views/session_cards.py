@@ -1,4 +1,8 @@
-"""MIME bundles for sessions: a display that grows while a person watches and ends as Markdown, and its tool calls.
+"""The sessions of a cell: their MIME bundles, and the views that show their text while it streams.
+
+A session outside of `parallel` has a separate display, which grows and is replaced by the answer. Sessions in a
+`parallel` show their last line in the row of their branch, and their answers at the join. Failed attempts are listed in
+the display of their session.
 
 A live run, its replay and an unwatched run end with the same bundle: the answer's source is described by its origin,
 which a recording keeps; provider, model, tokens, cost and time are facts. Text of sessions is untrusted and is made
@@ -9,20 +13,25 @@ links keep only harmless targets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 from msgspec import structs
 
 from prose_kernel.language.shortening import clipped
 from prose_kernel.processes.command_output import BothEnds
-from prose_kernel.runtime.events import SessionFinished, SessionStarted
+from prose_kernel.runtime.events import SessionFinished, SessionProgressed, SessionStarted
 from prose_kernel.runtime.ports import SessionRequest, SessionResult, ToolUse, Usage
+from prose_kernel.runtime.values import full_text
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import KEPT, LEFT, QUIET, TABLE, bundle, markdown, row, wide_row
 from prose_kernel.views.display import Display
 from prose_kernel.views.escaping import LITERAL, clip, visible
 from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.plain_text import plain_text
+from prose_kernel.views.refresh import GrowingDisplay, Replaceable
 
 SHOWN = 100_000
 """The most characters of an answer that a notebook shows; the binding has all of it."""
@@ -236,3 +245,113 @@ def trace_display(request: SessionRequest, trace: Sequence[ToolUse], name: str |
     summary = tag("summary", tag("span", title, style=QUIET))
     markup = tag("details", summary, tag("table", *rows, style=TABLE), class_=LITERAL)
     return Display({"text/html": markup, "text/plain": "\n".join(lines)})
+
+
+# ---------------------------------------------------------------- views of running sessions
+
+
+@dataclass(slots=True)
+class _Session:
+    """One session statement, with all of its attempts."""
+
+    spawn: int
+    request: SessionRequest
+    name: str | None
+    began: float
+    display: GrowingDisplay = field(init=False)
+    streamed: Streamed = field(default_factory=Streamed)
+    failed: list[str] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
+    doing: str = ""
+
+
+class SessionViews:
+    """The sessions of one cell. `live`: a person is watching. `status` returns the status line of a session: the
+    provider, the elapsed time, the time until the next attempt."""
+
+    def __init__(self, place: Replaceable, *, live: bool, status: Callable[[int], str] = lambda spawn: "") -> None:
+        self._place = place
+        self._live = live
+        self._status = status
+        self._sessions: dict[int, _Session] = {}
+
+    def started(self, event: SessionStarted) -> None:
+        """Begin an attempt of a session."""
+        session = self._sessions.get(event.spawn)
+        if session is None:
+            self._sessions[event.spawn] = self._new(event)
+        else:
+            session.request, session.streamed, session.doing = as_shown(event), Streamed(), ""
+            session.notes.clear()
+
+    def progressed(self, event: SessionProgressed, *, alone: bool) -> None:
+        """Show progress of a session; `alone`: the session has a separate display."""
+        session = self._sessions.get(event.spawn)
+        if session is None:
+            return
+        if event.kind == "note":
+            session.notes[event.text] = None
+        elif event.kind == "tool":
+            session.doing = doing(event.tool) if event.tool is not None else event.text
+        else:
+            session.streamed.add(event.text)
+            session.doing = ""
+        if alone and self._live:
+            session.display.grow()
+
+    def time_passes(self) -> None:
+        """Update the status lines of sessions that have a separate display."""
+        for session in self._sessions.values():
+            session.display.grow()
+
+    def finished(self, event: SessionFinished) -> tuple[Display, ...]:
+        """End an attempt, and return the remaining displays of the session: none if it is retried.
+
+        A provider's notes are shown only while it works; notes of a dry run are its result and stay.
+        """
+        session = self._sessions.get(event.spawn) or self._new(event)
+        if event.result is None:
+            return self._unanswered(event, session)
+        self._sessions.pop(event.spawn, None)
+        result = event.result
+        answer = answer_display(
+            session.request,
+            result,
+            result.text if result.text is not None else full_text(event.value),
+            session.name,
+            failed=session.failed,
+            notes=tuple(session.notes) if result.origin == "dry-run" else (),
+            seconds=time.monotonic() - session.began,
+        )
+        displays: tuple[Display, ...] = () if session.display.settle(answer) else (answer,)
+        if result.trace:
+            displays += (trace_display(session.request, result.trace, session.name),)
+        return displays
+
+    def _unanswered(self, event: SessionFinished, session: _Session) -> tuple[Display, ...]:
+        error = event.error
+        if error is not None:
+            session.failed.append(error.message)
+        if not event.final:
+            return ()
+        self._sessions.pop(event.spawn, None)
+        if error is not None and error.no_answer and not session.display.shown and len(session.failed) == 1:
+            return ()  # there was no attempt; the error says everything
+        failure = failure_display(session.request, session.name, session.failed, session.streamed)
+        return () if session.display.settle(failure) else (failure,)
+
+    def interrupted(self) -> None:
+        """End the displays of running sessions: keep their text, followed by a mark."""
+        sessions, self._sessions = list(self._sessions.values()), {}
+        for session in sessions:
+            session.display.settle(partial_display(session.request, session.name, session.streamed, session.failed))
+
+    def _new(self, event: SessionStarted | SessionFinished) -> _Session:
+        session = _Session(event.spawn, as_shown(event), event.bound_to, time.monotonic())
+        session.display = GrowingDisplay(self._place, partial(self._now, session))
+        return session
+
+    def _now(self, session: _Session) -> Display:
+        note = "" if session.streamed.total else clip(next(reversed(session.notes), ""), 80)
+        doing = " · ".join(part for part in (session.doing or note, self._status(session.spawn)) if part)
+        return live_display(session.request, session.name, session.streamed, session.failed, doing)

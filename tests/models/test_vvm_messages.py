@@ -10,7 +10,6 @@ from models.people import ScriptedPerson
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.errors import ProviderError, SessionCancelled
 from prose_kernel.models.providers.human import HumanSessions
-from prose_kernel.models.providers.model_sessions import SplitMessage
 from prose_kernel.models.request import RULE, answered, assemble, in_message
 from prose_kernel.runtime.ports import Given, SessionRequest, Target
 
@@ -60,10 +59,11 @@ def test_a_full_message_has_the_order_of_the_reference() -> None:
 
 def test_a42_constant_parts_come_first_and_no_file_is_requested() -> None:
     request = call(system="Be brief.", prelude="## Memory Context", given=Given("{}", ("a.md",)), target=TARGET)
-    spoken = SplitMessage.of(in_message(request, reads=True))
-    assert spoken.system == f"Be brief.\n\n{RULE}"
-    assert spoken.context == ("===== input\n{}\n===== end of input",)
-    assert spoken.message == "## Memory Context\n\nDo it."
+    spoken = in_message(request, reads=True)
+    assert [part.section for part in spoken.parts] == ["system", "rules", "context", "memory", "task"]
+    assert spoken.section("system", "rules") == f"Be brief.\n\n{RULE}"
+    assert spoken.section("context") == "===== input\n{}\n===== end of input"
+    assert spoken.without("system", "rules", "context").text == "## Memory Context\n\nDo it."
 
 
 # ---------------------------------------------------------------- replies

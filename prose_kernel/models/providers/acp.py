@@ -24,7 +24,7 @@ from prose_kernel.models.attachments import Attachment, attachments
 from prose_kernel.models.providers import load
 from prose_kernel.models.providers.acp_messages import Patience
 from prose_kernel.models.providers.acp_policy import refuse_unenforceable
-from prose_kernel.models.request import Assembled, answered, assemble, with_row_texts
+from prose_kernel.models.request import answered, assemble, with_row_texts
 from prose_kernel.models.tools.permission_check import Access
 from prose_kernel.models.tools.session_output_files import SessionOutputFiles
 from prose_kernel.models.usage import consumed, discarded
@@ -305,13 +305,11 @@ class AcpSessions:
 def messages(request: SessionRequest) -> list[str]:
     """Return the message of a session as blocks of text: the system prompt first, since the protocol has no field for
     it, then the rest in order. A memory that should be read is included, wherever its file is."""
-    assembled = assemble(with_row_texts(request))
-    rest = Assembled(tuple(part for part in assembled.parts if part.section != "system"))
     blocks = [f"{SYSTEM}\n\n{request.system}"] if request.system else []
     memory = request.memory
     if memory is not None and memory.directory and memory.resume and memory.text:
         blocks.append(f"{MEMORY}\n\n{memory.text}")
-    return [*blocks, rest.text]
+    return [*blocks, assemble(with_row_texts(request)).without("system").text]
 
 
 def links(request: SessionRequest, where: Surroundings) -> list[tuple[str, str]]:

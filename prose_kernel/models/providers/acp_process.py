@@ -278,10 +278,8 @@ class Agent:
             chore.add_done_callback(self._chores.discard)
 
     async def _close(self, id: str) -> None:
-        try:
+        with contextlib.suppress(ProviderError):  # a courtesy: the agent may keep the session in memory
             await self._send("session/close", {"sessionId": id})
-        except ProviderError:
-            return  # a courtesy: the agent may keep the session in memory
 
     # ------------------------------------------------------------ requests
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
-from msgspec import MsgspecError, Raw, Struct, structs
+from msgspec import Raw, Struct, structs
 from pydantic import ValidationError
 from pydantic_ai.exceptions import ModelConnectionError, ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
@@ -127,13 +127,13 @@ class BudgetedModel(WrapperModel):
         """Return the way in which an earlier process of the run requested the next recorded response; "" if there is
         none."""
         recorded = self._steps.coming(MODEL) if self._steps is not None else None
-        answer = _answer(recorded.value) if recorded is not None else None
+        answer = codec.readable(recorded.value, _Answer) if recorded is not None else None
         return answer.way if answer is not None else ""
 
     def recorded(self) -> ModelResponse | None:
         """Return the response that an earlier process of the run received; None if the request must be made."""
         value = self._steps.known(MODEL, self._identity) if self._steps is not None else None
-        answer = _answer(value) if value is not None else None
+        answer = codec.readable(value, _Answer) if value is not None else None
         if answer is None:
             return None
         try:
@@ -331,13 +331,6 @@ def _identity(asked: Conversation) -> tuple[object, ...]:
     files = [hashlib.sha256(one.data).hexdigest() for one in asked.attached]
     tools = [tool.name for tool in asked.tools]
     return asked.system, asked.context, asked.message, asked.words, tools, asked.output, files, asked.wrong
-
-
-def _answer(value: Raw) -> _Answer | None:
-    try:
-        return codec.decode(value, _Answer)
-    except MsgspecError:
-        return None
 
 
 def _json(schema: object) -> int:

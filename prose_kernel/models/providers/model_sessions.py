@@ -13,7 +13,7 @@ from prose_kernel.errors import ProviderBadReply
 from prose_kernel.models.providers.model_calls import Conversation, Link, Reply
 from prose_kernel.models.providers.model_servers import Answered, ModelServers, WaitUntilOpen
 from prose_kernel.models.providers.vendors import ModelTarget
-from prose_kernel.models.request import AnswerStream, Assembled, in_message, split_reply, summarise
+from prose_kernel.models.request import AnswerStream, in_message, split_reply, summarise
 from prose_kernel.models.tools.tool import Tool, in_thread
 from prose_kernel.models.usage import discarded
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
@@ -79,16 +79,16 @@ class _Attempt:
         specs = session_tools.specs if tools else ()
         reads = any(spec.name == "read" for spec in specs)
         given = request.given
-        files = (
-            await in_thread(lambda _stop: session_tools.referenced()) if given is not None and given.references else {}
-        )
+        files: dict[str, str] = {}
+        if given is not None and given.references:
+            files = await in_thread(lambda _stop: session_tools.referenced())
         # earlier wrong answers are in the conversation
         fresh = structs.replace(request, correction="", wrong=())
-        spoken = SplitMessage.of(in_message(fresh, reads=reads, files=files))
+        spoken = in_message(fresh, reads=reads, files=files)
         asked = Conversation(
             target.model,
-            spoken.message,
-            spoken.system,
+            spoken.without("system", "rules", "context", "answer").text,
+            spoken.section("system", "rules"),
             specs,
             session_tools.call if tools else partial(session_tools.call, offered=False),
             self._sessions.rounds,
@@ -100,8 +100,8 @@ class _Attempt:
             opens=opens,
             timed=request.timeout is not None,
             history=self._history[tools],
-            context=spoken.context,
-            words=spoken.words,
+            context=tuple(part.text for part in spoken.parts if part.section == "context"),
+            words=spoken.section("answer") or "",
             streams=self._sessions.streams,
             wrong=request.wrong,
         )
@@ -139,23 +139,3 @@ class _Attempt:
             discarded(result)
             raise ProviderBadReply(f"{name}: the model said nothing")
         return result
-
-
-@dataclass(frozen=True, slots=True)
-class SplitMessage:
-    """The parts of a message to a server: the system text, the contexts, which come first, the rest, and the words that
-    ask for a typed answer."""
-
-    system: str
-    context: tuple[str, ...]
-    message: str
-    words: str
-
-    @classmethod
-    def of(cls, assembled: Assembled) -> SplitMessage:
-        def text(*names: str, but: bool = False) -> str:
-            return Assembled(tuple(part for part in assembled.parts if (part.section in names) != but)).text
-
-        contexts = tuple(part.text for part in assembled.parts if part.section == "context")
-        message = text("system", "rules", "context", "answer", but=True)
-        return cls(text("system", "rules"), contexts, message, text("answer"))

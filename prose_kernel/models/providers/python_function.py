@@ -50,7 +50,7 @@ class FunctionSessions:
         await budgets.placed()
         prompt = Prompt(
             request.task,
-            "\n\n".join(part.text for part in in_message(request, reads=False).parts if part.section != "system"),
+            in_message(request, reads=False).without("system").text,
             request.system,
             request.agent,
             request.model,

@@ -77,9 +77,8 @@ def _lines(place: Place, first: int, limit: int, stop: Stop) -> str:
         size = os.fstat(descriptor).st_size
         start = file.read(8192)
         if start.startswith(b"SQLite format 3\0"):
-            raise ToolFailed(
-                f"'{place.named}' is a database: read a binding in it by the whole location in the context"
-            )
+            reads = "read a binding in it by the whole location in the context"
+            raise ToolFailed(f"'{place.named}' is a database: {reads}")
         if b"\0" in start:
             raise ToolFailed(f"'{place.named}' is a binary file ({size:,} bytes): it cannot be read as text")
         file.seek(0)

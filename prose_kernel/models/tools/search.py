@@ -49,14 +49,14 @@ class SearchTool:
         deadline = time.monotonic() + SECONDS
         matches = matcher(wanted, regex=flag(arguments, "regex"), ignore_case=flag(arguments, "ignore_case"))
         place, reach = await self._place(path, wanted)
-        if reach is None:
-            return await in_thread(
-                lambda stop: _report(_matching(place, _content(place), matches, stop, deadline), self._access)
-            )
-        visible = Visible(self._access, reach)
-        return await in_thread(
-            lambda stop: _report(_below(place, pattern, visible, matches, stop, deadline), self._access)
-        )
+
+        def search(stop: Stop) -> str:
+            if reach is None:
+                return _report(_matching(place, _content(place), matches, stop, deadline), self._access)
+            visible = Visible(self._access, reach)
+            return _report(_below(place, pattern, visible, matches, stop, deadline), self._access)
+
+        return await in_thread(search)
 
     async def _place(self, path: str, wanted: str) -> tuple[Place, Reach | None]:
         """Return a file (without reach), or a directory and its visible part."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from msgspec import MsgspecError, Raw, Struct
+from msgspec import Struct
 
 from prose_kernel.access.approvals import Approvals
 from prose_kernel.access.session_permissions import TOUCHES, Policy
@@ -84,13 +84,6 @@ class _RecordedCall(Struct, frozen=True):
     use: ToolUse
     reads: tuple[FileRead, ...] = ()
     written: dict[str, str | None] = {}
-
-
-def _recorded_call(value: Raw) -> _RecordedCall | None:
-    try:
-        return codec.decode(value, _RecordedCall)
-    except MsgspecError:
-        return None
 
 
 class SessionTools:
@@ -183,7 +176,7 @@ class SessionTools:
         async with self._turn:
             began, steps = time.monotonic(), open_request.steps()
             value = steps.known(TOOL, (name, arguments)) if steps is not None else None
-            if value is not None and (made := _recorded_call(value)) is not None:
+            if value is not None and (made := codec.readable(value, _RecordedCall)) is not None:
                 self._access.restore(made.reads)
                 self._writes.restore(made.written)
                 answer, use = ToolAnswer(made.text, made.use.outcome), made.use
@@ -220,7 +213,9 @@ class SessionTools:
         if tool is None and name in GRANTS:
             return ToolAnswer(await self._denied(name, arguments), "refused")
         if tool is None:
-            return ToolAnswer(self._unknown(name, arguments), "failed")
+            self._access.refused(name, arguments, "there is no such tool", "tool_not_found")
+            known = ", ".join(self._tools) or "none"
+            return ToolAnswer(f"there is no tool '{one_line(name)}' here (tools: {known})", "failed")
         try:
             if not getattr(tool, "checks_arguments", False):
                 check_arguments(tool.spec.parameters, arguments, closed=name in _BUILT_IN)
@@ -247,11 +242,6 @@ class SessionTools:
         else:
             self._access.refused(name, arguments, why)
         return f"refused: {why}"
-
-    def _unknown(self, name: str, arguments: Mapping[str, object]) -> str:
-        """Return the answer to a call of an unknown tool."""
-        self._access.refused(name, arguments, "there is no such tool", "tool_not_found")
-        return f"there is no tool '{one_line(name)}' here (tools: {', '.join(self._tools) or 'none'})"
 
     def _summary(self, name: str, arguments: Mapping[str, object]) -> str:
         summarise = getattr(self._tools.get(name), "summary", None)

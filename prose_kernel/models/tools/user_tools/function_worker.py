@@ -22,10 +22,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from importlib.readers import FileReader
 from inspect import Parameter
 from types import ModuleType, SimpleNamespace
@@ -279,10 +278,6 @@ class Function:
         return found if isinstance(found, str) else msgspec.json.encode(found, enc_hook=_plain).decode()
 
 
-def _same(value: Callable[..., Any]) -> Callable[..., Any]:
-    return value
-
-
 @dataclass
 class Loaded:
     """The functions by name, the reasons why others cannot be used, and the error of the file."""
@@ -294,7 +289,7 @@ class Loaded:
 
 def load(path: str, pins: Mapping[str, str]) -> Loaded:
     loaded = Loaded()
-    candidates: list[tuple[str, Callable[[], Any]]] = []
+    candidates: list[tuple[str, Any]] = []
     if path != "-":
         directory = os.path.dirname(path)  # noqa: PTH120
         files = PinnedFiles(directory, pins)
@@ -313,12 +308,12 @@ def load(path: str, pins: Mapping[str, str]) -> Loaded:
         for name in public:
             value = vars(module).get(name)
             if inspect.isfunction(value) and value.__module__ == "prose_tools":
-                candidates.append((name, partial(_same, value)))
-    candidates += [(entry.name, entry.load) for entry in entry_points(group=GROUP)]
+                candidates.append((name, value))
+    candidates += [(entry.name, entry) for entry in entry_points(group=GROUP)]
     for name, made in candidates:
         if name not in loaded.functions:
             try:
-                loaded.functions[name] = Function(name, made())
+                loaded.functions[name] = Function(name, made.load() if isinstance(made, EntryPoint) else made)
             except Exception as problem:
                 loaded.problems[name] = f"{type(problem).__name__}: {problem}"
     return loaded

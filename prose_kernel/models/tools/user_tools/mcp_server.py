@@ -165,7 +165,8 @@ class Mcp:
     async def _serve(self, ready: asyncio.Future[ClientSession]) -> None:
         """Keep the session open in one task: the package's scopes must be left in the task that entered them."""
         try:
-            async with self._streams() as (incoming, outgoing), _Session(incoming, outgoing) as session:
+            streams = self._http() if self._server.url is not None else self._stdio()
+            async with streams as (incoming, outgoing), _Session(incoming, outgoing) as session:
                 try:
                     await session.initialize()
                 except Exception as problem:  # raised here, before closing the streams ends the process
@@ -192,9 +193,6 @@ class Mcp:
         status = f" (HTTP {self._status})" if self._status >= 400 else ""
         return ToolFailed(f"the tool server {self.name} cannot be used: {_problem_text(problem)}{status}")
 
-    def _streams(self) -> contextlib.AbstractAsyncContextManager[Any]:
-        return self._http() if self._server.url is not None else self._stdio()
-
     @contextlib.asynccontextmanager
     async def _stdio(self) -> AsyncIterator[Any]:
         if self._guard is None:
@@ -211,7 +209,10 @@ class Mcp:
 
         process = ServerProcess(self.name, heard, to_session.close)
         try:
-            env = {name: self._value(text) for name, text in self._server.env.items()}
+            env = {
+                name: self._variable(named[1]) if (named := _VARIABLE.fullmatch(text)) is not None else text
+                for name, text in self._server.env.items()
+            }
             await process.start(self._guard, self._server.command, env, self._cwd)
         except BaseException:
             for stream in (to_session, incoming, outgoing, from_session):
@@ -231,11 +232,6 @@ class Mcp:
             await process.stop()
             for stream in (to_session, incoming, outgoing, from_session):
                 stream.close()
-
-    def _value(self, text: str) -> str:
-        """Return a value of `env`: as written, or for `$NAME` the value of that variable."""
-        named = _VARIABLE.fullmatch(text)
-        return self._variable(named[1]) if named is not None else text
 
     def _variable(self, name: str) -> str:
         value = self._environment.get(name)

@@ -34,10 +34,6 @@ RESULT: Final = 100_000
 _INSTALL: Final = "pip install 'prose-kernel[mcp]'"
 
 
-def _no_warning(text: str) -> None:
-    """The default of `ToolHost.warn`: show no warning."""
-
-
 @dataclass(frozen=True, slots=True)
 class ToolHost:
     """The surroundings of user-provided tools.
@@ -50,7 +46,7 @@ class ToolHost:
     guard: Guard | None = None
     functions: Path | None = None
     note: AuditWriter = no_audit
-    warn: Callable[[str], None] = _no_warning
+    warn: Callable[[str], object] = lambda text: None
     pins: Mapping[str, str] | None = None
 
 
@@ -151,7 +147,8 @@ class UserTools:
             return ()
         found: dict[str, UserTool] = {}
         for name in request.tools:
-            source = self._source_of(name, foreign)
+            server = name.partition(".")[0]
+            source = server if server in self._options.mcp else _PACKAGED if foreign else _FUNCTIONS
             if foreign and source == _PACKAGED and request.kind == "call":
                 continue
             if foreign:
@@ -165,10 +162,6 @@ class UserTools:
             for full, spec in specs.items():
                 found[full] = UserTool(full, spec, listed.source, request, policy, approvals, self._host.note)
         return tuple(found.values())
-
-    def _source_of(self, name: str, foreign: bool) -> str:
-        server = name.partition(".")[0]
-        return server if server in self._options.mcp else _PACKAGED if foreign else _FUNCTIONS
 
     async def _consent(
         self, name: str, source: str, request: SessionRequest, policy: Policy, approvals: Approvals
