@@ -38,9 +38,6 @@ def cassette() -> None:
     """
 
 
-# ---------------------------------------------------------------- show
-
-
 @cassette.command(short_help="Print records for people.")
 @_files
 @click.option("--at", "at", metavar="PATH", help="Only records at or below this execution path.")
@@ -109,9 +106,6 @@ def _print(found: CassetteFile, entries: Sequence[Entry], full: bool) -> None:
         click.echo(plain_text(Table((), rows, indent=2, most=None)))
 
 
-# ---------------------------------------------------------------- tidy
-
-
 @cassette.command(short_help="Put recordings into canonical order and form.")
 @_files
 @_check
@@ -149,9 +143,6 @@ def _tidy(path: Path, data: bytes) -> bytes:
     return result.data
 
 
-# ---------------------------------------------------------------- upgrade
-
-
 @cassette.command(short_help="Convert recordings of earlier formats.")
 @_files
 @click.option("--dry-run", is_flag=True, help="Only show the changes.")
@@ -168,9 +159,6 @@ def upgrade(names: Sequence[str], dry_run: bool) -> None:
         click.echo(f"{_shown(path)}: {counted(count, 'record')} {verb}")
         for bad in parsed(data).bad:
             click.echo(f"Warning: {_shown(path)}, line {bad.line} stays as it is: {visible(bad.why)}", err=True)
-
-
-# ---------------------------------------------------------------- prune
 
 
 @cassette.command(short_help="Remove records that programs do not use.")
@@ -226,9 +214,6 @@ def _prune(path: Path, kept: frozenset[bytes], dry_run: bool) -> None:
         click.echo(f"  line {entry.line}: {entry.record.t} {visible(entry.record.at)}")
 
 
-# ---------------------------------------------------------------- diff
-
-
 @cassette.command(short_help="Compare a recording with git's version, or with another one.")
 @click.argument("old_or_only", metavar="[OLD] FILE")
 @click.argument("new", required=False, metavar="")
@@ -280,9 +265,6 @@ def _change_text(change: Change) -> str:
 def _change_data(change: Change) -> dict[str, object]:
     data = {"what": change.kind, "type": change.type, "at": change.at, "try": change.tried}
     return data | ({"before": change.before} if change.before else {}) | {"details": list(change.details)}
-
-
-# ---------------------------------------------------------------- redact
 
 
 @cassette.command(short_help="Take secrets out of recordings.")

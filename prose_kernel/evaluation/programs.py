@@ -161,9 +161,6 @@ def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json_text(value)
 
 
-# ---------------------------------------------------------------- prepare variants
-
-
 class VariantPreparer:
     """Prepares the variants of a specification. `overrides` are settings of the command line."""
 
@@ -229,8 +226,6 @@ class VariantPreparer:
     def _unknown(self, key: Key, text: str, name: str, known: Sequence[str]) -> UsageError:
         hint = nearest_hint(name, known, f"there are {', '.join(known)}" if known else None)
         return self._spec.mistake(key, text, hint)
-
-    # ------------------------------------------------------------ settings
 
     def _settings(self, variant: Variant, key: Key) -> Settings:
         """Return the settings of a variant: those of prose.toml, overridden by the specification, the variant and the

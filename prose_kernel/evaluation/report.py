@@ -133,9 +133,6 @@ def _run(summary: Summary, one: Result) -> str:
     return visible(", ".join(parts))
 
 
-# ---------------------------------------------------------------- text and notebooks
-
-
 def document(summary: Summary) -> doc.Group:
     """Return the report for a terminal or a notebook."""
     blocks: list[doc.Block] = [doc.line(doc.Strong(heading(summary))), variants(summary), assertions(summary)]
@@ -144,9 +141,6 @@ def document(summary: Summary) -> doc.Group:
     if lines := list(not_passed(summary)):
         blocks.append(doc.group(doc.paragraph("Not passed:", "not passed:"), doc.Items([[line] for line in lines])))
     return doc.group(*blocks, gap="\n\n")
-
-
-# ---------------------------------------------------------------- the page
 
 
 def html_page(summary: Summary) -> str:

@@ -78,8 +78,6 @@ def message(role: str, text: str) -> JsonText:
     return JsonText(json.dumps([found], ensure_ascii=False))
 
 
-# ---------------------------------------------------------------- measures
-
 DURATION: Final = "gen_ai.client.operation.duration"
 TOKENS: Final = "gen_ai.client.token.usage"
 COST: Final = "prose.cost"

@@ -68,9 +68,6 @@ class Refresh:
             self.after(again)
 
 
-# ---------------------------------------------------------------- growing displays
-
-
 class Replaceable(Protocol):
     """A place for a display that is replaced later."""
 

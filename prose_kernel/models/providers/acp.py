@@ -299,9 +299,6 @@ class AcpSessions:
             starting.exception()  # retrieved, so that asyncio does not log it
 
 
-# ---------------------------------------------------------------- the message
-
-
 def messages(request: SessionRequest) -> list[str]:
     """Return the message of a session as blocks of text: the system prompt first, since the protocol has no field for
     it, then the rest in order. A memory that should be read is included, wherever its file is."""

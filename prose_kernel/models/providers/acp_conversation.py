@@ -339,8 +339,6 @@ def usage_of(reported: schema.Usage | None, cost: float | None) -> Usage:
     return Usage(1, read, reported.output_tokens, cost)
 
 
-# ---------------------------------------------------------------- the protocol's methods
-
 REQUESTS: Final[Mapping[str, tuple[type[BaseModel], Handler]]] = {
     "session/request_permission": (schema.RequestPermissionRequest, Conversation.permit),
     "fs/read_text_file": (schema.ReadTextFileRequest, Conversation.read),

@@ -138,8 +138,6 @@ def _cached(model: Model[Any], asked: Conversation) -> dict[str, Any]:
     return found
 
 
-# ---------------------------------------------------------------- the form of typed answers
-
 OutputMode = Literal["native", "tool", "words"]
 """`native`: the server enforces the schema (`response_format`, `output_format`); `tool`: the answer is a call of a tool
 with this schema; `words`: the message describes the answer. Each of them contains the schema once."""

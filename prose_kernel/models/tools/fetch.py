@@ -125,9 +125,6 @@ def _literal(host: str) -> IPAddress | None:
         return None
 
 
-# ---------------------------------------------------------------- one request
-
-
 async def _hop(url: Any, ruling: Ruling) -> Page | Any:
     """Make one request; return the page, or the URL of a redirect."""
     try:
@@ -141,9 +138,6 @@ async def _hop(url: Any, ruling: Ruling) -> Page | Any:
     status = f"{response.status_code} {response.reason_phrase}".strip()
     kind = response.headers.get("content-type", "").split(";")[0].strip().lower()
     return Page(str(url), status, kind, body, cut, response.charset_encoding, response.is_error)
-
-
-# ---------------------------------------------------------------- text
 
 
 async def _text(page: Page) -> str:

@@ -258,9 +258,6 @@ def _main_argument(arguments: Mapping[str, object]) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-# ---------------------------------------------------------------- built-in tools
-
-
 _BUILT_IN: Final[Mapping[str, Callable[[SessionTools], Tool]]] = {
     "read": lambda tools: ReadTool(tools._access),
     "list": lambda tools: ListTool(tools._access),
