@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from prose_kernel.judging.calibration import NO_ANSWER, WORDS, Calibration, Share
+from prose_kernel.judging.calibration import NO_ANSWER, WORDS, Answer, Calibration, Share
 from prose_kernel.views import document as doc
 from prose_kernel.views.escaping import clip
 
@@ -18,10 +18,14 @@ def parts(found: Calibration) -> Iterator[doc.Block]:
     answers = [*WORDS.values(), NO_ANSWER]
     rows = [(label, *(f"{given[word]:,}" for word in answers)) for label, given in found.confusion.items()]
     yield doc.Table(("right answer", *(f"said {word}" if word != NO_ANSWER else word for word in answers)), rows, ())
-    rows = [(name, *_columns(share)) for name, share in found.categories.items()]
+    rows = [
+        (name, f"{share.count:,}", f"{share.of:,}", percent(share.share), interval(share))
+        for name, share in found.categories.items()
+    ]
     yield doc.Table(("category", "right", "of", "share", "95 % interval"), rows, ())
     if misses := found.misses:
-        yield doc.Table(("worst misses", "right answer", "said", "condition", "its reason"), _misses(found), ())
+        head = ("worst misses", "right answer", "said", "condition", "its reason")
+        yield doc.Table(head, [_miss(answer) for answer in misses[:WORST]], ())
         if len(misses) > WORST:
             yield doc.paragraph(f"and {len(misses) - WORST} more misses")
 
@@ -58,21 +62,9 @@ def interval(share: Share) -> str:
     return f"{100 * low:.1f} to {percent(high)}"
 
 
-def _columns(share: Share) -> tuple[str, ...]:
-    return f"{share.count:,}", f"{share.of:,}", percent(share.share), interval(share)
-
-
-def _misses(found: Calibration) -> Sequence[Sequence[str]]:
-    return [
-        (
-            answer.item.name,
-            WORDS[answer.item.label],
-            answer.word,
-            clip(answer.item.text, 100),
-            clip(answer.verdict.reason if answer.verdict is not None else answer.problem, 120),
-        )
-        for answer in found.misses[:WORST]
-    ]
+def _miss(answer: Answer) -> tuple[str, ...]:
+    item, reason = answer.item, answer.verdict.reason if answer.verdict is not None else answer.problem
+    return item.name, WORDS[item.label], answer.word, clip(item.text, 100), clip(reason, 120)
 
 
 def as_json(found: Calibration) -> dict[str, object]:
@@ -101,11 +93,6 @@ def as_json(found: Calibration) -> dict[str, object]:
             }
             for answer in found.misses
         ],
-        "usage": {
-            "requests": usage.requests,
-            "tokens_in": usage.tokens_in,
-            "tokens_out": usage.tokens_out,
-            "cost": usage.cost,
-            "replayed": found.replayed,
-        },
+        "usage": {name: getattr(usage, name) for name in ("requests", "tokens_in", "tokens_out", "cost")}
+        | {"replayed": found.replayed},
     }

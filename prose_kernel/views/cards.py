@@ -15,7 +15,7 @@ from prose_kernel.errors import RunError
 from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.command_data import parsed
 from prose_kernel.runtime.events import BranchFinished, CommandFinished
-from prose_kernel.runtime.images import Picture, picture
+from prose_kernel.runtime.images import picture
 from prose_kernel.runtime.json_text import indented, json_text
 from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, plain
@@ -23,7 +23,7 @@ from prose_kernel.views.bundle import KEPT, QUIET, TABLE, card, coded, command_c
 from prose_kernel.views.display import Display
 from prose_kernel.views.document import counted
 from prose_kernel.views.escaping import LITERAL, clip, preview, visible
-from prose_kernel.views.file_displays import image_display, image_tag
+from prose_kernel.views.file_displays import image_display, image_html
 from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.session_cards import text_display
 from prose_kernel.views.tables_of_values import table_of
@@ -56,9 +56,7 @@ def readable(value: Value, language: Language) -> str:
 
 def one_line(value: Value, language: Language) -> str:
     """Return the beginning of a value, for a row of a table."""
-    if isinstance(value, (list, dict)):
-        return clip(json_text(plain(value)), _LINE)
-    return clip(language.text_of(value), _LINE)
+    return clip(json_text(plain(value)) if isinstance(value, (list, dict)) else language.text_of(value), _LINE)
 
 
 def value_display(value: Value, language: Language) -> Display:
@@ -127,7 +125,9 @@ def _single(name: str, value: Value, language: Language) -> Display:
     text += [f"[{r}]" for r in remarks]
     parts = [tag("code", name), html(" "), tag("span", kind, style=QUIET)]
     if isinstance(value, ExecText) and (drawn := picture(value.result.image)) is not None:
-        parts.append(_image_html(value.result.image, drawn))
+        if drawn.width and not drawn.broken:
+            parts.append(tag("div", image_html(drawn.media, value.result.image, drawn.text)))
+        parts.append(quiet(drawn.text))
     elif table is not None:
         parts.append(data_html(table.document))
         rest = table.rest
@@ -135,12 +135,6 @@ def _single(name: str, value: Value, language: Language) -> Display:
         parts.append(tag("pre", shown, style=_PRE))
     parts += map(quiet, [*([rest] if rest else []), *remarks])
     return card(parts, text, facts, bad=bad or kind == "error value")
-
-
-def _image_html(data: bytes, drawn: Picture) -> Html:
-    """Return an image for a card, with its description below."""
-    shown = "" if drawn.broken or not drawn.width else tag("div", image_tag(data, drawn, drawn.text))
-    return html(shown, quiet(drawn.text))
 
 
 def data_display(result: CommandResult, form: str, language: Language) -> tuple[Display | None, str]:

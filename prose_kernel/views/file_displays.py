@@ -77,15 +77,10 @@ def image_display(data: bytes, drawn: Picture | None = None, title: str = "") ->
         return _broken(text)
     if drawn.media in _NATIVE:
         return Display({drawn.media: b64encode(data).decode("ascii"), "text/plain": text})
-    return Display({"text/html": image_tag(data, drawn, text), "text/plain": text})
+    return Display({"text/html": image_html(drawn.media, data, text), "text/plain": text})
 
 
-def image_tag(data: bytes, drawn: Picture, text: str) -> Html:
-    """Return an image as HTML."""
-    return image_html(drawn.media, data, text, "max-width: 100%")
-
-
-def image_html(media: str, data: bytes, text: str, style: str) -> Html:
+def image_html(media: str, data: bytes, text: str, style: str = "max-width: 100%") -> Html:
     """Return the bytes of an image as HTML; `text` is its alternative text."""
     return tag("img", src=f"data:{media};base64,{b64encode(data).decode('ascii')}", alt=text, style=style)
 
@@ -107,12 +102,8 @@ def _svg(file: ShownFile) -> Display:
     removed = f"removed: {', '.join(drawn.removed)}" if drawn.removed else ""
     shape = "max-width: 100%" if drawn.width else "width: 100%"
     image = image_html("image/svg+xml", drawn.text.encode("utf-8", "replace"), text, shape)
-    return Display(
-        {
-            "text/html": html(image, small(removed) if removed else ""),
-            "text/plain": f"{text}; {removed}" if removed else text,
-        }
-    )
+    markup = html(image, small(removed) if removed else "")
+    return Display({"text/html": markup, "text/plain": f"{text}; {removed}" if removed else text})
 
 
 # ---------------------------------------------------------------- pages
@@ -169,12 +160,9 @@ def _text(file: ShownFile) -> tuple[str, str]:
     text = file.data.decode("utf-8", "replace")
     lines = text[:CHARACTERS].split("\n")
     shown = "\n".join(lines[:LINES]).rstrip("\n")
-    parts = (
-        [f"{counted(file.size, 'byte')} in all"]
-        if len(shown) < len(text.rstrip("\n")) or file.size > len(file.data)
-        else []
-    )
-    return shown, "; ".join([*parts, *([file.note] if file.note else [])])
+    is_cut = len(shown) < len(text.rstrip("\n")) or file.size > len(file.data)
+    rest = f"{counted(file.size, 'byte')} in all" if is_cut else ""
+    return shown, "; ".join(filter(None, (rest, file.note)))
 
 
 def _plain(file: ShownFile) -> Display:

@@ -136,9 +136,8 @@ def _framed(inner: _Drawn, title: str) -> _Drawn:
 
 def _label(shown: str) -> _Drawn:
     width = _width(shown)
-    return _Drawn(
-        width, _LINE, [f'<text class="q" x="{width / 2:.0f}" y="11" text-anchor="middle">{html_text(shown)}</text>']
-    )
+    text = f'<text class="q" x="{width / 2:.0f}" y="11" text-anchor="middle">{html_text(shown)}</text>'
+    return _Drawn(width, _LINE, [text])
 
 
 def _arrow(x: float, y: float, to_x: float, to_y: float) -> str:

@@ -49,9 +49,8 @@ class OutputWindow:
         self.cut = False
         self.last_line = ""
         self._limits = limits
-        self._end = Limits(
-            limits.size // LAST_PART or bool(limits.size), limits.lines // LAST_PART or bool(limits.lines)
-        )
+        size, lines = limits.size, limits.lines
+        self._end = Limits(size // LAST_PART or bool(size), lines // LAST_PART or bool(lines))
         self._shown = [0, 0]  # bytes, line ends
         self._hidden = [0, 0]
         self._tail: deque[_Piece] = deque()

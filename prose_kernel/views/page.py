@@ -81,13 +81,10 @@ def _listed(section: Section) -> Html:
 
 
 def _radios(name: str, title: str, options: Sequence[tuple[str, str]]) -> Html:
-    found = (
-        html(
-            tag("input", type="radio", name=name, id=f"{name}-{key}", checked=not number),
-            tag("label", shown, for_=f"{name}-{key}"),
-        )
-        for number, (key, shown) in enumerate(options)
-    )
+    found: list[Html] = []
+    for number, (key, shown) in enumerate(options):
+        found.append(tag("input", type="radio", name=name, id=f"{name}-{key}", checked=not number))
+        found.append(tag("label", shown, for_=f"{name}-{key}"))
     return tag("fieldset", tag("legend", title), *found)
 
 
@@ -109,9 +106,8 @@ def check_page(path: Path, *, force: bool) -> None:
     """Raise `UsageError` if a page can't be written to this path. A missing directory can be created."""
     try:
         if path.is_dir():
-            raise UsageError(
-                f"{_named(path)} is a directory", hint=f"name a file, such as {_named(path / 'report.html')}"
-            )
+            hint = f"name a file, such as {_named(path / 'report.html')}"
+            raise UsageError(f"{_named(path)} is a directory", hint=hint)
         if not force and path.exists() and not is_ours(path):
             raise UsageError(f"{_named(path)} exists and isn't a report", hint="name another file, or add --force")
         directory = next(parent for parent in path.absolute().parents if parent.exists())

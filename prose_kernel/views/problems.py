@@ -154,12 +154,9 @@ def _warning(code: str, group: Sequence[Diagnostic]) -> str:
     if message.startswith("The "):
         message = f"the {message[4:]}"
     if len({found.message for found in group}) > 1:
-        others = names.partition(", ")[2]
-        message = (
-            f"the shell reads the values of {names} as part of the command"
-            if code == "W051"
-            else f"{message} (also {others})"
-        )
+        message += f" (also {names.partition(', ')[2]})"
+        if code == "W051":
+            message = f"the shell reads the values of {names} as part of the command"
     hints = {found.hint for found in group}
     hint = hints.pop() if len(hints) == 1 else None
     if code == "W051" and hint is None:

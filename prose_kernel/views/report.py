@@ -162,12 +162,8 @@ class _Report:
         sections += [self._rest(), self._bindings(), programs, self._used(), self._about()]
         name = self.redact(self.found.head.program)
         shown = [section for section in sections if section is not None]
-        return page(
-            f"{name}, {_moment(self.found.head.started)}: {self.state}",
-            self._head(name),
-            shown,
-            Filter("show", "Show", "e", _KINDS),
-        )
+        title = f"{name}, {_moment(self.found.head.started)}: {self.state}"
+        return page(title, self._head(name), shown, Filter("show", "Show", "e", _KINDS))
 
     def _head(self, name: str) -> Html:
         head = self.found.head
@@ -223,9 +219,8 @@ class _Report:
             program = one.language.compile(one.source, cell=self.found.head.notebook).program
             steps = one.language.flow(program, one.source)
             shown_steps = tuple(_redacted(step, self.redact) for step in steps[:NODES])  # further ones are only counted
-            known = {
-                span: Mark(mark.state, self.redact(mark.words)) for span, mark in marks(list(cells), one.source).items()
-            }
+            made = marks(list(cells), one.source)
+            known = {span: Mark(mark.state, self.redact(mark.words)) for span, mark in made.items()}
             known.update((span, Mark("running", "under way")) for span in self.story.waiting(one.source))
             parts.append(Part(_cell(number, one) if many else "", (*shown_steps, *steps[NODES:]), known))
             if not many:
@@ -317,9 +312,8 @@ class _Report:
             if len(shown) > 300:
                 value = tag("details", tag("summary", clip(self.redact(shown[:2000]), 100)), value)
             rows.append((Code(name), kind, _link(info.location.line, self.made.get(name)), value))
-        table = Table(
-            ("name", "kind", "line", "value"), rows, numbers=(2,), left_out=max(len(self.replayed.bound) - ROWS, 0)
-        )
+        left_out = max(len(self.replayed.bound) - ROWS, 0)
+        table = Table(("name", "kind", "line", "value"), rows, numbers=(2,), left_out=left_out)
         return Section("bindings", "Bindings", as_html(table))
 
     def _used(self) -> Section | None:
@@ -346,11 +340,8 @@ class _Report:
     def _listing(
         self, totals: Sequence[Total], number: int, title: str, source: Source, language: Language, *, titled: bool
     ) -> Html:
-        states = {
-            source.line_column(total.span.start)[0]: "failed" if total.failed else "done"
-            for total in totals
-            if total.source is source
-        }
+        own = [total for total in totals if total.source is source]
+        states = {source.line_column(one.span.start)[0]: "failed" if one.failed else "done" for one in own}
         lines = _coloured(self.redact(source.text), language)
         rows = []
         for at, line in enumerate(lines[:LINES], 1):
@@ -381,10 +372,8 @@ class _Report:
             facts.append(("answers kept from" if head.changed else "branch of", head.branch_of[-1]))
         fixed = [(f"setting {name}", str(value)) for name, value in head.settings.items() if value is not None]
         fixed += [(f"input {name}", clip(value)) for name, value in head.supplied.items()]
-        fixed += [
-            (f"gate {name}", "approved beforehand" if yes else "rejected beforehand")
-            for name, yes in head.decisions.items()
-        ]
+        words = {True: "approved beforehand", False: "rejected beforehand"}
+        fixed += [(f"gate {name}", words[yes]) for name, yes in head.decisions.items()]
         shown = tag("code", f"prose runs show {head.run} --format json", class_="v")
         rest = tag("p", _REST, " Here: ", shown, id="all")
         whole = html(tag("div", as_html(Fields(facts)), class_="v"), self.entries.facts(fixed), rest)
@@ -453,17 +442,10 @@ def _coloured(source: str, language: Language) -> list[Html]:
     from prose_kernel.language.pygments_lexer import lexer_of
 
     lexer = lexer_of(language.name)
-    classes = (
-        (Comment, "tc"),
-        (Keyword, "tk"),
-        (String, "ts"),
-        (Number, "tn"),
-        (Name.Function, "tn"),
-        (Name.Class, "tn"),
-    )
+    tokens = {"tc": (Comment,), "tk": (Keyword,), "ts": (String,), "tn": (Number, Name.Function, Name.Class)}
     lines: list[list[Html]] = [[]]
     for token, value in lex(source, lexer):
-        kind = next((name for of, name in classes if token in of), "")
+        kind = next((name for name, of in tokens.items() if any(token in one for one in of)), "")
         for number, piece in enumerate(value.split("\n")):
             if number:
                 lines.append([])

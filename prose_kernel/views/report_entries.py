@@ -100,9 +100,7 @@ class Entries:
         class_ = " ".join(filter(None, classes))
         if not parts:
             return tag("div", head, class_=class_, id=name)
-        is_open = kind in _OPEN or entry.state == "failed"
-        if kind == "pass" and self.shown > FLAT:
-            is_open = False
+        is_open = (kind in _OPEN or entry.state == "failed") and not (kind == "pass" and self.shown > FLAT)
         return tag("details", tag("summary", head), *parts, class_=class_, id=name, open=is_open)
 
     def place(self, source: Source, line: int) -> Html:
@@ -130,7 +128,8 @@ class Entries:
                 given = ", ".join(clip(self.redact(full_text(value)[:400]), 40) for value in entry.asked or ())
                 return tag("code", text(words), "(", text(given), ")")
             case "loop" | "parallel" | "choice":
-                return html(tag("code", text(_first_line(entry, self.redact))), " ", text(words))
+                code = entry.source.text[entry.span.start : entry.span.start + 400].split("\n")[0]
+                return html(tag("code", text(clip(self.redact(code), 100))), " ", text(words))
             case _:
                 return text(clip(words, 200))
 
@@ -259,8 +258,7 @@ class Entries:
         facts = [("agent", request.agent or ""), ("model", request.model or "")]
         if isinstance(result, SessionResult):
             facts.append(("answered by", ORIGINS.get(result.origin, result.origin)))
-        facts += [("skills", ", ".join(request.skills))]
-        facts += _failed_attempts(entry)
+        facts += [("skills", ", ".join(request.skills)), *_failed_attempts(entry)]
         parts = [self.facts(facts), self.pre("prompt", entry.words)]
         if request.given is not None:
             parts.append(self.pre("input", request.given.text))
@@ -300,11 +298,8 @@ class Entries:
 
     def _judgement(self, entry: Entry) -> Html:
         judged: Judged = entry.answered
-        facts = [
-            ("decided by", judged_by(judged.by)),
-            ("reason", judged.reason),
-            ("about", clip(judged.about or "", 200)),
-        ]
+        about = clip(judged.about or "", 200)
+        facts = [("decided by", judged_by(judged.by)), ("reason", judged.reason), ("about", about)]
         is_long = len(entry.words) > 140 or "\n" in entry.words
         if not is_long and judged.by == "rules" and not judged.reason:
             return Html()
@@ -317,12 +312,8 @@ class Entries:
         request, decision = entry.asked, entry.answered
         facts = [("gate", request.name), ("may decide", ", ".join(request.allow)), ("time limit", request.timeout_text)]
         if decision is not None:
-            facts += [
-                ("decision", decision.status),
-                ("decided by", decision.decided_by),
-                ("comment", decision.comment),
-                ("reason", decision.reason or ""),
-            ]
+            facts += [("decision", decision.status), ("decided by", decision.decided_by)]
+            facts += [("comment", decision.comment), ("reason", decision.reason or "")]
         return html(self.facts(facts), self.pre("prompt", request.prompt) if len(request.prompt) > 140 else "")
 
     # ------------------------------------------------------------ untrusted texts
@@ -379,7 +370,3 @@ def _failed_attempts(entry: Entry) -> list[tuple[str, str]]:
 
 def judged_by(by: str) -> str:
     return "a rule" if by == "rules" else ORIGINS.get(by, by)
-
-
-def _first_line(entry: Entry, redact: Callable[[str], str]) -> str:
-    return clip(redact(entry.source.text[entry.span.start : entry.span.start + 400].split("\n")[0]), 100)

@@ -46,7 +46,7 @@ def _drawn_graph(parts: Sequence[Part]) -> dict[str, str]:
     text = outline(parts)
     picture = flow_svg(parts, styled=True).encode()
     return {
-        "text/html": image_html("image/svg+xml", picture, clip(text, _LONGEST_TEXT), "max-width: 100%"),
+        "text/html": image_html("image/svg+xml", picture, clip(text, _LONGEST_TEXT)),
         "text/markdown": fence(mermaid(parts)),
         "text/plain": text,
     }
@@ -208,13 +208,10 @@ def _svg(rows: Sequence[_Row], rest: str, cells: Sequence[CellRecord], timed: bo
         f' viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="12">',
         f"<title>{_text(title)}</title>",
         f"<desc>{_text('; '.join(_label(row, timed) for row in rows))}</desc>",
-        *(
-            (f"<style>{_STYLE}</style>", f'<rect class="bg" width="{_WIDTH}" height="{height}" rx="4"/>')
-            if styled
-            else ()
-        ),
-        f'<text class="q" x="8" y="16">{_text(title)}</text>',
     ]
+    if styled:
+        out += [f"<style>{_STYLE}</style>", f'<rect class="bg" width="{_WIDTH}" height="{height}" rx="4"/>']
+    out.append(f'<text class="q" x="8" y="16">{_text(title)}</text>')
     for number, row in enumerate(rows):
         out += _drawn(row, 12 + _HEIGHT * (number + 1), scale, timed)
     if rest:
@@ -268,10 +265,8 @@ def _drawn(row: _Row, y: int, scale: _Scale, timed: bool) -> Iterator[str]:
     yield f"<title>{_text(_label(row, timed))}</title></rect>"
     if timed:
         for when, length in row.activity.waits:
-            yield (
-                f'<rect class="wait" x="{scale.moment(when):.1f}" y="{y + 6}" width="{scale.width(length):.1f}"'
-                ' height="7"/>'
-            )
+            place = f'x="{scale.moment(when):.1f}" y="{y + 6}"'
+            yield f'<rect class="wait" {place} width="{scale.width(length):.1f}" height="7"/>'
     yield f'<text class="q" x="{_WIDTH - _RIGHT + 8}" y="{y + 14}">{_text(clip(label, 40))}</text>'
 
 
@@ -333,13 +328,8 @@ def _row(total: Total, numbers: Mapping[int, int]) -> tuple[str, ...]:
         name = f"cell {total.source.number(place)}"
     where = f"{name}:{line}" if name else str(line)
     text = clip(total.source.line_text(line).strip() or total.label, 80)
-    return (
-        where,
-        text,
-        f"{total.times:,}",
-        f"{total.failed:,}" if total.failed else "",
-        clip(", ".join(sorted(total.by)), 60),
-    )
+    failed, by = f"{total.failed:,}" if total.failed else "", clip(", ".join(sorted(total.by)), 60)
+    return where, text, f"{total.times:,}", failed, by
 
 
 def _figure_cells(figures: Figures, of: float | None = None) -> tuple[str, ...]:

@@ -191,11 +191,9 @@ class RunRecord:
             case ev.SessionFinished(result=SessionResult() as result):
                 activity.by, activity.replayed = result.origin or result.provider, result.replayed
                 activity.figures = consumed(event)
-            case ev.GateResolved():
-                decision = event.decision
-                activity.by = (
-                    f"{decision.status} by {decision.decided_by}" if decision.status != "timeout" else "timed out"
-                )
+            case ev.GateResolved(decision=decision):
+                by = f"{decision.status} by {decision.decided_by}"
+                activity.by = by if decision.status != "timeout" else "timed out"
             case ev.Judged():
                 activity.by = "rule" if event.by == "rules" else event.by
                 activity.verdict = (cards.verdict(event.answer), clip(event.reason, REASON))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.statement_hook import StatementHook
+from prose_kernel.views.cards import verdict
 from prose_kernel.views.document import Table, counted
 from prose_kernel.views.escaping import clip
 
@@ -29,7 +30,6 @@ ROWS: Final = 300
 _NOTES: Final = 12
 _VALUE: Final = 60
 _LINES_BEFORE: Final = 200
-_VERDICTS: Final = {True: "yes", False: "no", None: "uncertain"}
 
 
 @dataclass(slots=True)
@@ -147,8 +147,8 @@ class StepDisplay(StatementHook):
         return f"asked {agent}: {self._shown(event.value)}"
 
     def on_judged(self, event: ev.Judged) -> str:
-        answer = event.answer
-        shown = _VERDICTS[answer] if answer is None or isinstance(answer, bool) else self._shown(answer)
+        is_verdict = event.answer is None or isinstance(event.answer, bool)
+        shown = verdict(event.answer) if is_verdict else self._shown(event.answer)
         by = {"rules": "a rule", "authored": "the recording"}.get(event.by, event.by)
         return f"{clip(event.question, _VALUE)} → {shown}, says {by}"
 

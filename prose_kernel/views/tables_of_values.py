@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -142,8 +142,7 @@ def _table(objects: Sequence[Mapping[str, Value]], total: int, *, texts: bool) -
         return None
     shown = columns[:COLUMNS]
     rows = tuple(tuple(_cell(row.get(name)) for name in shown) for row in objects[:ROWS])
-    counts = _reads_as_number if texts else _is_number
-    numeric = tuple(_are_numbers([row.get(name) for row in objects[:ROWS]], counts, texts) for name in shown)
+    numeric = tuple(_are_numbers([row.get(name) for row in objects[:ROWS]], texts) for name in shown)
     return ValueTable(shown, rows, numeric, max(total - len(rows), 0), max(len(columns) - COLUMNS, 0))
 
 
@@ -155,16 +154,9 @@ def _cell(value: Value) -> str:
     return clip(full_text(value).rstrip("\n"), _CELL)
 
 
-def _are_numbers(column: list[Value], counts: Callable[[Value], bool], texts: bool) -> bool:
+def _are_numbers(column: list[Value], texts: bool) -> bool:
     """Return whether all cells of a column are numbers; empty cells are ignored."""
-    empty = (None, "") if texts else (None,)
-    known = [value for value in column if value not in empty]
-    return bool(known) and all(map(counts, known))
-
-
-def _is_number(value: Value) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _reads_as_number(value: Value) -> bool:
-    return isinstance(value, str) and value.strip() != "" and _NUMBER.fullmatch(value.strip()) is not None
+    known = [value for value in column if value not in ((None, "") if texts else (None,))]
+    if texts:
+        return bool(known) and all(isinstance(one, str) and _NUMBER.fullmatch(one.strip()) for one in known)
+    return bool(known) and all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in known)
