@@ -1,4 +1,4 @@
-"""One JupyterLab and one browser for all tests of this directory. Without them the tests are skipped, and say why."""
+"""One JupyterLab and one browser for all tests of this directory. The tests are skipped without them, with the reason."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from browser.lab import BROWSERS, Lab, opened
+from browser.lab import BROWSERS, Lab, browser_window
 from needs import needs, needs_module
+from stubs.model_server import StubServer
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 FIRST = "tests/browser/test_debugger.py"
-"""A module that needs a page which was just loaded. It runs first, because the first page is one."""
+"""A module whose tests need a newly loaded page. It runs first, because the first page is newly loaded."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))  # the others stay in their order
+    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))  # the others keep their order
     for item in items:
-        if item.nodeid.startswith("tests/browser/"):  # of all tests; their paths would take seconds
+        if item.nodeid.startswith("tests/browser/"):  # ids, because paths of all tests would take seconds
             item.add_marker(pytest.mark.browser)
-            # Three workers start JupyterLab and Chromium on two cores: a test that failed is tried once more, and counted.
+            # Three workers start JupyterLab and Chromium on two cores: failed tests run once more, and are counted.
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool:
-    """Tests that have a browser run in its thread."""
+    """Run tests with a browser in the thread of the browser."""
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     browser = pyfuncitem.funcargs.get("browser_thread")
     if isinstance(browser, _Browser):
@@ -50,7 +51,7 @@ def browser_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Browse
         needs_module(module)
     needs(*BROWSERS)
     with ThreadPoolExecutor(1, thread_name_prefix="browser") as thread:
-        manager = opened(tmp_path_factory.mktemp("lab"))
+        manager = browser_window(tmp_path_factory.mktemp("lab"))
         lab = thread.submit(manager.__enter__).result()
         try:
             yield _Browser(thread, lab)
@@ -60,7 +61,7 @@ def browser_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Browse
 
 @pytest.fixture
 def lab(browser_thread: _Browser) -> Iterator[Lab]:
-    """The window. Documents, kernels and settings of a test end with it, and an error of the page fails the test."""
+    """The window. After a test, its documents, kernels and settings are removed; an error of the page fails the test."""
     lab = browser_thread.lab
     lab.problems.clear()
     yield lab
@@ -69,7 +70,7 @@ def lab(browser_thread: _Browser) -> Iterator[Lab]:
 
 
 class Pictures:
-    """The pictures of the documentation: taken again where `PROSE_SCREENSHOTS` was set, looked for otherwise."""
+    """The pictures of the documentation: `PROSE_SCREENSHOTS` writes them again; otherwise tests check that they exist."""
 
     def __init__(self, wanted: bool) -> None:
         self.wanted = wanted
@@ -85,3 +86,9 @@ class Pictures:
 @pytest.fixture
 def pictures() -> Pictures:
     return Pictures(wanted=bool(os.environ.get("PROSE_SCREENSHOTS")))
+
+
+@pytest.fixture(scope="module")
+def stub() -> Iterator[StubServer]:
+    with StubServer() as server:
+        yield server

@@ -1,7 +1,7 @@
-"""A JupyterLab server with all its files in one directory, a browser, and what a person does in a notebook.
+"""A JupyterLab server with all its files in one directory, a browser, and the actions of a user in a notebook.
 
-Playwright's sync API leaves an event loop marked as running in its thread, which would break every asyncio test after
-it. So the browser lives in its own thread, and the tests of this directory run there (see conftest.py).
+Playwright's sync API leaves an event loop marked as running in its thread, which would break later asyncio tests. The
+browser therefore has its own thread, in which the tests of this directory run (see conftest.py).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-c
 CHROMIUM_OPTIONS = (
     "--no-sandbox",
     "--disable-gpu",
-    "--in-process-gpu",  # drawing without a GPU needs no process of its own
-    "--js-flags=--no-opt --no-maglev",  # to optimize what runs for seconds costs more than it saves
+    "--in-process-gpu",  # drawing without a GPU needs no separate process
+    "--js-flags=--no-opt --no-maglev",  # optimizing short scripts costs more than it saves
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
@@ -42,14 +42,14 @@ CHROMIUM_OPTIONS = (
 )
 WINDOW = {"width": 1200, "height": 900}
 KERNELS = {"prose": "prose", "vvm": "vvm", "python3": "python"}
-"""The names of the kernels, and their languages. Kernels are forks (`forked.py`), which cost a fifth, but for those of
+"""The names of the kernels, and their languages. Kernels are forks (`forked.py`), at a fifth of the cost, except after
 `Lab.start_installed_kernels`."""
 PANEL = ".jp-NotebookPanel:not(.lm-mod-hidden)"
 
 
 def expect(locator: Any) -> Any:
-    """Playwright's assertions about a part of the page, which wait. Imported late: without Playwright these modules can
-    still be loaded, and their tests skipped."""
+    """Return Playwright's assertions about a part of the page, which wait. They are imported here, so that these modules
+    can be loaded and their tests skipped without Playwright."""
     from playwright.sync_api import expect as assertions
 
     assertions.set_options(timeout=STEP_MILLISECONDS)
@@ -60,9 +60,10 @@ def expect(locator: Any) -> Any:
 
 
 class Server:
-    """One `jupyter lab` process in its own process group; `root` holds its notebooks. `python` is that of another
-    environment, whose JupyterLab has our extension and kernels from here, as with a user's own server. `kernels`: a
-    directory with kernels to be preferred to those that are installed."""
+    """One `jupyter lab` process in its own process group, with its notebooks in `root`.
+
+    `python` may belong to another environment, whose JupyterLab uses our extension and our kernels, like a separately
+    installed server. Kernels in the directory `kernels` precede the installed ones."""
 
     token = "tok"
 
@@ -97,7 +98,7 @@ class Server:
             *(self._python, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"),
             *(f"--port={self.port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={self.token}"),
             *(f"--ServerApp.root_dir={self.root}", f"--LabServerApp.workspaces_dir={home / 'workspaces'}"),
-            "--expose-app-in-browser",  # so that a window opens another notebook without a reload
+            "--expose-app-in-browser",  # lets a window open another notebook without a reload
         ]
 
     def url(self, path: str) -> str:
@@ -105,7 +106,7 @@ class Server:
         return f"http://127.0.0.1:{self.port}/{path}{joint}token={self.token}"
 
     def wait(self) -> None:
-        """Until it answers. Raises `RuntimeError` with the end of its log when it does not."""
+        """Wait until the server answers. Raises `RuntimeError` with the end of its log if it ends."""
         until(lambda: self._process.poll() is not None or self._answers(), START_SECONDS, self._log.name)
         if self._process.poll() is not None:
             raise RuntimeError(f"JupyterLab did not start:\n{Path(self._log.name).read_text()[-3000:]}")
@@ -117,7 +118,7 @@ class Server:
         return False
 
     def close(self) -> None:
-        """End the kernels by asking the server to end, then whatever is left of its group."""
+        """Terminate the server, which ends its kernels, then kill the rest of its process group."""
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(10)
@@ -127,7 +128,7 @@ class Server:
         self._log.close()
 
     def end_kernels(self) -> None:
-        """Programs that a test starts end with it."""
+        """End all kernels, and with them the programs that a test has started."""
         for session in self._api("GET", "api/sessions"):
             with suppress(urllib.error.HTTPError):
                 self._api("DELETE", f"api/sessions/{session['id']}")
@@ -153,16 +154,16 @@ def _environment(home: Path) -> dict[str, str]:
         "IPYTHONDIR": "ipython",
     }
     (programs := home / "programs").mkdir()
-    # At its start JupyterLab asks yarn for a setting that only builds need, which takes Node a second.
+    # At its start, JupyterLab reads a setting for builds from yarn, which takes a second of Node.
     (programs / "node").symlink_to(shutil.which("true") or "/bin/true")
     path = os.pathsep.join([str(programs), os.environ["PATH"]])
     return kept | {name: str(home / directory) for name, directory in places.items()} | {"PATH": path}
 
 
 UNUSED = (
-    "apputils-extension:announcements",  # news, which a window would show once
+    "apputils-extension:announcements",  # shows news once
     "lsp-extension:plugin",  # starts a language server for each notebook
-    "notebook-extension:export",  # asks for all formats, for which the server loads nbconvert
+    "notebook-extension:export",  # requests all formats, for which the server loads nbconvert
     *(
         f"{name}-extension"
         for name in ("cell-toolbar", "celltags", "documentsearch", "extensionmanager", "hub", "logconsole")
@@ -172,15 +173,15 @@ UNUSED = (
         for name in ("metadataform", "pluginmanager", "running", "settingeditor", "terminal", "vega5")
     ),
 )
-"""Parts of JupyterLab that no test looks at; a page is loaded in less time without them."""
+"""Parts of JupyterLab that no test uses; a page loads faster without them."""
 
 
 def _configure(home: Path) -> None:
-    """A server and pages that do only what tests look at. Without `buildCheck` each page asks a package manager whether
-    JupyterLab has to be built. A cursor that blinks has the browser draw 60 frames in each second."""
+    """Configure a server and pages with only the parts that tests use. With `buildCheck`, each page asks a package manager
+    whether JupyterLab has to be built. With a blinking cursor, the browser draws 60 frames each second."""
     place = home / "config" / "labconfig"
     place.mkdir(parents=True)
-    unused = UNUSED[:2] if os.environ.get("PROSE_SCREENSHOTS") else UNUSED  # pictures show what users see
+    unused = UNUSED[:2] if os.environ.get("PROSE_SCREENSHOTS") else UNUSED  # pictures show all parts
     page = {"disabledExtensions": {f"@jupyterlab/{name}": True for name in unused}, "buildCheck": False}
     settings = {"@jupyterlab/codemirror-extension:plugin": {"defaultConfig": {"cursorBlinkRate": 0}}}
     (place / "page_config.json").write_text(json.dumps(page))
@@ -191,7 +192,7 @@ def _configure(home: Path) -> None:
 
 
 class Notebook:
-    """An open notebook, and what a person does in it. Cells are code cells, counted from 0."""
+    """An open notebook, and the actions of a user in it. Cells are code cells, counted from 0."""
 
     def __init__(self, page: Any, path: Path) -> None:
         self.page = page
@@ -211,18 +212,18 @@ class Notebook:
         return self.cell(number).locator(".jp-OutputArea-output")
 
     def ready(self, state: str = "Idle") -> None:
-        """Until the kernel is in a state. Both places must agree: with only one of them a key press can be lost."""
+        """Wait until the kernel is in a state. Both indicators must agree; otherwise a key press can be lost."""
         indicator = f'{PANEL} .jp-Notebook-ExecutionIndicator[data-status="{state.lower()}"]'
         self.page.wait_for_selector(indicator, state="attached")
         self.page.wait_for_selector(f"#jp-main-statusbar:has-text('| {state}')")
 
     def start(self, number: int) -> None:
-        """Shift+Enter in a cell."""
+        """Press Shift+Enter in a cell."""
         self.editor(number).click()
         self.page.keyboard.press("Shift+Enter")
 
     def finish(self, number: int) -> None:
-        """Until the cell has a number again instead of its star."""
+        """Wait until the prompt of the cell has a number instead of a star."""
         self.prompt(number, re.compile(r"^\[\d+\]:$"))
         self.ready()
 
@@ -234,7 +235,7 @@ class Notebook:
         self.finish(number)
 
     def text(self, number: int) -> str:
-        """All that the cell shows."""
+        """Return the text of all outputs of a cell."""
         return "\n".join(self.outputs(number).all_inner_texts())
 
     def shows(self, number: int, text: str) -> None:
@@ -242,13 +243,13 @@ class Notebook:
         expect(self.cell(number).locator(".jp-Cell-outputWrapper")).to_contain_text(text)
 
     def question(self, number: int, title: str) -> Any:
-        """The form with this title that a cell asks with, as soon as it can be answered."""
+        """Wait for the form with a title in a cell until it can be answered, and return it."""
         form = self.cell(number).locator(f".prose-question:not(:has(button:disabled)):has-text('{title}')")
         form.wait_for()
         return form
 
     def run_all(self) -> None:
-        """The menu's "Run All Cells", until no cell has a star."""
+        """Choose "Run All Cells", and wait until the last cell has ended."""
         self.menu("Run", "Run All Cells")
         last = self.panel.locator(".jp-CodeCell").count() - 1
         self.finish(last)
@@ -259,18 +260,18 @@ class Notebook:
             self.page.locator(f".lm-Menu-itemLabel:text-is('{label}')").first.click()
 
     def interrupt(self) -> None:
-        """The square button of the toolbar."""
+        """Click the square button of the toolbar."""
         self.panel.locator('[data-jp-item-name="interrupt"] >> css=jp-button').click()
 
     def save(self) -> nbformat.NotebookNode:
-        """Ctrl+S, and the file as it is when the tab has lost its mark."""
+        """Press Ctrl+S, wait until the tab is not marked as changed, and return the content of the file."""
         self.page.keyboard.press("Control+s")
         self.page.wait_for_selector("#jp-main-dock-panel .lm-TabBar-tab.jp-mod-current.jp-mod-dirty", state="detached")
         return nbformat.read(self.path, as_version=4)
 
 
-# The window as it is when JupyterLab is loaded: only the launcher, no sign, no dialog, the file browser at the left. Waits for
-# the launcher, which would otherwise cover what is opened next.
+# Restores the window to its state after loading: only the launcher, no notification, no dialog, the file browser at the left.
+# Waits for the launcher, which would otherwise cover the next document.
 CLEAR = """async () => {
   const {shell, commands} = window.jupyterapp;
   for (const widget of [...shell.widgets('main')]) if (!widget.id.startsWith('launcher')) widget.dispose();
@@ -281,7 +282,7 @@ CLEAR = """async () => {
   for (let n = 0; n < 300 && ![...shell.widgets('main')].length; n++) await new Promise(done => setTimeout(done, 10));
 }"""
 RESTORED = "() => window.jupyterapp && window.jupyterapp.restored.then(() => true)"
-# A document as the only one of the window. The others are closed afterwards: without any, JupyterLab makes a launcher.
+# Opens a document as the only one of the window. The others are closed afterwards: without any, JupyterLab opens a launcher.
 OPEN = """async path => {
   const {shell, commands} = window.jupyterapp;
   const opened = await commands.execute('docmanager:open', {path});
@@ -291,14 +292,14 @@ OPEN = """async path => {
 
 
 def kernels_as_forks(place: Path) -> AbstractContextManager[Path]:
-    """The installed kernels for a `Server`, which starts them as forks."""
+    """Return a directory with the installed kernels for a `Server`, which starts them as forks."""
     return forked.as_kernels(
         place, {name: Path(sys.prefix, "share/jupyter/kernels", name, "kernel.json") for name in KERNELS}
     )
 
 
 class Lab:
-    """A browser window, and a server for who needs one."""
+    """A browser window, and a server that is started at its first use."""
 
     def __init__(self, home: Path, page: Any) -> None:
         self._home = home
@@ -312,8 +313,7 @@ class Lab:
         page.on("pageerror", self._hear)
 
     def _hear(self, error: object) -> None:
-        """Messages of JupyterLab about a notebook that was closed in the middle of a request or while it was saved aren't
-        our errors."""
+        """Record errors of the page, except those of JupyterLab about a notebook that was closed during a request or a save."""
         if not str(error).startswith(("Canceled future for", "Disposed")):
             self.problems.append(str(error))
 
@@ -328,7 +328,7 @@ class Lab:
         return self._server
 
     def start_installed_kernels(self) -> None:
-        """Kernels of this test are no forks, but started as they are installed."""
+        """Start the kernels of this test as they are installed, not as forks."""
         assert self.server
         self._forks.rename(self._forks.with_name("unused"))
 
@@ -336,7 +336,7 @@ class Lab:
         self._ends.close()
 
     def write(self, name: str, cells: Sequence[str], kernel: str = "prose", texts: Sequence[str] = ()) -> Path:
-        """A notebook of code cells, with texts below them, in the server's directory."""
+        """Write a notebook of code cells, with texts below them, into the directory of the server."""
         spec = {"name": kernel, "display_name": kernel, "language": KERNELS[kernel]}
         book = nbformat.v4.new_notebook(
             cells=[*map(nbformat.v4.new_code_cell, cells), *map(nbformat.v4.new_markdown_cell, texts)],
@@ -347,7 +347,7 @@ class Lab:
         return path
 
     def _empty(self) -> None:
-        """Close what is open. An open menu, which would take the clicks of the next test, ends with Escape."""
+        """Close all documents. Escape closes a menu, which would receive the clicks of the next test."""
         self.page.keyboard.press("Escape")
         self.page.evaluate(CLEAR)
 
@@ -361,7 +361,7 @@ class Lab:
             self._loaded = True
 
     def launcher(self) -> None:
-        """Close all documents: JupyterLab shows its launcher, and the file browser what is there now."""
+        """Close all documents, so that JupyterLab shows its launcher, and refresh the file browser."""
         if self._loaded:
             self._empty()
             self.page.evaluate("window.jupyterapp.commands.execute('filebrowser:refresh').then(() => null)")
@@ -370,28 +370,27 @@ class Lab:
             self._loaded = True
         self.page.locator(".jp-Launcher").wait_for()
 
-    def spoil(self) -> None:
-        """The next notebook is opened in a reloaded page."""
+    def reload_before_next_notebook(self) -> None:
+        """Open the next notebook in a reloaded page."""
         self._loaded = False
 
     def reload(self, notebook: Notebook) -> None:
-        """Load the page again, once JupyterLab has saved that only this notebook is open: before, it would restore the
-        one of an earlier test above it. Afterwards it has restored all that it will, so that the next notebook can be
-        opened in the same page. The address names no notebook: JupyterLab would open that one some time after it has
-        restored it, above the next."""
+        """Reload the page after JupyterLab has saved that only this notebook is open; otherwise it would also restore the
+        notebook of an earlier test. Wait until all is restored, so that the next notebook can be opened in this page. The
+        address names no notebook: JupyterLab would open it a second time, later, above the next notebook."""
         until(lambda: self._saved_layout() == [f"notebook:{notebook.path.name}"], what="the layout is saved")
         self.page.goto(self.server.url("lab"))
         self.page.wait_for_function(RESTORED, polling=100)
 
     def _saved_layout(self) -> list[str] | None:
-        """The widgets that JupyterLab restores when the page is loaded."""
+        """Return the widgets that JupyterLab restores when the page is loaded."""
         for path in (self._home / "workspaces").glob("default*"):
-            with suppress(ValueError, KeyError, TypeError):  # just being written, or without documents
+            with suppress(ValueError, KeyError, TypeError):  # half written, or without documents
                 return list(json.loads(path.read_text())["data"]["layout-restorer:data"]["main"]["dock"]["widgets"])
         return None
 
     def clear(self) -> None:
-        """Close what is open, then end its kernels (JupyterLab is not to be surprised by their end), then its settings."""
+        """Close all documents, then end their kernels (in this order, so that JupyterLab shows no error), then remove settings."""
         if self._loaded:
             self._empty()
         if self._server is not None:
@@ -410,7 +409,7 @@ class Lab:
         return notebook
 
     def notebook(self, *cells: str, kernel: str = "prose", texts: Sequence[str] = ()) -> Notebook:
-        """A new notebook with these cells, open and ready."""
+        """Write and open a new notebook with cells, and wait for its kernel."""
         number = len(list(self.server.root.glob("cells*.ipynb")))
         return self.open(self.write(f"cells{number}.ipynb", cells, kernel, texts))
 
@@ -423,8 +422,8 @@ class Lab:
 
 
 @contextmanager
-def opened(home: Path) -> Iterator[Lab]:
-    """A browser, and the server of its window, which end with the block. To be used in one thread."""
+def browser_window(home: Path) -> Iterator[Lab]:
+    """A browser with a window and its server, for use in one thread. They end with the block."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

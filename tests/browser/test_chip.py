@@ -1,4 +1,4 @@
-"""The chip in the toolbar: what answers sessions, what they cost, whether they were replayed."""
+"""The chip in the toolbar: the provider of sessions, their cost, and whether answers were replayed."""
 
 from __future__ import annotations
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from browser.lab import Lab, Notebook, expect
 
 BRIEF = "---\r\nname: brief\r\nkind: function\r\n---\r\n\r\n### Execution\r\n\r\n~~~~prose\r\nreturn 40 + 2\r\n~~~~\r\n"
-# The entries of "Open With", and their effects.
+# The entries of "Open With", and the command of one of them.
 OFFERED = "window.jupyterapp.docRegistry.preferredWidgetFactories('brief.prose.md').map(one => one.name)"
 OPEN_WITH = """() => window.jupyterapp.commands.execute(
   'docmanager:open', {path: 'brief.prose.md', factory: 'Notebook'}).then(() => null)"""
 
 
-def test_a_contract_file_is_a_notebook_and_saved_as_markdown(lab: Lab) -> None:
+def test_a_contract_file_opens_as_a_notebook_and_is_saved_as_markdown(lab: Lab) -> None:
     path = lab.server.root / "brief.prose.md"
     path.write_bytes(BRIEF.encode())
     lab.launcher()

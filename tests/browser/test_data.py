@@ -1,4 +1,4 @@
-"""Data, images and files in JupyterLab; what a hostile file would do does not happen."""
+"""Data, images and files in JupyterLab; hostile files are inert."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PAGE = """<h1>A page</h1><script>parent.document.title = document.title = "page"
 CSV = "city,people,note\nOslo,717710,<img src=/evil.png onerror=document.title=1>\nLund,91940,\n"
 
 
-def test_files_of_others_are_shown_and_do_nothing(lab: Lab, pictures: Pictures) -> None:
-    root, asked = lab.server.root, list[str]()
+def test_hostile_files_are_shown_and_are_inert(lab: Lab, pictures: Pictures) -> None:
+    root, requested = lab.server.root, list[str]()
     for name, text in (("d.svg", SVG), ("p.html", PAGE), ("t.csv", CSV)):
         (root / name).write_text(text)
     (root / "chart.png").write_bytes(png(240, 80, bars=(30, 70, 45, 12, 60)))
     (root / "people.csv").write_text("name;age;city\nAnna;41;Oslo\nBo;7;Lund\n")
-    lab.page.on("response", lambda answer: asked.append(answer.url))  # requests that the policy blocks are never sent
+    lab.page.on("response", lambda answer: requested.append(answer.url))  # blocked requests are never sent
     notebook = lab.notebook(
         "%show d.svg",
         "%show p.html",
@@ -45,7 +45,7 @@ def test_files_of_others_are_shown_and_do_nothing(lab: Lab, pictures: Pictures) 
     notebook.cell(3).scroll_into_view_if_needed()
     pictures.take("data", notebook.cell(3))
     saved = notebook.save()
-    assert not [url for url in asked if "evil" in url] and "JupyterLab" in lab.page.title()
+    assert not [url for url in requested if "evil" in url] and "JupyterLab" in lab.page.title()
     assert [set(output["data"]) for output in saved.cells[3].outputs] == [
         {"image/png", "text/plain"},
         {"text/html", "text/markdown", "text/plain"},

@@ -24,16 +24,16 @@ output first
 
 
 def appears(part: Any, seconds: int = 4) -> bool:
-    """Whether a click has had its effect; a second one too early would take it back."""
+    """Whether a click has had its effect. A second click too early would undo it."""
     with suppress(Exception):  # Playwright's, which is imported late
         part.first.wait_for(state="attached", timeout=1000 * seconds)
     return bool(part.count())
 
 
-def opened(lab: Lab, program: str, kernel: str = "prose") -> Notebook:
-    """In a reloaded page: the debugger's service may go back to the notebook that was open before. And with a kernel that is
-    no fork: JupyterLab takes no breakpoint where the kernel has started before its debugger looks at it."""
-    lab.spoil()
+def open_debugged(lab: Lab, program: str, kernel: str = "prose") -> Notebook:
+    """Open a notebook with the debugger, in a reloaded page, because the debugger service may return to an earlier notebook.
+    The kernel is not a fork: JupyterLab accepts no breakpoints if the kernel has started before its debugger checks it."""
+    lab.reload_before_next_notebook()
     lab.start_installed_kernels()
     notebook = lab.notebook(program, kernel=kernel)
     switch_on(notebook)
@@ -41,21 +41,21 @@ def opened(lab: Lab, program: str, kernel: str = "prose") -> Notebook:
 
 
 def switch_on(notebook: Notebook) -> None:
-    """Click the bug; a click before the kernel has answered for the debugger is lost."""
+    """Click the bug. A click before the kernel has answered to the debugger is lost."""
     gutter = notebook.cell(0).locator(".cm-breakpoint-gutter")
     bug = notebook.panel.locator(".jp-DebuggerBugButton")
 
-    def clicked() -> bool:
+    def is_on() -> bool:
         if gutter.count():
             return True
         bug.click()
         return appears(gutter)
 
-    until(clicked, 30, "the debugger is not on")
+    until(is_on, 30, "the debugger is not on")
 
 
 def set_breakpoint(notebook: Notebook, line: int) -> None:
-    """Click left of a line, as far as the dot needs it."""
+    """Click left of a line until its dot appears."""
     place = notebook.cell(0).locator(".cm-breakpoint-gutter .cm-gutterElement").nth(line)
     dot = notebook.page.locator(".jp-DebuggerBreakpoint")
 
@@ -75,44 +75,43 @@ def button(notebook: Notebook, command: str) -> Any:
     return notebook.page.locator(f"[data-command='debugger:{command}']").first
 
 
-def switched_off_and_on(notebook: Notebook) -> None:
-    """On a busy machine JupyterLab may show the debugger as on, and hold that of the page before for the started one."""
+def switch_off_and_on(notebook: Notebook) -> None:
+    """On a busy machine, JupyterLab may show the debugger as on but use the debugger of the earlier page."""
     gutter = notebook.cell(0).locator(".cm-breakpoint-gutter")
 
-    def clicked() -> bool:
+    def is_off() -> bool:
         if gutter.count():
             notebook.panel.locator(".jp-DebuggerBugButton").click()
-            with suppress(Exception):  # a click while it still starts is lost
+            with suppress(Exception):  # a click while it starts is lost
                 gutter.first.wait_for(state="detached", timeout=10_000)
         return not gutter.count()
 
-    until(clicked, 60, "the debugger is not off")
+    until(is_off, 60, "the debugger is not off")
     switch_on(notebook)
 
 
-def chosen(notebook: Notebook, label: str, line: int = 1) -> None:
-    """A command of the context menu of a line, as soon as the menu offers it: a click on one that is disabled leaves the
-    menu open."""
+def choose(notebook: Notebook, label: str, line: int = 1) -> None:
+    """Choose a command of the context menu of a line as soon as it is enabled. A click on a disabled one leaves the menu open."""
     item = notebook.page.locator(f".lm-Menu-item:has(.lm-Menu-itemLabel:text-is('{label}'))")
     tries = itertools.count(1)
 
-    def offered() -> bool:
+    def is_enabled() -> bool:
         notebook.cell(0).locator(".cm-line").nth(line - 1).click(button="right")
         item.wait_for()
         if "lm-mod-disabled" not in item.get_attribute("class"):
             return True
         notebook.page.keyboard.press("Escape")
         if next(tries) % 20 == 0:
-            switched_off_and_on(notebook)
+            switch_off_and_on(notebook)
         return False
 
-    until(offered, 180, f"{label} stays disabled")
+    until(is_enabled, 180, f"{label} stays disabled")
     item.click()
     item.wait_for(state="detached")
 
 
-def test_breakpoint_variables_and_steps(lab: Lab, pictures: Pictures) -> None:
-    notebook = opened(lab, PROGRAM)
+def test_a_breakpoint_shows_variables_and_steps(lab: Lab, pictures: Pictures) -> None:
+    notebook = open_debugged(lab, PROGRAM)
     page = notebook.page
     set_breakpoint(notebook, 5)
     notebook.start(0)
@@ -132,20 +131,20 @@ def test_breakpoint_variables_and_steps(lab: Lab, pictures: Pictures) -> None:
     expect(line).to_have_count(0)
 
 
-def test_run_to_a_line_go_back_and_interrupt_while_held(lab: Lab) -> None:
-    notebook = opened(lab, "a = 1\nb = a + 1\nc = b + 1\nd = c + 1\n", "vvm")
+def test_run_to_line_step_back_and_interrupt_work_while_stopped(lab: Lab) -> None:
+    notebook = open_debugged(lab, "a = 1\nb = a + 1\nc = b + 1\nd = c + 1\n", "vvm")
     page = notebook.page
     line, variables = page.locator(".jp-DebuggerEditor-highlight"), page.locator(".jp-DebuggerVariables")
     for _ in range(3):  # the command does nothing before the debugger has answered
-        chosen(notebook, "Debugger: Run to This Line", 4)
+        choose(notebook, "Debugger: Run to This Line", 4)
         if appears(line, 12):
             break
     expect(line).to_contain_text("d = c")
     expect(variables).to_contain_text("c3")
-    chosen(notebook, "Debugger: Go Back One Statement")
+    choose(notebook, "Debugger: Go Back One Statement")
     expect(line).to_contain_text("c = b")
     expect(variables).not_to_contain_text("c3")
-    notebook.menu("Kernel", "Interrupt Kernel")  # the button is below the sign that says what is held
+    notebook.menu("Kernel", "Interrupt Kernel")  # the notice of the debugger covers the button
     notebook.shows(0, "KeyboardInterrupt")
     expect(line).to_have_count(0)
     expect(page.get_by_text("Paused in Debugger")).to_have_count(0)

@@ -8,7 +8,7 @@ from browser.conftest import Pictures
 from browser.lab import Lab, expect
 
 
-def test_a_mistake_is_underlined_until_it_is_gone(lab: Lab, pictures: Pictures) -> None:
+def test_a_mistake_is_underlined_until_it_is_corrected(lab: Lab, pictures: Pictures) -> None:
     notebook = lab.notebook("let plan = 1", "", "%%task\n")
     finding = notebook.cell(1).locator(".prose-finding")
     notebook.editor(1).click()

@@ -16,7 +16,7 @@ CELLS = (
 
 
 def marks(notebook: Notebook) -> list[str]:
-    """The texts of the dots next to the cells, in order."""
+    """Return the texts of the marks next to the cells, in order."""
     return [str(dot.get_attribute("aria-label")) for dot in notebook.panel.locator(".prose-stale").all()]
 
 
@@ -30,7 +30,7 @@ def edit(notebook: Notebook, number: int, text: str) -> None:
     notebook.page.keyboard.insert_text(text)
 
 
-def test_stale_cells_are_marked_and_run_again_in_their_places(lab: Lab, pictures: Pictures) -> None:
+def test_stale_cells_are_marked_and_run_again(lab: Lab, pictures: Pictures) -> None:
     notebook = lab.notebook(*CELLS)
     for number in range(3):
         notebook.run(number)
@@ -62,7 +62,7 @@ def test_stale_cells_are_marked_and_run_again_in_their_places(lab: Lab, pictures
     notebook.ready()
 
 
-def test_the_panel_follows_the_run_and_leads_to_its_cells(lab: Lab, pictures: Pictures) -> None:
+def test_the_panel_follows_the_run_and_links_to_its_cells(lab: Lab, pictures: Pictures) -> None:
     branches = 'parallel:\n  tests = exec "sleep 1; echo 12 passed"\n  lint = exec "sleep 1; echo \'<b>clean\'"'
     notebook = lab.notebook(CELLS[0], branches, "%bindings")
     show_panel(lab)

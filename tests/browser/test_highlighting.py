@@ -1,4 +1,4 @@
-"""Colours and indentation in JupyterLab, as its theme shows them."""
+"""Colours and indentation in JupyterLab with its themes."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ VVM_EXPECTED = {
     "raise": "keyword",
 }
 
-# The pieces of an editor and their colours, neighbours of one look as one (CodeMirror joins them since 6.11); and what
-# colour the theme has for a kind of token.
+# The pieces of an editor with their colours, neighbours of one style joined (as in CodeMirror since 6.11), and the colour of
+# the theme for a kind of token.
 PIECES = """root => {
   const pieces = [];
   for (const span of root.querySelectorAll('span')) {
@@ -97,7 +97,7 @@ def wait_for_colours(editor: Any) -> None:
 
 
 def shown(lab: Lab, editor: Any, expected: dict[str, str] = EXPECTED) -> dict[str, str]:
-    """For each piece of the program the kind of token whose colour it has: the one expected, if several have it."""
+    """Return the kind of token with the colour of each piece: the expected kind, if several have the colour."""
     pieces = {text: (colour, style) for text, colour, style in editor.evaluate(PIECES)}
     if expected is EXPECTED:
         assert pieces["**the plan is"][1] == "italic"
@@ -128,7 +128,7 @@ def fence(panel: Any, number: int) -> Any:
 
 
 def test_a_prose_notebook_has_colours_and_indents(lab: Lab) -> None:
-    """Its cells of both languages, the fences of its texts, and what is typed."""
+    """Cells of both languages, fences in texts, and typed text."""
     fences = (f"```prose\n{PROGRAM}\n```", f"```vvm\n{VVM}\n```")
     notebook = lab.notebook(PROGRAM, f"%%vvm\n{VVM}", "", texts=fences)
     for number, expected in enumerate((EXPECTED, VVM_EXPECTED)):
@@ -140,7 +140,7 @@ def test_a_prose_notebook_has_colours_and_indents(lab: Lab) -> None:
     assert text_of(notebook, 2) == ["if x:", '  exec "a"']
 
 
-def test_cells_of_a_python_notebook_have_colours_as_long_as_they_are_ours(lab: Lab) -> None:
+def test_prose_cells_of_a_python_notebook_have_colours(lab: Lab) -> None:
     notebook = lab.notebook(
         f"%%prose\n{PROGRAM}", f"%%vvm\n{VVM}", "import os\nagent = None", "%%prose", kernel="python3"
     )
@@ -160,9 +160,8 @@ def test_cells_of_a_python_notebook_have_colours_as_long_as_they_are_ours(lab: L
     assert [line.rstrip() for line in text_of(notebook, 3)] == ["%%prose", "if x:", '  exec "a"', "else:", "  # b"]
 
 
-def test_a_vvm_notebook_has_colours_indents_and_can_be_read_in_light_and_dark(lab: Lab) -> None:
-    """Clauses go where they belong. Colours are those of the theme, in which only brackets are paler than this, in every
-    language."""
+def test_a_vvm_notebook_has_colours_indents_and_contrast_in_both_themes(lab: Lab) -> None:
+    """Clauses are indented correctly. In the themes, only brackets have less contrast, in all languages."""
     contrast = (Path(__file__).parent / "contrast.js").read_text()
     notebook = lab.notebook(VVM, f"%%prose\n{PROGRAM}", "", kernel="vvm")
     for number, expected in enumerate((VVM_EXPECTED, EXPECTED)):

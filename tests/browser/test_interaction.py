@@ -1,4 +1,4 @@
-"""Interaction in JupyterLab: answering a question, interrupting, completing, looking a word up, watching a cell run."""
+"""Interaction in JupyterLab: live output, interrupts, completion, inspection, errors, contrast."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_output_appears_immediately_and_the_stop_button_ends_a_command(lab: Lab)
     notebook.shows(2, "still here")
 
 
-def test_branches_are_watched_and_end_as_one_card(lab: Lab, pictures: Pictures) -> None:
+def test_branches_are_shown_live_and_end_as_one_card(lab: Lab, pictures: Pictures) -> None:
     os.mkfifo(lab.server.root / "results")
     notebook = lab.notebook(
         'parallel:\n  docs = exec "echo 12 pages"\n  unit = exec "cat results"\n  lint = exec "echo no remarks"'
@@ -91,7 +91,7 @@ def test_tab_offers_names_and_keywords(lab: Lab, pictures: Pictures) -> None:
     notebook = lab.notebook('let release = "1.0"\nlet remarks = "none"', "re", 'exec "make"\n  on')
     notebook.run(0)
     assert {"release", "remarks", "repeat"} <= set(_completions(notebook, 1))
-    pictures.take("completion", lab.page, clip=_around(notebook, 0, 1, below=120))
+    pictures.take("completion", lab.page, clip=_area_of_cells(notebook, 0, 1, below=120))
     lab.page.keyboard.press("Escape")
     assert "on-fail" in _completions(notebook, 2)
 
@@ -103,7 +103,7 @@ def _press_at_end(notebook: Notebook, number: int, key: str) -> None:
 
 
 def _completions(notebook: Notebook, number: int) -> list[str]:
-    """The entries of the list after Tab at the end of a cell."""
+    """Return the completions after Tab at the end of a cell."""
     _press_at_end(notebook, number, "Tab")
     shown = notebook.page.locator(".jp-Completer:not(.lm-mod-hidden) .jp-Completer-match")
     shown.first.wait_for()
@@ -116,7 +116,7 @@ def test_shift_tab_explains_a_word(lab: Lab, pictures: Pictures) -> None:
     tooltip = lab.page.locator(".jp-Tooltip")
     _press_at_end(notebook, 1, "Shift+Tab")
     expect(tooltip).to_contain_text("Run branches at the same time and wait for them.")
-    pictures.take("inspection", lab.page, clip=_around(notebook, 0, 1, below=190))
+    pictures.take("inspection", lab.page, clip=_area_of_cells(notebook, 0, 1, below=190))
     lab.page.keyboard.press("Escape")
     expect(tooltip).to_have_count(0)
     _press_at_end(notebook, 2, "Shift+Tab")
@@ -135,7 +135,7 @@ def test_an_error_shows_its_line_under_a_caret(lab: Lab, pictures: Pictures) -> 
     assert "`total`" in lines[caret + 1]
     codes = notebook.cell(0).locator(".jp-RenderedText a")
     expect(codes.last).to_have_text(lines[-1].split()[-1])
-    codes.last.click()  # the code leads to its section of the reference
+    codes.last.click()  # the code links to its section of the reference
     section = lab.page.locator("#prose-kernel-reference")
     expect(section.get_by_role("heading")).to_contain_text(f"{codes.last.inner_text()}: ")
     pictures.take("reference", lab.page, clip={"x": 288, "y": 36, "width": 880, "height": 270})
@@ -150,8 +150,8 @@ def test_an_error_shows_its_line_under_a_caret(lab: Lab, pictures: Pictures) -> 
     assert notebook.text(2) == ""
 
 
-def test_everything_shown_can_be_read_in_both_themes(lab: Lab) -> None:
-    """Contrast of each piece of text with its background: 4.5, as accessibility guidelines ask. Colours of programs (ANSI) are left to JupyterLab's palette."""
+def test_texts_have_enough_contrast_in_both_themes(lab: Lab) -> None:
+    """Text has a contrast of at least 4.5, as in accessibility guidelines. ANSI colours belong to the palette of JupyterLab."""
     notebook = lab.notebook(
         'let name = "text"\nlet n = 3\nlet list = [1, 2]\noutput o = "x"',
         'let tried = exec "echo out; echo err >&2; exit 3"\n  on-fail: "continue"',
@@ -172,7 +172,7 @@ def test_everything_shown_can_be_read_in_both_themes(lab: Lab) -> None:
         lab.theme("JupyterLab Light")
 
 
-def test_prose_cells_of_a_python_notebook(lab: Lab, pictures: Pictures) -> None:
+def test_prose_cells_run_in_a_python_notebook(lab: Lab, pictures: Pictures) -> None:
     notebook = lab.notebook(
         "%load_ext prose_kernel",
         '%%prose\nlet files = exec "printf \'a\\\\nb\'"\nparallel:\n  one = exec "echo 1"\n  two = exec "echo 2"',
@@ -188,11 +188,11 @@ def test_prose_cells_of_a_python_notebook(lab: Lab, pictures: Pictures) -> None:
     notebook.shows(3, "ThrowError")
     assert "Traceback" not in notebook.text(3)
     notebook.shows(4, "2")
-    pictures.take("python", lab.page, clip=_around(notebook, 0, 4))
+    pictures.take("python", lab.page, clip=_area_of_cells(notebook, 0, 4))
 
 
-def _around(notebook: Notebook, first: int, last: int, below: int = 0) -> dict[str, float]:
-    """The rectangle of the window that holds some cells."""
+def _area_of_cells(notebook: Notebook, first: int, last: int, below: int = 0) -> dict[str, float]:
+    """Return the rectangle of the window with some cells."""
     top, bottom = notebook.cell(first).bounding_box(), notebook.cell(last).bounding_box()
     assert top and bottom
     height = bottom["y"] + bottom["height"] + below - top["y"]

@@ -1,4 +1,4 @@
-"""Kept answers in JupyterLab: the button that asks one of them again. In Notebook 7: `test_other_front_ends.py`."""
+"""The button "Ask again" of kept answers in JupyterLab. `test_other_front_ends.py` tests it in Notebook 7."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from browser.lab import Lab, Notebook, expect
 CELL = "".join(f'let {name} = exec "echo {name} >> ran; wc -l < ran"\n  reads: []\n' for name in ("tea", "cups"))
 
 
-def keeps(lab: Lab) -> None:
-    """Have kernels keep answers; none has been given yet."""
+def configure_keep(lab: Lab) -> None:
+    """Configure kernels to keep answers, and remove the log of earlier commands."""
     (lab.server.root / "ran").unlink(missing_ok=True)
     lab.server.root.joinpath("prose.toml").write_text('rerun = "keep"\n')
 
@@ -20,8 +20,8 @@ def ran(lab: Lab) -> list[str]:
     return (lab.server.root / "ran").read_text().split()
 
 
-def works(lab: Lab, notebook: Notebook, number: int = 0, pictures: Pictures | None = None) -> None:
-    """`CELL` that runs again keeps its answers, and a click on the button of one asks that one again."""
+def check_ask_again(lab: Lab, notebook: Notebook, number: int = 0, pictures: Pictures | None = None) -> None:
+    """Check that `CELL` keeps its answers when it runs again, and that a click on a button renews one of them."""
     buttons = notebook.cell(number).get_by_role("button", name="Ask again")
     notebook.start(number)
     notebook.prompt(number, re.compile(r"\d"))
@@ -39,10 +39,10 @@ def works(lab: Lab, notebook: Notebook, number: int = 0, pictures: Pictures | No
     assert ran(lab) == ["tea", "cups", "cups"]
 
 
-def test_a_click_asks_one_answer_again(lab: Lab, pictures: Pictures) -> None:
-    keeps(lab)
+def test_a_click_on_ask_again_renews_one_answer(lab: Lab, pictures: Pictures) -> None:
+    configure_keep(lab)
     notebook = lab.notebook(CELL)
-    works(lab, notebook, pictures=pictures)
+    check_ask_again(lab, notebook, pictures=pictures)
     buttons = notebook.cell(0).get_by_role("button", name="Ask again")
     saved = notebook.save()
     assert "button" not in str(saved.cells[0].outputs) and "%ask again" in str(saved.cells[0].outputs)
@@ -50,12 +50,12 @@ def test_a_click_asks_one_answer_again(lab: Lab, pictures: Pictures) -> None:
     expect(buttons).to_have_count(1)  # the kernel still has the answer
     notebook.menu("Kernel", "Restart Kernel…")
     lab.page.locator(".jp-Dialog .jp-mod-accept").click()
-    expect(buttons).to_have_count(0)  # it has forgotten it
+    expect(buttons).to_have_count(0)  # after a restart it does not
     expect(notebook.cell(0)).to_contain_text("%ask again")
 
 
-def test_in_a_python_notebook(lab: Lab) -> None:
-    keeps(lab)
+def test_ask_again_works_in_a_python_notebook(lab: Lab) -> None:
+    configure_keep(lab)
     notebook = lab.notebook("%load_ext prose_kernel", f"%%prose\n{CELL}", kernel="python3")
     notebook.run(0)
     notebook.run(1)

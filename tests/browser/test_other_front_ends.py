@@ -1,5 +1,5 @@
-"""The same in an older JupyterLab and in Notebook 7, the current one and an older one: colours, live output, questions,
-pictures, marks. What is newer than a front end is left out there, and nothing breaks."""
+"""An older JupyterLab, and an older and the current Notebook 7: colours, live output, questions, pictures, links. They work
+without the features that need a newer front end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def older(browser_thread: object, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 class Window:
-    """A page of one front end. `problems` are errors of our files: what a front end itself gets wrong is its own."""
+    """A page of one front end. `problems` are errors of our files, not those of the front end."""
 
     def __init__(self, lab: Lab, server: Server, path: str, *cells: str) -> None:
         self.page: Any = lab.page.context.browser.new_page(viewport=WINDOW)
@@ -44,7 +44,7 @@ class Window:
         self.page.on("dialog", lambda dialog: dialog.accept())
         self.problems: list[str] = []
         self.page.on("console", self._hear)
-        book = Lab.write(_At(server), "cells.ipynb", cells)  # type: ignore[arg-type]
+        book = Lab.write(_WithServer(server), "cells.ipynb", cells)  # type: ignore[arg-type]
         self.notebook = Notebook(self.page, book)
         self.page.goto(server.url(path))
         self.notebook.panel.locator(".jp-CodeCell").nth(len(cells) - 1).wait_for()
@@ -55,15 +55,15 @@ class Window:
             self.problems.append(message.text)
 
 
-class _At:
-    """What `Lab.write` needs of a window."""
+class _WithServer:
+    """The attribute of a window that `Lab.write` needs."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
 
 
-def works(window: Window) -> None:
-    """The steps of a person in a first notebook."""
+def check_first_notebook(window: Window) -> None:
+    """Check the steps of a user in a first notebook."""
     notebook = window.notebook
     expect(notebook.cell(0).locator(".cm-content span").first).to_be_visible()  # `let` has a colour
     notebook.start(0)
@@ -84,26 +84,26 @@ def works(window: Window) -> None:
 
 
 @pytest.mark.parametrize("path", ["lab/tree/cells.ipynb?reset", "notebooks/cells.ipynb"], ids=["lab", "notebook"])
-def test_an_older_front_end(lab: Lab, older: Server, path: str) -> None:
+def test_an_older_front_end_runs_a_notebook(lab: Lab, older: Server, path: str) -> None:
     window = Window(lab, older, path, *CELLS)
     try:
-        works(window)
+        check_first_notebook(window)
     finally:
         window.page.close()
         older.end_kernels()
 
 
-def test_notebook_7(lab: Lab, pictures: Pictures) -> None:
-    """With kept answers, which the older front ends know no button for."""
+def test_notebook_7_runs_a_notebook(lab: Lab, pictures: Pictures) -> None:
+    """This includes kept answers, for which older front ends have no button."""
     try:
         metadata.version("notebook")
     except metadata.PackageNotFoundError:
         lacking("Notebook 7 is not installed")
-    test_kept.keeps(lab)
+    test_kept.configure_keep(lab)
     window = Window(lab, lab.server, "notebooks/cells.ipynb", *CELLS, test_kept.CELL)
     try:
-        works(window)
+        check_first_notebook(window)
         pictures.take("notebook-7", window.page)
-        test_kept.works(lab, window.notebook, len(CELLS))
+        test_kept.check_ask_again(lab, window.notebook, len(CELLS))
     finally:
         window.page.close()

@@ -1,4 +1,4 @@
-"""A cell that waits for a person in JupyterLab: forms with the keyboard and the mouse, signs, a reload."""
+"""A cell that waits for a person in JupyterLab: forms with keyboard and mouse, notifications, a reload."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_NOTIFICATIONS = """() => {
 }"""
 
 
-def test_questions_are_forms_that_leave_what_the_input_box_leaves(lab: Lab, pictures: Pictures) -> None:
+def test_questions_are_forms_and_leave_the_outputs_of_an_input_box(lab: Lab, pictures: Pictures) -> None:
     notebook = lab.notebook(
         'gate publish:\n  prompt: """Publish version 1.0?\nIt goes to all customers."""\n  timeout: "10m"\n'
         'input who: "Who is to be greeted?"\noutput greeting = "hello {who}"',
@@ -43,8 +43,8 @@ def test_questions_are_forms_that_leave_what_the_input_box_leaves(lab: Lab, pict
     assert lab.page.title().startswith("● ")
     form.get_by_role("button", name="Notify me").click()
     form.get_by_label("Reason (optional)").focus()
-    lab.page.keyboard.type("dd looks good")  # no key of the notebook acts
-    lab.page.keyboard.press("Enter")  # nor does this decide
+    lab.page.keyboard.type("dd looks good")  # `dd` does not delete a cell
+    lab.page.keyboard.press("Enter")  # does not decide the gate
     lab.page.keyboard.press("Tab")
     lab.page.keyboard.press("Enter")
     notebook.question(0, "input who").get_by_label("who").fill("world")
@@ -78,13 +78,13 @@ def test_questions_are_forms_that_leave_what_the_input_box_leaves(lab: Lab, pict
     notebook.shows(3, "here")
 
     cells = [cell.outputs for cell in notebook.save().cells]
-    said = [[output.text for output in outputs if output.get("name") == "stdin"] for outputs in cells[:3]]
+    prompts = [[output.text for output in outputs if output.get("name") == "stdin"] for outputs in cells[:3]]
     asked = "Publish version 1.0?\nIt goes to all customers.\ngate publish, timeout 10m\napprove or reject? "
     answered = f"{asked} approve: dd looks good\nWho is to be greeted? world\n"
-    assert said == [[answered], [">  :text\nrain on old tin roofs\n: a drummer\n"], []]
+    assert prompts == [[answered], [">  :text\nrain on old tin roofs\n: a drummer\n"], []]
 
 
-def test_a_page_that_is_loaded_again_is_asked_again(lab: Lab) -> None:
+def test_a_reloaded_page_shows_the_question_again(lab: Lab) -> None:
     gate = '%%prose\ngate publish:\n  prompt: "Publish?"\noutput answer = "published"'
     notebook = lab.notebook("%load_ext prose_kernel", gate, 'print(prose["answer"])', kernel="python3")
     notebook.run(0)
@@ -100,15 +100,15 @@ def test_a_page_that_is_loaded_again_is_asked_again(lab: Lab) -> None:
     notebook.shows(2, "published")
 
 
-def test_a29_what_a_cell_has_shown_is_there_again_after_a_reload(lab: Lab) -> None:
-    """What a cell that runs has shown, and the cell that waits for it, which then runs. The third cell is never run."""
+def test_a29_outputs_of_running_cells_are_restored_after_a_reload(lab: Lab) -> None:
+    """The outputs of a running cell, and the cell that waits for it and then runs. The third cell never runs."""
     first = (
         'exec "echo before"\nlet card = "kept"\nif 1 == 1:\n  gate first:\n    prompt: "First?"\n'
         'exec "echo between; until test -e go1; do sleep 0.05; done"\n'
         'gate publish:\n  prompt: "Publish?"\nexec "echo after"\nlet last = "done"'
     )
     go = lab.server.root / "go1"
-    go.unlink(missing_ok=True)  # of a first try
+    go.unlink(missing_ok=True)  # left by a first attempt
     notebook = lab.notebook(first, 'exec "echo second"', "let third = 3")
     notebook.start(0)
     notebook.question(0, "gate first").get_by_role("button", name="Approve").dblclick()
@@ -139,7 +139,7 @@ def test_a29_what_a_cell_has_shown_is_there_again_after_a_reload(lab: Lab) -> No
     assert notebook.text(0) == text
 
 
-def test_a49_a_typed_answer_is_given_in_fields(lab: Lab) -> None:
+def test_a49_a_typed_answer_has_a_form_with_fields(lab: Lab) -> None:
     code = '%provider human\nlet r = session "Review:\\n- it"\n  output: { verdict: "yes" or "no", score: integer, list: [text] }'
     notebook = lab.notebook(code, "output next = r.score + 1")
     notebook.start(0)

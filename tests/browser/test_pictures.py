@@ -15,7 +15,7 @@ exec "echo '<img src=x onerror=document.title=1> `;]'"
 """
 
 
-def test_a_person_sees_figures_that_are_only_in_the_metadata(lab: Lab, pictures: Pictures) -> None:
+def test_figures_in_the_metadata_are_shown(lab: Lab, pictures: Pictures) -> None:
     notebook = lab.notebook(PROGRAM, "%graph", "%timeline", "%profile")
     notebook.run_all()
     notebook.shows(3, "tokens in")

@@ -1,4 +1,4 @@
-"""Reports in Chromium: what hostile output does there (nothing), how a page looks, and how fast a large one opens."""
+"""Reports in Chromium: hostile output is inert, texts are readable, and a large page opens fast."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ exec "echo the mirror does not answer >&2; exit 4"
 
 @contextmanager
 def window(lab: Lab, **options: object) -> Iterator[Any]:
-    """A separate page, in which every error and every request is a failure."""
+    """A separate page in which errors and requests are failures."""
     problems: list[str] = []
     context = lab.page.context.browser.new_context(**options)
     page = context.new_page()
@@ -79,7 +79,7 @@ def window(lab: Lab, **options: object) -> Iterator[Any]:
 
 
 def report(program: str, *options: str) -> Path:
-    """The report of a run of this program, in the current directory."""
+    """Run a program in the current directory, and return its report."""
     Path("changes").write_text(HOSTILE)
     Path("s.yaml").write_text(
         f'sessions:\n  "*": [{{error: overloaded}}, {{reply: {json.dumps(HOSTILE)}, delay: 200ms}}]\njudge:\n  "*": yes\n'
@@ -98,7 +98,7 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The report of a run of 4,000 statements, half of them commands that print much: its journal is written here."""
+    """The report of a run of 4,000 statements, half of them commands with much output. The fixture writes its journal."""
     monkeypatch.chdir(tmp_path)
     lines = [f'let a{n} = exec "command {n}"' if n % 2 else f'let a{n} = "value {n}"' for n in range(4_000)]
     Path("release.prose").write_text('exec "true"\n')
@@ -121,7 +121,9 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "report.html"
 
 
-def test_hostile_output_is_text_in_light_dark_and_print(lab: Lab, hostile: Path, pictures: Pictures) -> None:
+def test_hostile_output_is_inert_and_readable_in_light_dark_and_print(
+    lab: Lab, hostile: Path, pictures: Pictures
+) -> None:
     with window(lab, viewport={"width": 1280, "height": 900}, color_scheme="light") as page:
         page.goto(hostile.as_uri())
         assert re.fullmatch(r"release\.prose, [\d-]{10} [\d:]{8} UTC: failed", page.title())
@@ -159,8 +161,8 @@ def test_hostile_output_is_text_in_light_dark_and_print(lab: Lab, hostile: Path,
             assert [piece for piece in pieces if piece["contrast"] < 4.5] == []
 
 
-def opening(page: Any, path: Path) -> float:
-    """Seconds of processor time, of all processes of the browser, until a page is loaded and can be looked at."""
+def processor_seconds_of_opening(page: Any, path: Path) -> float:
+    """Return the processor time of all processes of the browser until a page is loaded and visible."""
     before = _consumed()
     page.goto(path.as_uri(), timeout=4 * STEP_MILLISECONDS)
     expect(page.locator("h1")).to_be_visible()
@@ -183,24 +185,24 @@ PLAIN = """() => {
   const some = texts.filter((_, number) => number % 3 === 0);
   return `<meta charset="utf-8"><h1>Plain</h1>${some.map(text => `<p>${escaped(text)}</p>`).join('')}`;
 }"""
-"""The texts of every third element of a page in paragraphs, with nothing else."""
+"""A plain page of paragraphs with the texts of every third element of a page."""
 
 
-def test_a_report_of_4_000_statements_opens_like_a_plain_page(lab: Lab, large: Path) -> None:
-    """It takes no more than three plain pages with a third of its texts; half of that, because most of it is laid out when it
-    is opened."""
+def test_a_report_of_4_000_statements_opens_as_fast_as_plain_pages(lab: Lab, large: Path) -> None:
+    """It takes less time than three plain pages with a third of its texts. It usually takes half of that, because most of it is
+    laid out only when it is opened."""
     assert large.stat().st_size < 5_000_000
     plain = large.with_name("plain.html")
     cost = floor = float("inf")
     with window(lab) as page:
         for _ in range(3):
-            cost = min(cost, opening(page, large))
+            cost = min(cost, processor_seconds_of_opening(page, large))
             if not plain.exists():
                 assert page.locator(".note").count() == 0
                 assert page.locator(".e").count() == 4_000
                 assert page.locator(".src li").count() == 4_000
                 plain.write_text(page.evaluate(PLAIN), encoding="utf-8")
-            floor = min(floor, opening(page, plain))
+            floor = min(floor, processor_seconds_of_opening(page, plain))
             if cost < 3 * floor:
                 break
         assert 0 < cost < 3 * floor

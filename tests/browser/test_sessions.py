@@ -1,10 +1,7 @@
-"""Sessions in JupyterLab: an answer that grows under the eyes of a person, its tool calls, the stop button."""
+"""Sessions in JupyterLab: streamed answers, their tool calls, the stop button."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 from browser.conftest import Pictures
 from browser.lab import WINDOW, Lab, Notebook, expect
 from stubs.model_server import StubServer
@@ -33,13 +30,7 @@ print("a fence that is never closed")
 LISTING = {"calls": [{"name": "list", "arguments": {"path": "."}}, {"name": "read", "arguments": {"path": "none.md"}}]}
 
 
-@pytest.fixture(scope="module")
-def stub() -> Iterator[StubServer]:
-    with StubServer() as server:
-        yield server
-
-
-def opened(lab: Lab, stub: StubServer, *cells: str) -> Notebook:
+def open_with_stub(lab: Lab, stub: StubServer, *cells: str) -> Notebook:
     lab.server.root.joinpath("prose.toml").write_text(
         f'provider = "stub:drip"\n[cassette]\nmode = "off"\n[providers.stub]\nkind = "openai"\n'
         f'base_url = "{stub.openai_url}"\nkey = ""\n[models.stub]\nsonnet = "drip"\n'
@@ -47,11 +38,11 @@ def opened(lab: Lab, stub: StubServer, *cells: str) -> Notebook:
     return lab.notebook(*cells)
 
 
-def test_an_answer_grows_and_ends_as_markdown_with_its_tools_folded(
+def test_an_answer_is_streamed_and_ends_as_markdown_with_folded_tool_calls(
     lab: Lab, stub: StubServer, pictures: Pictures
 ) -> None:
     written = stub.script("frogs", {**LISTING, "text": "I shall look around first."}, STORY)
-    notebook = opened(
+    notebook = open_with_stub(
         lab,
         stub,
         'agent teller:\n  model: sonnet\n  prompt: "Tell a story"\nlet endless = session: teller',
@@ -98,12 +89,12 @@ def test_an_answer_grows_and_ends_as_markdown_with_its_tools_folded(
     (kept, folded) = saved.cells[2].outputs
     assert kept.output_type == "display_data" and set(kept.data) == {"text/markdown", "text/plain"}
     assert kept.metadata["prose"]["model"] == written and set(folded.data) == {"text/html", "text/plain"}
-    (alone,) = [output for output in saved.cells[0].outputs if output.output_type == "display_data"]
-    assert alone.data["text/plain"].endswith("■ interrupted: this answer is not complete")
+    (interrupted,) = [output for output in saved.cells[0].outputs if output.output_type == "display_data"]
+    assert interrupted.data["text/plain"].endswith("■ interrupted: this answer is not complete")
 
 
-def test_prompt_shows_what_a_session_would_be_sent(lab: Lab, stub: StubServer, pictures: Pictures) -> None:
-    notebook = opened(
+def test_prompt_shows_the_message_of_a_session(lab: Lab, stub: StubServer, pictures: Pictures) -> None:
+    notebook = open_with_stub(
         lab,
         stub,
         'agent teller:\n  model: sonnet\n  prompt: "You are terse"\nlet topic = "frogs"\n%provider stub:ok-0',
@@ -120,14 +111,14 @@ def test_prompt_shows_what_a_session_would_be_sent(lab: Lab, stub: StubServer, p
         lab.page.set_viewport_size(WINDOW)
 
 
-def test_a_notebook_that_no_one_trusts_shows_the_same(lab: Lab, stub: StubServer) -> None:
+def test_an_untrusted_notebook_shows_the_same_answer(lab: Lab, stub: StubServer) -> None:
     written = stub.script("untrusted", LISTING, STORY)
-    notebook = opened(lab, stub, f'%provider stub:{written}\nlet story = session "Tell of three frogs"')
+    notebook = open_with_stub(lab, stub, f'%provider stub:{written}\nlet story = session "Tell of three frogs"')
     notebook.run(0)
     notebook.save()
     trusted = notebook.text(0)
     lab.server.end_kernels()
-    copy = notebook.path.with_name("copy.ipynb")  # another file has another signature
+    copy = notebook.path.with_name("copy.ipynb")  # a changed copy is not trusted
     copy.write_text(notebook.path.read_text().replace("Tell of", "Tell us of"))
     again = lab.open(copy)
     expect(again.outputs(0)).to_have_count(2)

@@ -1,4 +1,4 @@
-"""Templates of the launcher: a click makes a file and opens it."""
+"""Templates of the launcher: a click creates a file and opens it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from browser.conftest import Pictures
 from browser.lab import Lab, Notebook, expect
 
 
-def test_the_launcher_offers_templates(lab: Lab, pictures: Pictures) -> None:
+def test_a_template_in_the_launcher_creates_and_opens_a_file(lab: Lab, pictures: Pictures) -> None:
     root = lab.server.root
     for name in ("Commands.ipynb", "Commands 1.ipynb", "brief.prose.md"):
         (root / name).unlink(missing_ok=True)

@@ -1,12 +1,10 @@
-"""Tools of one's own in JupyterLab: who gets them, what is asked about a call, and the call folded below its answer."""
+"""Custom tools in JupyterLab: agents that have them, permissions, and calls folded below the answer."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from browser.conftest import Pictures
 from browser.lab import Lab, expect
 from stubs.model_server import StubServer
@@ -27,13 +25,7 @@ CALLS = {
 }
 
 
-@pytest.fixture(scope="module")
-def stub() -> Iterator[StubServer]:
-    with StubServer() as server:
-        yield server
-
-
-def test_calls_of_own_tools_are_folded_below_the_answer(lab: Lab, stub: StubServer, pictures: Pictures) -> None:
+def test_calls_of_custom_tools_are_folded_below_the_answer(lab: Lab, stub: StubServer, pictures: Pictures) -> None:
     written = stub.script("trip", CALLS, "Go tomorrow: **sunny for two days**.")
     root = lab.server.root
     root.joinpath("prose.toml").write_text(

@@ -1,4 +1,4 @@
-"""The tour notebook in a real JupyterLab: it runs, it shows what is committed, and it is safe to look at unrun."""
+"""The tour notebook in a real JupyterLab: it runs with the committed outputs, and looks the same if it is not trusted."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 @pytest.fixture
 def tour(lab: Lab) -> Path:
-    """The tour as it is committed, with everything it may need, in the server's directory."""
+    """The committed tour with all its files, in the directory of the server."""
     shutil.copytree(NOTEBOOKS, lab.server.root, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*"))
     return lab.server.root / "tour.ipynb"
 
 
-def test_the_tour_runs_and_shows_what_is_committed(lab: Lab, tour: Path, pictures: Pictures) -> None:
+def test_the_tour_runs_with_the_committed_outputs(lab: Lab, tour: Path, pictures: Pictures) -> None:
     committed = nbformat.read(tour, as_version=4)
     notebook = lab.open(tour)
     notebook.menu("Edit", "Clear Outputs of All Cells")
@@ -35,7 +35,7 @@ def test_the_tour_runs_and_shows_what_is_committed(lab: Lab, tour: Path, picture
 
 
 def _picture(lab: Lab, notebook: Notebook, pictures: Pictures) -> None:
-    """From the loop to the end of the branches, without the file browser."""
+    """Take a picture from the loop to the end of the branches, without the file browser."""
     if not pictures.wanted:
         pictures.take("tour", lab.page)
         return
@@ -54,7 +54,7 @@ def _picture(lab: Lab, notebook: Notebook, pictures: Pictures) -> None:
     lab.page.set_viewport_size(WINDOW)
 
 
-def test_no_code_of_a_tour_is_wider_than_its_cell(lab: Lab) -> None:
+def test_code_of_the_tours_fits_the_width_of_its_cells(lab: Lab) -> None:
     """The longest lines of all cells of both tours, in a window of 1200 pixels with the file browser open."""
     longest = [
         _longest_lines(nbformat.read(NOTEBOOKS / name, as_version=4)) for name in ("tour.ipynb", "vvm_tour.ipynb")
@@ -70,11 +70,11 @@ def _longest_lines(book: nbformat.NotebookNode) -> str:
     return "\n".join(sorted(lines, key=len)[-5:])
 
 
-def test_an_untrusted_tour_shows_the_same_without_running(lab: Lab, tour: Path) -> None:
-    """The view of an untrusted file: JupyterLab sanitises outputs that it has not made itself."""
+def test_an_untrusted_tour_shows_the_same_outputs(lab: Lab, tour: Path) -> None:
+    """JupyterLab sanitises the outputs of untrusted files."""
     notebook = lab.open(tour)
     cells = sum(cell.cell_type == "code" for cell in nbformat.read(tour, as_version=4).cells)
-    expect(notebook.panel.locator(".jp-CodeCell")).to_have_count(cells)  # cells that are not seen come later
+    expect(notebook.panel.locator(".jp-CodeCell")).to_have_count(cells)  # cells out of view are added later
     lab.page.wait_for_selector(".jp-StatusItem-trust[title^='Notebook not trusted']")
     untrusted = _shown(notebook)
     styles = _styles(notebook)
@@ -98,7 +98,7 @@ def _styles(notebook: Notebook) -> str:
 
 
 def _outputs(book: nbformat.NotebookNode) -> list[tuple[str, list[Any]]]:
-    """Sources and outputs without what may differ; pieces of a stream joined, as JupyterLab joins them."""
+    """Return sources and outputs without volatile parts, with pieces of a stream joined, as JupyterLab does."""
     return [(cell.source, _joined(cell.outputs)) for cell in book.cells if cell.cell_type == "code"]
 
 
