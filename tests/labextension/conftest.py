@@ -1,4 +1,4 @@
-"""Node loads the scripts once for each module of tests."""
+"""Node loads the scripts once for each test module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripts of the JupyterLab extension, run in Node with stubs of what JupyterLab shares (container.js)."""
+"""The scripts of the JupyterLab extension, run in Node with stubs of the shared modules of JupyterLab (container.js)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ ROOT = Path(__file__).parents[2]
 LABEXTENSION = ROOT / "labextension"
 
 Colour = tuple[int, str, str | None]
-"""Line from 0, text, style."""
+"""Line (from 0), text, style."""
 
 
 _running: dict[Path, subprocess.Popen[str]] = {}
-"""The processes that have loaded the scripts of a directory; conftest.py ends them."""
+"""The processes with the scripts of a directory; conftest.py ends them."""
 
 
 def ask(*questions: dict[str, Any], of: Path = LABEXTENSION) -> list[Any]:
-    """The answers of a process that starts with the first question and answers all others of the module, too."""
+    """Return the answers to questions. The first question of a module starts the process."""
     if of not in _running:
         script = next((of / "static").glob("remoteEntry*.js"))
         command = [needs("node"), str(Path(__file__).parent / "container.js"), str(script)]
@@ -47,7 +47,7 @@ def end_all() -> None:
 
 
 def by_offset(text: str, answer: list[Colour]) -> list[str]:
-    """The style of each character; a line break has that of nothing."""
+    """Return the style of each character; line breaks have none."""
     found = [""] * len(text)
     starts = [0, *(match.end() for match in re.finditer("\n", text))]
     for line, piece, style in answer:

@@ -1,4 +1,4 @@
-"""The script of the JupyterLab extension: run in Node with stubs of what JupyterLab shares (container.js)."""
+"""Highlighting, indentation and registration by the scripts of the JupyterLab extension, in Node (container.js)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KEY, NAME, NEW, TEXT, PATH, PROPERTY = (
     "propertyName",
 )
 ESCAPE, MARKER, COLON, SIGN = "string.special", "string.special emphasis", "punctuation", "operator"
-CONTROL, BETWEEN = "controlKeyword", "controlOperator"  # of a shell
+CONTROL, BETWEEN = "controlKeyword", "controlOperator"  # of the shell
 
 LINES: list[tuple[str, list[tuple[str, str]]]] = [
     ("# let x", [("# let x", "comment")]),
@@ -107,8 +107,8 @@ LINES: list[tuple[str, list[tuple[str, str]]]] = [
 
 
 @pytest.fixture(scope="module")
-def answered() -> dict[str, list[tuple[str, str]]]:
-    """All texts of `LINES` in one process."""
+def tokens_of_lines() -> dict[str, list[tuple[str, str]]]:
+    """The styled tokens of all texts of `LINES`, from one request."""
     texts = [text for text, _ in LINES]
     answers = ask(*({"do": "tokens", "text": text} for text in texts))
     return {
@@ -119,14 +119,14 @@ def answered() -> dict[str, list[tuple[str, str]]]:
 
 @pytest.mark.parametrize(("text", "expected"), LINES, ids=[text for text, _ in LINES])
 def test_words_and_text_have_their_styles(
-    answered: dict[str, list[tuple[str, str]]], text: str, expected: list[tuple[str, str]]
+    tokens_of_lines: dict[str, list[tuple[str, str]]], text: str, expected: list[tuple[str, str]]
 ) -> None:
-    assert answered[text] == expected
+    assert tokens_of_lines[text] == expected
 
 
 @settings(max_examples=5, deadline=None)
 @given(st.lists(st.text(alphabet='aexcl let if:\n "*{}[]()\\#|=->%.0', max_size=60), min_size=100, max_size=100))
-def test_every_text_is_read_to_its_end(texts: list[str]) -> None:
+def test_tokens_cover_any_text(texts: list[str]) -> None:
     for text, answer in zip(texts, ask(*({"do": "tokens", "text": t} for t in texts)), strict=True):
         lines = [""] * len(text.split("\n"))
         for line, piece, _ in answer:
@@ -172,8 +172,8 @@ filter: a | filter:
 reduce: a | reduce(b, c):
 true, false, null: a = [true, false, null]
 """
-"""Every word of the language, and a line in which it is one."""
-SHOWN = {
+"""Every word of the language, and a line that has it as a keyword."""
+LINE_WITH = {
     word: line
     for row in WORDS.strip().split("\n")
     for words, line in [row.split(": ", 1)]
@@ -181,20 +181,20 @@ SHOWN = {
 }
 
 
-def test_the_words_of_the_language_are_all_shown_here() -> None:
-    assert set(SHOWN) == {*KEYWORDS, *CONTEXTUAL, *CONSTANTS} - {"max"}  # `(max: 3)` looks like a property
+def test_the_table_has_all_words_of_the_language() -> None:
+    assert set(LINE_WITH) == {*KEYWORDS, *CONTEXTUAL, *CONSTANTS} - {"max"}  # `(max: 3)` looks like a property
 
 
 def test_every_word_of_the_language_has_a_colour_in_jupyterlab() -> None:
-    answers = ask(*({"do": "tokens", "text": line} for line in SHOWN.values()))
-    told = {"keyword", "operatorKeyword", "bool", "null"}
-    plain = [word for word, found in zip(SHOWN, answers, strict=True)
-             if not any(piece == word and style in told for _, piece, style in found)]  # fmt: skip
+    answers = ask(*({"do": "tokens", "text": line} for line in LINE_WITH.values()))
+    highlighted = {"keyword", "operatorKeyword", "bool", "null"}
+    plain = [word for word, found in zip(LINE_WITH, answers, strict=True)
+             if not any(piece == word and style in highlighted for _, piece, style in found)]  # fmt: skip
     assert plain == []
 
 
 def test_every_word_of_the_language_has_a_colour_in_pygments() -> None:
-    plain = [word for word, line in SHOWN.items()
+    plain = [word for word, line in LINE_WITH.items()
              if not any(value == word and (kind in Keyword or kind in Operator.Word)
                         for kind, value in ProseLexer().get_tokens(line))]  # fmt: skip
     assert plain == []
@@ -204,7 +204,7 @@ def test_every_word_of_the_language_has_a_colour_in_pygments() -> None:
 
 
 def correct_programs() -> Iterator[tuple[str, str]]:
-    """Programs without errors: those that ship, and those of the corpus. Lines end with LF."""
+    """Yield programs without errors, of the package and of the corpus. Lines end with LF."""
     for path in [*ROOT.glob("prose_kernel/examples/**/*.prose"), *ROOT.glob("tests/corpus/**/*.prose")]:
         text = path.read_bytes().decode("utf-8", "replace")
         if "\r" not in text and "\t" not in text and "\0" not in text and compile_source(Source.of(text, path.name)).ok:
@@ -244,7 +244,7 @@ def _agrees(token: Token, word: str, before: str, there: set[str]) -> bool:
     return there <= WORDS if before in BEGINNINGS else there <= {*WORDS, NAME, NEW, PROPERTY}
 
 
-def test_strings_conditions_comments_and_keywords_are_those_of_the_language() -> None:
+def test_tokens_of_programs_agree_with_the_lexer() -> None:
     programs = list(correct_programs())
     assert len(programs) > 300
     answers = ask(*({"do": "tokens", "text": text} for _, text in programs))
@@ -272,13 +272,13 @@ def test_strings_conditions_comments_and_keywords_are_those_of_the_language() ->
         ("x\n  | map:", "", None, 4),
         ("x = [", "", None, 2),
         ("x = [\n  {", "", None, 4),
-        ("x = [1,\n     {", "", None, 7),  # lined up, which says nothing about blocks
+        ("x = [1,\n     {", "", None, 7),  # aligned, not the indentation of a block
         ("x = [\n  1,", "]", None, 0),
         ('x = """\n  a', "", None, None),  # text keeps the indentation of its line
         ("if x:\n  y", "else:", None, 0),
         ("if x:\n  if y:\n    z", "elif", None, 2),
         ("if x:\n  if y:\n    z", "else:", "      else:", 2),
-        ("if x:\n  if y:\n    z", "else:", "else:", 0),  # a person has moved it there
+        ("if x:\n  if y:\n    z", "else:", "else:", 0),  # a person has indented it
         ("try:\n  if y:\n    z", "catch:", None, 0),
         ("try:\n  x\ncatch:\n  y", "finally:", None, 0),
         ("p:\n  a = try:\n    x", "catch:", "    catch:", 2),
@@ -286,12 +286,12 @@ def test_strings_conditions_comments_and_keywords_are_those_of_the_language() ->
         ("%%prose", "", None, 0),
     ],
 )
-def test_a_new_line_begins_where_it_should(text: str, after: str, typed: str | None, column: int | None) -> None:
+def test_a_new_line_has_the_expected_indentation(text: str, after: str, typed: str | None, column: int | None) -> None:
     question = {"do": "indent", "text": text, "after": after}
     assert ask(question if typed is None else {**question, "typed": typed}) == [column]
 
 
-def test_an_arm_is_moved_as_soon_as_it_is_complete() -> None:
+def test_a_complete_arm_is_indented_again() -> None:
     lines = ["  else:", "  elif x:", "  catch as e:", "  finally:", "  ]", "  elsewhere", "  else", "  x = else:"]
     assert ask(*({"do": "reindents", "line": line} for line in lines)) == [True] * 5 + [False] * 3
 
@@ -299,7 +299,7 @@ def test_an_arm_is_moved_as_soon_as_it_is_complete() -> None:
 # ---------------------------------------------------------------- registration in JupyterLab
 
 
-def test_the_languages_are_found_by_the_names_that_the_kernels_say() -> None:
+def test_languages_are_registered_under_the_names_of_the_kernels() -> None:
     from prose_kernel.notebook.notebook_files import language_info
     from prose_kernel.runs.languages import LANGUAGES
 
@@ -318,20 +318,20 @@ def test_the_languages_are_found_by_the_names_that_the_kernels_say() -> None:
 
 
 def test_figures_for_a_person_are_shown_from_the_metadata() -> None:
-    asked = {"do": "shown", "mime": "text/markdown", "data": {"text/markdown": "saved", "text/plain": "saved"}}
+    question = {"do": "shown", "mime": "text/markdown", "data": {"text/markdown": "saved", "text/plain": "saved"}}
     with_figures = {"prose": {"person": {"text/markdown": "3 s"}}}
     personal, without, strange, other = ask(
-        {**asked, "metadata": with_figures},
-        {**asked, "metadata": {}},
-        {**asked, "metadata": {"prose": {"person": {"text/markdown": 3}}}},
-        {**asked, "mime": "image/svg+xml", "data": {"image/svg+xml": "saved"}, "metadata": with_figures},
+        {**question, "metadata": with_figures},
+        {**question, "metadata": {}},
+        {**question, "metadata": {"prose": {"person": {"text/markdown": 3}}}},
+        {**question, "mime": "image/svg+xml", "data": {"image/svg+xml": "saved"}, "metadata": with_figures},
     )
     assert personal == {"data": {"text/markdown": "3 s", "text/plain": "saved"}, "rank": 60, "safe": True}
-    assert without["data"] == strange["data"] == asked["data"]
-    assert other == {"data": {"image/svg+xml": "saved"}, "rank": 60, "safe": False}  # sanitised as before
+    assert without["data"] == strange["data"] == question["data"]
+    assert other == {"data": {"image/svg+xml": "saved"}, "rank": 60, "safe": False}  # still sanitised
 
 
-def test_a_cell_has_the_language_that_its_first_line_says() -> None:
+def test_the_first_line_of_a_cell_determines_its_language() -> None:
     found = {
         "": None,
         "%%prose": "prose",
@@ -357,7 +357,7 @@ def hashes(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_the_files_have_the_hashes_that_are_written_down() -> None:
+def test_file_names_have_the_hashes_of_the_files() -> None:
     done = hashes("--check")
     assert (done.returncode, done.stderr) == (0, ""), "run `python scripts/labextension.py`"
 
@@ -379,7 +379,7 @@ def test_an_edited_file_needs_another_hash(tmp_path: Path) -> None:
     assert hashes("--check", str(copy)).returncode == 0
 
 
-def test_only_a_plugin_that_fails_is_left_out(tmp_path: Path) -> None:
+def test_a_failing_plugin_does_not_affect_the_others(tmp_path: Path) -> None:
     copy = Path(shutil.copytree(LABEXTENSION, tmp_path / "labextension"))
     (copy / "static/plugins/figures.js").write_text("export default async () => { throw new Error('no'); };\n")
     found, warnings = ask({"do": "plugins"}, {"do": "warnings"}, of=copy)

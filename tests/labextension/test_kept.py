@@ -1,4 +1,4 @@
-"""The button on the cards of kept answers; tests/browser/test_kept.py clicks it."""
+"""The button on the cards of kept answers. tests/browser/test_kept.py clicks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of a question in JupyterLab: what a person does becomes the answer that they would have typed."""
+"""The form of a question in JupyterLab sends the answer that a person would have typed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ANSWERS = [
 ]
 
 
-def test_what_is_clicked_is_what_would_be_typed() -> None:
+def test_a_clicked_button_sends_the_typed_answer() -> None:
     questions = []
     for button, field, text, _ in ANSWERS:
         question = described(Form("gate", "gate", (button,), field))
@@ -49,10 +49,10 @@ def test_what_is_clicked_is_what_would_be_typed() -> None:
     ("seconds", "shown"),
     [(0, "0:00"), (-3, "0:00"), (59.2, "1:00"), (61, "1:01"), (7199, "119:59"), (7200, "2 hours"), (200_000, "2 days")],
 )
-def test_the_time_that_is_left_is_short(seconds: float, shown: str) -> None:
+def test_the_remaining_time_has_a_short_form(seconds: float, shown: str) -> None:
     assert ask({"do": "left", "seconds": seconds}) == [f"{shown} left"]
 
 
-def test_the_setting_that_switches_notifications_off_is_on_unless_changed() -> None:
+def test_notifications_are_on_by_default() -> None:
     schema = json.loads((LABEXTENSION / "schemas" / "prose-kernel" / "people.json").read_text())
     assert schema["properties"]["notify"]["default"] is True

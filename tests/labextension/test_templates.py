@@ -1,4 +1,4 @@
-"""Templates of the launcher: each is a program without a finding. tests/browser/test_templates.py opens them."""
+"""Templates of the launcher are programs without findings. tests/browser/test_templates.py opens them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prose_kernel.cli.main import main
 TEMPLATES = LABEXTENSION / "static" / "parts" / "templates.js"
 
 
-def evaluated(expression: str, module: Path) -> Any:
+def evaluate(expression: str, module: Path) -> Any:
     script = f"import({json.dumps(module.as_uri())}).then((m) => console.log(JSON.stringify({expression})))"
     done = subprocess.run([needs("node"), "-e", script], capture_output=True, text=True, timeout=60, check=True)
     return json.loads(done.stdout)
@@ -26,7 +26,7 @@ def test_each_template_is_a_program_without_a_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    templates = evaluated("m.default", TEMPLATES)
+    templates = evaluate("m.default", TEMPLATES)
     assert [one["id"] for one in templates] == ["workflow", "commands", "contract"]
     for one in templates:
         cells = [cell["source"] for cell in one.get("cells", []) if cell["cell_type"] == "code"]
@@ -38,9 +38,9 @@ def test_each_template_is_a_program_without_a_finding(
 
 
 @pytest.mark.parametrize(
-    ("taken", "name"),
+    ("existing", "name"),
     [([], "a.prose.md"), (["a.prose.md"], "a 1.prose.md"), (["a.prose.md", "a 1.prose.md"], "a 2.prose.md")],
 )
-def test_a_file_that_exists_is_not_overwritten(taken: list[str], name: str) -> None:
+def test_a_template_does_not_overwrite_an_existing_file(existing: list[str], name: str) -> None:
     plugin = LABEXTENSION / "static" / "plugins" / "templates.js"
-    assert evaluated(f"m.freeName('a.prose.md', {json.dumps(taken)})", plugin) == name
+    assert evaluate(f"m.freeName('a.prose.md', {json.dumps(existing)})", plugin) == name

@@ -1,4 +1,4 @@
-"""VVM in JupyterLab: the script's second language, compared with the lexer of the language."""
+"""Highlighting of VVM in JupyterLab agrees with the lexer of the language."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ LINES: list[tuple[str, list[tuple[str, str]]]] = [
 
 
 @pytest.fixture(scope="module")
-def answered() -> dict[str, list[tuple[str, str]]]:
-    """All texts of `LINES` in one process."""
+def tokens_of_lines() -> dict[str, list[tuple[str, str]]]:
+    """The styled tokens of all texts of `LINES`, from one request."""
     texts = [text for text, _ in LINES]
     return {
         text: [(piece, style) for _, piece, style in answer if style]
@@ -69,14 +69,14 @@ def answered() -> dict[str, list[tuple[str, str]]]:
 
 @pytest.mark.parametrize(("text", "expected"), LINES, ids=[text for text, _ in LINES])
 def test_words_and_text_have_their_styles(
-    answered: dict[str, list[tuple[str, str]]], text: str, expected: list[tuple[str, str]]
+    tokens_of_lines: dict[str, list[tuple[str, str]]], text: str, expected: list[tuple[str, str]]
 ) -> None:
-    assert answered[text] == expected
+    assert tokens_of_lines[text] == expected
 
 
 @settings(max_examples=5, deadline=None)
 @given(st.lists(st.text(alphabet='aexcl def if:\n "`{}[]()\\#@?=->%.0', max_size=60), min_size=100, max_size=100))
-def test_every_text_is_read_to_its_end(texts: list[str]) -> None:
+def test_tokens_cover_any_text(texts: list[str]) -> None:
     for text, answer in zip(texts, tokens(*texts), strict=True):
         lines = [""] * len(text.split("\n"))
         for line, piece, _ in answer:
@@ -90,7 +90,7 @@ def test_every_reserved_word_and_library_function_has_a_colour() -> None:
     assert plain == []
 
 
-FITS = {
+STYLES = {
     "comment": {"comment"},
     "string": {TEXT, ESCAPE},
     "template": {TEMPLATE, BRACE, PATH},
@@ -101,27 +101,29 @@ FITS = {
 }
 
 
-def misfits(text: str, answer: list[Colour]) -> list[str]:
-    told = kinds(text)
+def differences(text: str, answer: list[Colour]) -> list[str]:
+    kinds_of_text = kinds(text)
     return [
         f"line {text.count(chr(10), 0, at) + 1}: {text[at]!r} is {colour or 'plain'}, not {kind}"
-        for at, (kind, colour) in enumerate(zip(told, by_offset(text, answer), strict=True))
-        if kind and text[at] not in " \n" and colour not in FITS[kind]
+        for at, (kind, colour) in enumerate(zip(kinds_of_text, by_offset(text, answer), strict=True))
+        if kind and text[at] not in " \n" and colour not in STYLES[kind]
     ]
 
 
-def test_programs_are_read_as_the_language_reads_them() -> None:
+def test_tokens_of_vvm_programs_agree_with_the_lexer() -> None:
     found = without_errors()
     assert len(found) > 40
     answers = tokens(*(text for _, text in found))
-    wrong = {name: bad for (name, text), answer in zip(found, answers, strict=True) if (bad := misfits(text, answer))}
+    wrong = {
+        name: bad for (name, text), answer in zip(found, answers, strict=True) if (bad := differences(text, answer))
+    }
     assert wrong == {}
 
 
 @settings(max_examples=15, deadline=None)
 @given(programs.map(format_program))
-def test_every_program_is_read_as_the_language_reads_it(text: str) -> None:
-    assert misfits(text, tokens(text)[0]) == []
+def test_tokens_of_generated_programs_agree_with_the_lexer(text: str) -> None:
+    assert differences(text, tokens(text)[0]) == []
 
 
 # ---------------------------------------------------------------- indentation
@@ -139,7 +141,7 @@ def test_every_program_is_read_as_the_language_reads_it(text: str) -> None:
         ("@a `b", "", None, None),  # text keeps the indentation of its line
         ("if x:\n  y", "else:", None, 0),
         ("if x:\n  if y:\n    z", "elif", None, 2),
-        ("if x:\n  if y:\n    z", "else:", "else:", 0),  # a person has moved it there
+        ("if x:\n  if y:\n    z", "else:", "else:", 0),  # a person has indented it
         ("try:\n  x", "except", None, 0),
         ("try:\n  x\nexcept as e:\n  y", "finally:", None, 0),
         ("match x:", "case", None, 2),
@@ -150,12 +152,12 @@ def test_every_program_is_read_as_the_language_reads_it(text: str) -> None:
         ("%%vvm", "", None, 0),
     ],
 )
-def test_a_new_line_begins_where_it_should(text: str, after: str, typed: str | None, column: int | None) -> None:
+def test_a_new_line_has_the_expected_indentation(text: str, after: str, typed: str | None, column: int | None) -> None:
     question = {"do": "indent", "text": text, "after": after, "language": "vvm"}
     assert ask(question if typed is None else {**question, "typed": typed}) == [column]
 
 
-def test_a_clause_is_moved_as_soon_as_it_is_complete() -> None:
+def test_a_complete_clause_is_indented_again() -> None:
     lines = ["  else:", "  elif x:", "  except as e:", "  finally:", "  case _:", '  option "a":', "  ]"]
     others = ["  elsewhere", "  else", "  x = {else: 1", "  cases:"]
     questions = ({"do": "reindents", "line": line, "language": "vvm"} for line in [*lines, *others])

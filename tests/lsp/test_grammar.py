@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from labextension.test_highlighting import SHOWN, correct_programs, differences
+from labextension.test_highlighting import LINE_WITH, correct_programs, differences
 from language.vvm.character_kinds import kinds, without_errors
 from lsp.textmate import Interpreter
 
@@ -54,7 +54,7 @@ def test_colours_of_openprose_programs_agree_with_the_lexer() -> None:
 
 def test_every_word_of_openprose_has_a_colour() -> None:
     plain = []
-    for word, line in SHOWN.items():
+    for word, line in LINE_WITH.items():
         at = next(match for match in _words(line, word))
         if not {style(scope) for scope in PROSE.scopes(line)[at : at + len(word)]} <= {
             "keyword",
