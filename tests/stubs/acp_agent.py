@@ -1,23 +1,24 @@
-"""A CLI agent that does what its prompt says, over the real protocol, in JSON written by hand.
+"""A CLI agent that follows the instructions of its prompt, over the real protocol, with JSON written by hand.
 
-The library has an agent's side too. Loading its 280 models would be most of the work of each of some 200 tests.
+The library has an agent, too, but loading its 280 models would be most of the work of each of some 200 tests.
 
     python -m stubs.acp_agent [start=...] [ignore=cancel,term] [models=config|older|none] [closes]
 
-Each line `do: WHAT ...` of a prompt is done in order; without one the whole prompt is said back:
+The lines `do: INSTRUCTION ...` of a prompt are executed in order; without one, the answer is the prompt:
 
-- `say TEXT`; `noise TEXT` on stdout, `complain TEXT` on stderr; `env NAME`, `model`, `cwd`, `prompt`: says it;
+- `say TEXT`; `noise TEXT` on stdout, `complain TEXT` on stderr; `env NAME`, `model`, `cwd`, `prompt`: says the value;
   `half`: half a character;
-  `think TEXT`; `big MEGABYTES`: says so much; `long MEGABYTES`: the same in one message
+  `think TEXT`; `big MEGABYTES`: says a text of this size; `long MEGABYTES`: the same in one message
 - `call KIND STATUS {json}`: reports a tool call (its raw input; `path`, `old`, `new` make an edit) and reports its end
 - `ask KIND {json} [once,always,reject,never]`: asks for permission with these options, says `allowed: ID` or `denied`
-- `read PATH`, `write PATH TEXT`, `run COMMAND`: through the client; `touch PATH TEXT`, `touch-more PATH`: by itself, without a report; `second TEXT`: says it and stops the first time, continues the second
+- `read PATH`, `write PATH TEXT`, `run COMMAND`: through the client; `touch PATH TEXT`, `touch-more PATH`: directly, without a
+  report; `second TEXT`: says it and stops the first time, continues the second time
 - `hang`: waits for ever (until cancelled); `die CODE`; `kill`: by SIGKILL; `fail CODE MESSAGE`: an error of the protocol;
-  `stop REASON`; `fork`: starts a child that ignores TERM; `wait FILE`: until the file is there
-- `usage IN OUT COST`: what the turn has cost
+  `stop REASON`; `fork`: starts a child that ignores TERM; `wait FILE`: until the file exists
+- `usage IN OUT COST`: reports the usage of the turn
 
-`start=` is what happens instead of a good start: `garbage`, `flood`, `exit`, `hang`, `auth`, `version`, `nonsense`,
-`banner` (some text first, then good), `deaf` (answers nothing after hello).
+`start=` replaces a correct start by: `garbage`, `flood`, `exit`, `hang`, `auth`, `version`, `nonsense`, `banner` (a text
+before a correct start), `deaf` (no answers after `initialize`).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ CHILD = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); tim
 
 
 class RequestError(Exception):
-    """An error of the protocol, ours or the client's."""
+    """An error of the protocol, of this agent or of the client."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -56,7 +57,7 @@ class RequestError(Exception):
 
 
 class Client:
-    """The client at standard input and output: JSON-RPC, a message a line."""
+    """The client on standard input and output: JSON-RPC, one message a line."""
 
     def __init__(self, stub: Stub) -> None:
         self._methods = {
@@ -73,7 +74,7 @@ class Client:
         stub.client = self
 
     async def serve(self) -> None:
-        """Answer the client until it closes our input."""
+        """Answer the client until it closes standard input."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=50 << 20)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -85,11 +86,11 @@ class Client:
                 task = asyncio.create_task(self._answer(message))
                 self._running.add(task)
                 task.add_done_callback(self._running.discard)
-            elif not (asked := self._asked.pop(message["id"])).done():  # cancelled while the answer was on its way
+            elif not (asked := self._asked.pop(message["id"])).done():  # it may have been cancelled before
                 asked.set_result(message)
 
     async def ask(self, method: str, /, **params: Any) -> Any:
-        """The client's result. Raises `RequestError` if it answers with an error."""
+        """Return the result of a request to the client. Raises `RequestError` if it answers with an error."""
         number = next(self._numbers)
         self._asked[number] = asyncio.get_running_loop().create_future()
         await self._send(id=number, method=method, params=params)
@@ -98,7 +99,7 @@ class Client:
             raise RequestError(error["code"], error["message"], error.get("data"))
         return answer["result"]
 
-    async def tell(self, method: str, /, **params: Any) -> None:
+    async def notify(self, method: str, /, **params: Any) -> None:
         await self._send(method=method, params=params)
 
     async def _answer(self, message: Json) -> None:
@@ -225,11 +226,11 @@ class Turn:
             await getattr(self, f"do_{what}")(rest)
         return "end_turn"
 
-    async def tell(self, kind: str, /, **update: Any) -> None:
-        await self.client.tell("session/update", sessionId=self.id, update={"sessionUpdate": kind, **update})
+    async def notify(self, kind: str, /, **update: Any) -> None:
+        await self.client.notify("session/update", sessionId=self.id, update={"sessionUpdate": kind, **update})
 
     async def message(self, text: str, kind: str = "agent_message_chunk") -> None:
-        await self.tell(kind, content={"type": "text", "text": text})
+        await self.notify(kind, content={"type": "text", "text": text})
 
     async def do_say(self, text: str) -> None:
         for word in text.replace("\\n", "\n").split(" "):
@@ -270,7 +271,7 @@ class Turn:
         await self.message(self.text if len(blocks) == 1 else json.dumps(blocks))
 
     async def do_most(self, _: str) -> None:
-        """The highest number of parallel prompts."""
+        """Say the highest number of parallel prompts."""
         await self.do_say(str(self.stub.most))
 
     async def do_terminals(self, _: str) -> None:
@@ -300,7 +301,7 @@ class Turn:
         given, made, cost = rest.split()
         tokens = {"inputTokens": int(given), "outputTokens": int(made), "cachedReadTokens": 1}
         self.usage = {"usage": {"totalTokens": int(given) + int(made), **tokens}}
-        await self.tell("usage_update", used=1, size=2, cost={"amount": float(cost), "currency": "USD"})
+        await self.notify("usage_update", used=1, size=2, cost={"amount": float(cost), "currency": "USD"})
 
     async def do_touch(self, rest: str) -> None:
         name, _, text = rest.partition(" ")
@@ -311,13 +312,13 @@ class Turn:
             file.write("x")
 
     async def do_second(self, text: str) -> None:
-        """Says it the first time, and nothing more; continues the second time."""
+        """The first time, say the text and end the turn; the second time, continue."""
         self.stub.seen += 1
         if self.stub.seen % 2:
             await self.do_say(text)
             self.over = True
 
-    def described(self, kind: str, raw: dict[str, Any]) -> dict[str, Any]:
+    def call_of(self, kind: str, raw: dict[str, Any]) -> dict[str, Any]:
         self.stub.calls += 1
         content, locations = [], []
         if "path" in raw:
@@ -339,26 +340,26 @@ class Turn:
     async def do_call(self, rest: str) -> None:
         kind, status, raw = rest.split(" ", 2)
         given = json.loads(raw)
-        call = self.described(kind, given)
-        await self.tell("tool_call", **call)
+        call = self.call_of(kind, given)
+        await self.notify("tool_call", **call)
         if "new" in given and status == "completed":
             path = Path(self.stub.cwd[self.id], given["path"])
-            await asyncio.sleep(0.05)  # the client looks at the file when it hears of the edit
+            await asyncio.sleep(0.05)  # the client reads the file when the edit is reported
             before = path.read_text() if path.exists() else ""
             path.write_text(before.replace(given["old"], given["new"]) if given.get("old") else given["new"])
         output = {"rawOutput": given["output"]} if "output" in given else {}
-        await self.tell("tool_call_update", toolCallId=call["toolCallId"], status=status, **output)
+        await self.notify("tool_call_update", toolCallId=call["toolCallId"], status=status, **output)
 
     async def do_ask(self, rest: str) -> None:
         kind, _, more = rest.partition(" ")
         raw, end = json.JSONDecoder().raw_decode(more)
         names = more[end:].strip() or "once,always,reject"
-        call = self.described(kind, raw)
+        call = self.call_of(kind, raw)
         options = [OPTIONS[name] for name in names.split(",")]
         answer = await self.ask("session/request_permission", toolCall=call, options=options)
         said = answer["outcome"].get("optionId", "cancelled")
         status = "completed" if said.startswith("yes") else "failed"
-        await self.tell("tool_call_update", toolCallId=call["toolCallId"], status=status)
+        await self.notify("tool_call_update", toolCallId=call["toolCallId"], status=status)
         await self.do_say(f"answer: {said}")
 
     async def ask(self, method: str, /, **params: Any) -> Json:

@@ -1,6 +1,6 @@
-"""HTTP servers on loopback with scripted answers: pages, redirects, and every fault.
+"""HTTP servers on loopback with scripted answers: pages, redirects, and faults.
 
-`Server.serve` is for a test with its own loop; `running()` serves from a thread, for everything else.
+`Server.serve` is for tests with their own event loop; `running()` serves from a thread for all others.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ async def garbage(_: str, write: Write) -> None:
 
 
 async def nothing(_: str, write: Write) -> None:
-    """Close immediately."""
+    """Send nothing, and close the connection."""
 
 
 def redirect(to: str, status: str = "302 Found") -> bytes:

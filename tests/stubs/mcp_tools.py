@@ -1,4 +1,4 @@
-"""A real MCP server of the package `mcp`, whose tools are good and bad, over HTTP."""
+"""A real MCP server of the package `mcp` over HTTP, with good and bad tools."""
 
 import contextlib
 import threading
@@ -31,7 +31,7 @@ def big() -> str:
 
 @contextlib.contextmanager
 def over_http() -> Iterator[str]:
-    """The address of the server, which runs in a thread: a process of its own would load the SDK again."""
+    """The address of the server, which runs in a thread: a separate process would load the SDK again."""
     settings = uvicorn.Config(server.streamable_http_app(), port=0, log_level="critical", ws="none")
     serving = uvicorn.Server(settings)
     thread = threading.Thread(target=serving.run)

@@ -1,4 +1,4 @@
-"""A model server that does what the name of the model says: the edge where a model's API is replaced in our tests.
+"""A model server whose behaviour depends on the name of the model. Our tests use it in place of the API of a model.
 
 It speaks `/v1/chat/completions`, `/v1/responses` and `/v1/messages`, streaming and not, over plain HTTP/1.1. In a test::
 
@@ -6,28 +6,29 @@ It speaks `/v1/chat/completions`, `/v1/responses` and `/v1/messages`, streaming 
         ...  # `stub.url` is the base of Anthropic's clients, `stub.openai_url` (with /v1) that of OpenAI's
         assert stub.stats.peak == 8
 
-For programs that are started from outside: `python -m stubs.model_server [PORT]` prints its url, and answers `GET
-/stats`, `GET /last` (the last request), `GET /cost` (`tokens.Cost`), `POST /script/NAME` (see `script-NAME`) and `POST /reset`.
+As a separate process, `python -m stubs.model_server [PORT]` prints its URL, and answers `GET /stats`, `GET /last` (the last
+request), `GET /cost` (`tokens.Cost`), `POST /script/NAME` (see `script-NAME`) and `POST /reset`.
 
-The name of the model decides, without the part before a `/` in it (`<ms>` is the time until the answer begins):
+The names of models, after an optional prefix that ends with `/` (`<ms>` is the time until the answer begins):
 
-- `ok-<ms>`: says `The answer is forty-two.`;  `echo-<ms>`: says the user's last text;  `system-<ms>`: says the system text
-- `tool-<ms>[-Name]`: calls that tool (else the first one offered) with arguments that fit its schema, then says
-  `Done: ` and what came back
-- `json-<ms>[-WORD]`: an object that fits the asked-for schema (a response format, or an output tool); a closed set of
-  values takes WORD if it has it, else its first value; a free text takes `because`
+- `ok-<ms>`: answers `The answer is forty-two.`;  `echo-<ms>`: the last text of the user;  `system-<ms>`: the system text
+- `tool-<ms>[-Name]`: calls that tool (otherwise the first one) with arguments that fit its schema, then answers `Done: `
+  and the result
+- `json-<ms>[-WORD]`: an object that fits the requested schema (a response format, or an output tool); an enumeration has
+  WORD, or its first value if it has no WORD; a free text is `because`
 - `script-NAME`: the turns given with `script()`, one for each request of a conversation; see `turn_of`
 - `err-<code>[-n]`: that HTTP status, the first n times (else always); 429 and 503 with `retry-after: 7`
-- `noschema[-WORD]`: refuses (400) to be held to a schema, else as `json`;  `words`: refuses the tool `answer` as well
-- `context`: the error of a message that is too long;  `quota`: a 429 for an empty purse
-- `hang`: never answers;  `stall`: begins a stream, then falls silent;  `drip`: streams a word each 10 ms for ever
+- `noschema[-WORD]`: refuses a schema (400), otherwise like `json`;  `words`: refuses the tool `answer`, too
+- `context`: the error of a message that is too long;  `quota`: a 429 for a spent quota
+- `hang`: never answers;  `stall`: begins a stream, then sends nothing;  `drip`: streams a word each 10 ms for ever
 - `garbage`: 200 with an HTML page;  `broken`: 200 with half a JSON object;  `cut`: stops in the middle and closes
-- `moved`: sends on to another server (this one, as `localhost`)
-- `drop`: closes without a word;  `midway`: streams three words, then an error event;  `unended`: three words, then a stream that just ends
+- `moved`: redirects to another server (this one, as `localhost`)
+- `drop`: closes without an answer;  `midway`: streams three words, then an error event;  `unended`: three words, then a
+  stream without an end event
 - `big-<MB>`: a text of that many megabytes;  `line-<MB>`: the same in one piece;  `empty`: an empty text;  `nonsense`: `Perhaps. Who knows?`
-- `markdown`: text that would break a page that trusts it;  `length`: cut by the limit of tokens;  `refuse`: declined
+- `markdown`: text with hostile markup;  `length`: cut by the limit of tokens;  `refuse`: declined
 
-A request whose key is `wrong` is answered with 401, whatever its model.
+A request with the key `wrong` is answered with 401, for all models.
 """
 
 from __future__ import annotations
@@ -81,22 +82,22 @@ class Last:
     asked: Asked
 
 
-class Gone(Exception):
-    """The client has closed its end."""
+class ClientClosed(Exception):
+    """The client has closed the connection."""
 
 
 class Connection:
-    """One HTTP connection: requests one after the other, and an eye on the client while it waits."""
+    """One HTTP connection: it reads requests, and notices when a waiting client disconnects."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._ahead = b""
-        self.gone = False
+        self.closed = False
         self.begun = False
 
     async def request(self) -> tuple[str, str, dict[str, str], bytes] | None:
-        """Method, path, headers and body; None when the client has no more."""
+        """Read a request and return its method, path, headers and body; None after the last one."""
         try:
             head = self._ahead + await self._reader.readuntil(b"\r\n\r\n")
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -109,16 +110,16 @@ class Connection:
         body = await self._reader.readexactly(int(headers.get("content-length", "0")))
         return method, path, headers, body
 
-    async def while_there(self, work: Awaitable[Made]) -> Made:
-        """The work's result, or `Gone` as soon as the client closes; the work is cancelled then."""
+    async def until_disconnect(self, work: Awaitable[Made]) -> Made:
+        """Return the result of the work. Cancels it and raises `ClientClosed` as soon as the client disconnects."""
         task = asyncio.ensure_future(work)
         watch = asyncio.ensure_future(self._reader.read(1)) if not self._ahead else None
         try:
             await asyncio.wait({task, watch} if watch else {task}, return_when=asyncio.FIRST_COMPLETED)
             if watch is not None and watch.done() and not task.done():
                 if watch.exception() is not None or not watch.result():
-                    self.gone = True
-                    raise Gone
+                    self.closed = True
+                    raise ClientClosed
                 self._ahead = watch.result()
                 return await task
             return task.result()
@@ -137,8 +138,8 @@ class Connection:
             self._writer.write(data)
             await self._writer.drain()
         except ConnectionError:
-            self.gone = True
-            raise Gone from None
+            self.closed = True
+            raise ClientClosed from None
 
     async def reply(self, status: int, body: bytes, kind: str = "application/json", **headers: str) -> None:
         more = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
@@ -162,7 +163,7 @@ class Connection:
 
 
 class StubServer:
-    """The server in a thread with its own loop; a context manager. See the module for what models do."""
+    """The server in a thread with its own loop, as a context manager. See the module for its models."""
 
     def __init__(self, port: int = 0) -> None:
         self.port = port
@@ -187,25 +188,25 @@ class StubServer:
         return f"{self.url}/v1"
 
     def script(self, name: str, *turns: Json | str) -> str:
-        """The model's name that answers the n-th request of a conversation with the n-th turn; see `turn_of`."""
+        """Return the name of a model that answers the n-th request of a conversation with the n-th turn; see `turn_of`."""
         self._scripts[name] = [{"text": turn} if isinstance(turn, str) else turn for turn in turns]
         return f"script-{name}"
 
     def reset(self) -> None:
-        """As new, but for connections and scripts."""
-        self.stats = Stats()  # running requests count in the former ones
+        """Forget all requests; connections and scripts stay."""
+        self.stats = Stats()  # running requests count in the earlier ones
         self.last, self.seen = None, []
         self._failures.clear()
 
     def wait_for(self, true: Callable[[Stats], bool], timeout: float = 30.0) -> Stats:
-        """Block the calling thread until the numbers are so; `TimeoutError` if they never are."""
+        """Block the calling thread until the predicate is true. Raises `TimeoutError` after the timeout."""
         with self._changed:
             if not self._changed.wait_for(lambda: true(self.stats), timeout):
                 raise TimeoutError(f"the stub server has seen only this: {self.stats}")
         return self.stats
 
     async def until(self, true: Callable[[Stats], bool], timeout: float = 30.0) -> Stats:
-        """As `wait_for`, without blocking the loop."""
+        """Wait like `wait_for`, without blocking the loop."""
         return await asyncio.to_thread(self.wait_for, true, timeout)
 
     def __enter__(self) -> StubServer:
@@ -247,7 +248,7 @@ class StubServer:
         connection = Connection(reader, writer)
         self.stats.connections += 1
         try:
-            while not connection.gone and (request := await connection.request()) is not None:
+            while not connection.closed and (request := await connection.request()) is not None:
                 await self._answer(connection, *request)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
@@ -266,23 +267,23 @@ class StubServer:
             listed = {"object": "list", "data": [{"id": "ok-0", "object": "model", "created": 1, "owned_by": "stub"}]}
             await connection.reply(200, json.dumps(listed if path.endswith("/models") else {}).encode())
             return
-        said = json.loads(body or b"{}")
+        content = json.loads(body or b"{}")
         if path.endswith("/count_tokens"):
             await connection.reply(200, json.dumps({"input_tokens": len(body.split())}).encode())
             return
         try:
-            wire = read(path, said)
+            wire = read(path, content)
         except StopIteration:
             await connection.reply(404, b'{"error": {"message": "no such path"}}')
             return
-        self.last = Last(path, headers, said, wire.asked)
+        self.last = Last(path, headers, content, wire.asked)
         self.seen.append(self.last)
         stats = self.stats
         self._count(stats, requests=1, in_flight=1)
         stats.by_model[wire.asked.model] += 1
         try:
-            await connection.while_there(self._behave(connection, wire, headers))
-        except Gone:
+            await connection.until_disconnect(self._behave(connection, wire, headers))
+        except ClientClosed:
             self._count(stats, disconnects=1)
         finally:
             self._count(stats, in_flight=-1)
@@ -323,19 +324,19 @@ class StubServer:
                 if not times or self._failures[wire.asked.model] <= int(times):
                     await self._fail(connection, wire, int(code))
                     return
-                await self._say(connection, wire, Turn.saying(ANSWER))
-            case "noschema" | "words" if _holds_to_a_schema(wire.asked, tools=kind == "words"):
+                await self._say(connection, wire, Turn.of_text(ANSWER))
+            case "noschema" | "words" if _requires_a_schema(wire.asked, tools=kind == "words"):
                 await self._fail(connection, wire, 400)
             case "noschema":
                 await self._say(connection, wire, _json_turn(wire.asked, rest))
             case "words":
-                await self._say(connection, wire, Turn.saying('{"verdict": "reject", "score": 1}'))
+                await self._say(connection, wire, Turn.of_text('{"verdict": "reject", "score": 1}'))
             case "context" | "quota":
                 await self._fail(connection, wire, 400 if kind == "context" else 429, kind)
             case "hang":
                 await asyncio.Event().wait()
             case "drop":
-                connection.gone = True
+                connection.closed = True
             case "garbage":
                 await connection.reply(200, b"<html><body><h1>Welcome to the gateway</h1></body></html>", "text/html")
             case "moved":
@@ -359,9 +360,9 @@ class StubServer:
         wait = int(first) / 1000 if first.isdecimal() else 0.0
         match kind:
             case "echo":
-                return wait, Turn.saying(asked.user)
+                return wait, Turn.of_text(asked.user)
             case "system":
-                return wait, Turn.saying(asked.system)
+                return wait, Turn.of_text(asked.system)
             case "tool":
                 return wait, _tool_turn(asked, more)
             case "json":
@@ -377,15 +378,15 @@ class StubServer:
             case "empty":
                 return 0, Turn()
             case "nonsense":
-                return 0, Turn.saying(NONSENSE)
+                return 0, Turn.of_text(NONSENSE)
             case "markdown":
-                return 0, Turn.saying(MARKDOWN)
+                return 0, Turn.of_text(MARKDOWN)
             case "length":
-                return 0, Turn.saying("This goes on and", finish="length")
+                return 0, Turn.of_text("This goes on and", finish="length")
             case "refuse":
-                return 0, Turn.saying("", finish="refusal")
+                return 0, Turn.of_text("", finish="refusal")
             case _:
-                return wait, Turn.saying(ANSWER)
+                return wait, Turn.of_text(ANSWER)
 
     async def _say(self, connection: Connection, wire: Wire, turn: Turn) -> None:
         if not wire.asked.stream:
@@ -398,16 +399,16 @@ class StubServer:
         await connection.end_stream()
 
     def _token(self, connection: Connection) -> None:
-        self._count(self.stats, tokens=1, tokens_after_disconnect=int(connection.gone))
+        self._count(self.stats, tokens=1, tokens_after_disconnect=int(connection.closed))
 
     async def _halfway(self, connection: Connection, wire: Wire, kind: str) -> None:
-        """An answer that begins well."""
+        """Send the beginning of a correct answer, then a fault."""
         if not wire.asked.stream:
             if kind == "cut":
-                whole = json.dumps(wire.whole(Turn.saying(ANSWER))).encode()
+                whole = json.dumps(wire.whole(Turn.of_text(ANSWER))).encode()
                 await connection.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n")
                 await connection.send(f"content-length: {len(whole)}\r\n\r\n".encode() + whole[: len(whole) // 2])
-                connection.gone = True
+                connection.closed = True
                 return
             if kind == "midway":
                 await self._fail(connection, wire, 500)
@@ -427,7 +428,7 @@ class StubServer:
             await asyncio.Event().wait()
         elif kind == "unended":
             await connection.end_stream()
-        connection.gone = True
+        connection.closed = True
 
     async def _fail(self, connection: Connection, wire: Wire, status: int, kind: str = "") -> None:
         names = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error"}
@@ -447,7 +448,7 @@ class StubServer:
         await connection.reply(status, json.dumps(error).encode(), **later)
 
 
-def _holds_to_a_schema(asked: Asked, *, tools: bool) -> bool:
+def _requires_a_schema(asked: Asked, *, tools: bool) -> bool:
     return asked.schema is not None or (tools and "answer" in asked.tools)
 
 
@@ -467,13 +468,13 @@ def turn_of(turn: Json, asked: Asked) -> Turn | int:
     if "error" in turn:
         return int(turn["error"])
     text = str(turn.get("text", "")).replace("{results}", "; ".join(asked.results))
-    said = Turn.saying(text)
-    return Turn(said.pieces, tuple((call["name"], call.get("arguments", {})) for call in turn.get("calls", ())))
+    content = Turn.of_text(text)
+    return Turn(content.pieces, tuple((call["name"], call.get("arguments", {})) for call in turn.get("calls", ())))
 
 
 def _tool_turn(asked: Asked, name: str) -> Turn:
     if asked.results or not asked.tools:
-        return Turn.saying(f"Done: {'; '.join(asked.results)}")
+        return Turn.of_text(f"Done: {'; '.join(asked.results)}")
     chosen = next((tool for tool in asked.tools if tool.casefold() == name.casefold()), None)
     chosen = chosen or next(iter(asked.tools))
     return Turn(calls=((chosen, fitting(asked.tools[chosen], "")),))
@@ -481,17 +482,17 @@ def _tool_turn(asked: Asked, name: str) -> Turn:
 
 def _json_turn(asked: Asked, word: str) -> Turn:
     if asked.schema is not None:
-        return Turn.saying(json.dumps(fitting(asked.schema, word)))
+        return Turn.of_text(json.dumps(fitting(asked.schema, word)))
     if asked.tools:
         named = ("final", "output", "answer")
         name = next((tool for tool in asked.tools if any(one in tool for one in named)), next(iter(asked.tools)))
         return Turn(calls=((name, fitting(asked.tools[name], word)),))
     found = re.search(r"\{.*\"properties\".*\}", asked.system + asked.user, re.DOTALL)
-    return Turn.saying(json.dumps(fitting(json.loads(found[0]), word) if found else {}))
+    return Turn.of_text(json.dumps(fitting(json.loads(found[0]), word) if found else {}))
 
 
 def fitting(schema: Json, word: str, root: Json | None = None) -> Any:
-    """A value that fits a JSON schema; a closed set of values takes `word` if it has it."""
+    """Return a value that fits a JSON schema; an enumeration has `word` if the schema allows it."""
     root = schema if root is None else root
     if "$ref" in schema:
         return fitting((root.get("$defs") or {})[schema["$ref"].rsplit("/", 1)[-1]], word, root)

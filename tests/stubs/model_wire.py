@@ -1,6 +1,6 @@
-"""The wire formats that the stub model server speaks: OpenAI chat completions and responses, Anthropic messages.
+"""The wire formats of the stub model server: OpenAI chat completions and responses, Anthropic messages.
 
-Each format reads a request into `Asked` and writes a `Turn`, whole or as server-sent events.
+Each format reads a request into `Asked` and writes a `Turn`, as one object or as server-sent events.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ class Asked:
 
     @property
     def cached(self) -> int:
-        """How many of the words were in the cache: half of them, by a model whose name begins with `cached`."""
+        """The number of cached words: half of them for a model whose name begins with `cached`, otherwise none."""
         return self.words // 2 if self.model.startswith("cached") else 0
 
 
 @dataclass(frozen=True)
 class Turn:
-    """The reply of the model: text in pieces, and calls of tools."""
+    """A reply of the model: text in pieces, and calls of tools."""
 
     pieces: tuple[str, ...] = ()
     calls: tuple[tuple[str, Json], ...] = ()
     finish: str = "stop"  # stop, length, refusal
 
     @classmethod
-    def saying(cls, text: str, **more: Any) -> Turn:
-        """The text as pieces of one word each, as a stream shows it."""
+    def of_text(cls, text: str, **more: Any) -> Turn:
+        """Return a turn with a text in pieces of one word, as in a stream."""
         pieces = [piece + " " for piece in text.split(" ")]
         return cls((*pieces[:-1], pieces[-1][:-1]) if text else (), **more)
 
@@ -70,7 +70,7 @@ def _event(data: Json, name: str | None = None) -> bytes:
 
 @dataclass
 class Wire:
-    """One format. `events` are the chunks of a stream; `piece` makes one of a text, for streams without end."""
+    """One format. `events` yields the chunks of a stream; `piece` returns the chunk of a text, for endless streams."""
 
     asked: Asked
     blocks: int = 0
@@ -113,7 +113,7 @@ class Chat(Wire):
                 "object": "chat.completion.chunk",
                 "created": 1,
                 "model": self.asked.model,
-                "provider": "stub",  # this and the native reason are OpenRouter's
+                "provider": "stub",  # this and the native reason are fields of OpenRouter
                 "choices": [{"index": 0, "delta": delta, "finish_reason": finish, "native_finish_reason": finish}],
             }
         )
@@ -138,9 +138,9 @@ class Chat(Wire):
         ]
 
     def _usage(self, turn: Turn) -> Json:
-        spent = {"prompt_tokens": self.asked.words, "completion_tokens": turn.words}
+        usage = {"prompt_tokens": self.asked.words, "completion_tokens": turn.words}
         details = {"cached_tokens": self.asked.cached}
-        return {**spent, "total_tokens": self.asked.words + turn.words, "prompt_tokens_details": details}
+        return {**usage, "total_tokens": self.asked.words + turn.words, "prompt_tokens_details": details}
 
     def end(self, turn: Turn) -> bytes:
         usage = {
@@ -238,10 +238,10 @@ class Messages(Wire):
     def end(self, turn: Turn) -> bytes:
         closed = self._close() if self.blocks else b""
         delta = {"stop_reason": self._stop(turn), "stop_sequence": None}
-        spent = {"output_tokens": turn.words}
+        usage = {"output_tokens": turn.words}
         return (
             closed
-            + self._named({"type": "message_delta", "delta": delta, "usage": spent})
+            + self._named({"type": "message_delta", "delta": delta, "usage": usage})
             + self._named({"type": "message_stop"})
         )
 
@@ -267,7 +267,7 @@ class Responses(Wire):
         return _event({"type": kind, "sequence_number": self.sequence, **data}, kind)
 
     def _response(self, output: list[Json], turn: Turn | None) -> Json:
-        cut = turn is not None and turn.finish == "length"
+        is_cut = turn is not None and turn.finish == "length"
         usage = None
         if turn is not None:
             usage = {
@@ -281,9 +281,9 @@ class Responses(Wire):
             "id": "resp_stub",
             "object": "response",
             "created_at": 1,
-            "status": "in_progress" if turn is None else "incomplete" if cut else "completed",
+            "status": "in_progress" if turn is None else "incomplete" if is_cut else "completed",
             "error": None,
-            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
             "instructions": None,
             "metadata": {},
             "model": self.asked.model,
@@ -296,11 +296,11 @@ class Responses(Wire):
             "usage": usage,
         }
 
-    def _said(self, text: str, status: str = "completed") -> Json:
+    def _message_item(self, text: str, status: str = "completed") -> Json:
         parts = [{"type": "output_text", "text": text, "annotations": []}] if status == "completed" else []
         return {"type": "message", "id": "item_text", "status": status, "role": "assistant", "content": parts}
 
-    def _called(self, number: int, name: str, arguments: Json) -> Json:
+    def _call_item(self, number: int, name: str, arguments: Json) -> Json:
         return {
             "type": "function_call",
             "id": f"item_call_{number}",
@@ -317,7 +317,9 @@ class Responses(Wire):
         opened = b""
         if not self.written:
             part = {"type": "output_text", "text": "", "annotations": []}
-            opened = self._named("response.output_item.added", output_index=0, item=self._said("", "in_progress"))
+            opened = self._named(
+                "response.output_item.added", output_index=0, item=self._message_item("", "in_progress")
+            )
             opened += self._named(
                 "response.content_part.added", output_index=0, item_id="item_text", content_index=0, part=part
             )
@@ -330,10 +332,10 @@ class Responses(Wire):
         text = "".join(self.written)
         return self._named(
             "response.output_text.done", output_index=0, item_id="item_text", content_index=0, text=text, logprobs=[]
-        ) + self._named("response.output_item.done", output_index=0, item=self._said(text))
+        ) + self._named("response.output_item.done", output_index=0, item=self._message_item(text))
 
     def call(self, number: int, name: str, arguments: Json) -> bytes:
-        item = self._called(number, name, arguments)
+        item = self._call_item(number, name, arguments)
         place = {"output_index": number + bool(self.written)}
         return (
             self._named("response.output_item.added", **place, item={**item, "arguments": "", "status": "in_progress"})
@@ -356,8 +358,8 @@ class Responses(Wire):
         return closed + self._named(kind, response=self.whole(turn))
 
     def whole(self, turn: Turn) -> Json:
-        output = [self._said(turn.text)] if turn.text else []
-        output += [self._called(number, name, arguments) for number, (name, arguments) in enumerate(turn.calls)]
+        output = [self._message_item(turn.text)] if turn.text else []
+        output += [self._call_item(number, name, arguments) for number, (name, arguments) in enumerate(turn.calls)]
         return self._response(output, turn)
 
 
@@ -365,7 +367,7 @@ WIRES: dict[str, type[Wire]] = {"/chat/completions": Chat, "/messages": Messages
 
 
 def read(path: str, body: Json) -> Wire:
-    """The request of a path; `KeyError` for a path that no format has."""
+    """Read the request of a path. Raises `StopIteration` for a path without a format."""
     wire = next(kind for end, kind in WIRES.items() if path.endswith(end))
     reader = {Chat: _read_chat, Messages: _read_messages, Responses: _read_responses}[wire]
     return wire(reader(path, body))
@@ -374,7 +376,7 @@ def read(path: str, body: Json) -> Wire:
 def _asked(
     path: str, body: Json, system: str, spoken: list[tuple[str, str]], tools: dict[str, Json], schema: Any
 ) -> Asked:
-    """`spoken` holds (role, text) in order, with `tool` for a result."""
+    """Return a request. `spoken` has (role, text) in order, with `tool` for a result."""
     last = max((n for n, (role, _) in enumerate(spoken) if role == "user"), default=-1)
     return Asked(
         path=path,

@@ -1,4 +1,4 @@
-"""A registry for tests: a server on loopback, its own cache and project, and people who agree or refuse."""
+"""A registry for tests: a server on loopback, a separate cache and project, and people who agree or refuse."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from prose_kernel.runtime.asker import serial
 
 
 class Shelf:
-    """Programs by path (`dana/outline`) on a server, and what a project keeps of them."""
+    """Programs by path (`dana/outline`) on a server, and the project that uses them."""
 
     def __init__(self, server: Server, directory: Path) -> None:
         self.server = server
@@ -35,7 +35,7 @@ class Shelf:
         return f"http://127.0.0.1:{self.server.port}/"
 
     def put(self, path: str, text: str, more: str = "") -> str:
-        """Serve a program; its URL."""
+        """Serve a program, and return its URL."""
         self.server.pages["/" + path] = response(text.encode(), more=more)
         return self.url + path
 
@@ -48,7 +48,7 @@ class Shelf:
         writes: bool = True,
         upgrade: bool = False,
     ) -> RemotePrograms:
-        """As a separate process would make it; `answers` are those of the person; without any it is non-interactive."""
+        """Return a new resolver, as for a separate process. `answers` are those of the person; without any it is non-interactive."""
 
         async def sleep(seconds: float) -> None:
             self.pauses.append(seconds)
@@ -68,13 +68,13 @@ class Shelf:
         return LockFile(self.lock.path).pins().get(url)
 
     def settings(self, more: str = "") -> None:
-        """Let the project use this registry."""
+        """Configure the project to use this registry."""
         (self.directory / "prose.toml").write_text(
             f"{more}\n[programs]\nregistry = {json.dumps(self.url)}\nseconds = 20\n"
         )
 
     def command(self) -> list[str]:
-        """`prose` as a process that may call this server."""
+        """Return the command of a `prose` process that may call this server."""
         code = (
             "import sys; from prose_kernel.programs import urls; from prose_kernel.cli.main import main; "
             f"urls.plain_http = frozenset({{'127.0.0.1:{self.server.port}'}}); sys.exit(main())"

@@ -1,6 +1,6 @@
-"""How many tokens a text has, about: text is split as the tokenizers of OpenAI split it, and long pieces count more.
+"""Estimates of the number of tokens of a text: it is split like by the tokenizers of OpenAI, and long pieces count more.
 
-Within 10 % of `cl100k` on English and on JSON; the same for every client that the stub counts for.
+They are within 10 % of `cl100k` for English and JSON, and the same for all clients of the stub.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WORD, _MARKS, _FURTHER = 12, 4, 6
 
 
 def tokens(text: str) -> int:
-    """The tokens of a text: one for each piece; more for long words, long rows of marks, and other scripts."""
+    """Return the tokens of a text: one for each piece, more for long words, long rows of marks, and other scripts."""
     return sum(map(_of_piece, _PIECES.findall(text)))
 
 
@@ -32,19 +32,19 @@ def _of_piece(piece: str) -> int:
 
 
 def tokens_of(data: Any) -> int:
-    """The tokens of something that a client sends as JSON: tools, a schema."""
+    """Return the tokens of data that a client sends as JSON, such as tools or a schema."""
     return tokens(json.dumps(data, ensure_ascii=False, separators=(",", ":"))) if data else 0
 
 
-# ---------------------------------------------------------------- what requests cost
+# ---------------------------------------------------------------- cost of requests
 
 SHORTEST = 1_024
-"""Tokens that a beginning must have: of a shorter one nothing is kept."""
+"""The smallest number of tokens of a beginning that a server caches."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Requests of models: how many, their tokens, and how many of these a server would have found in its cache."""
+    """The number of requests, their tokens, and the tokens that a server would have found in its cache."""
 
     requests: int
     tokens_in: int
@@ -52,7 +52,7 @@ class Cost:
 
 
 def cost(bodies: Iterable[dict[str, Any]]) -> Cost:
-    """The costs of the requests in their order. Anthropic's servers keep what is marked, OpenAI's every long beginning."""
+    """Return the cost of requests in order. Servers of Anthropic cache marked beginnings; those of OpenAI all long ones."""
     requests = tokens_in = cached = 0
     kept: set[tuple[str, str]] = set()
     sent: dict[str, list[str]] = {}
@@ -64,10 +64,10 @@ def cost(bodies: Iterable[dict[str, Any]]) -> Cost:
         if "system" in body or any(marked for _, marked in pieces):
             cached += _marked(model, pieces, kept)
         else:
-            former = sent.setdefault(model, [])
-            common = max((_common(text, other) for other in former), key=len, default="")
+            earlier = sent.setdefault(model, [])
+            common = max((_common(text, other) for other in earlier), key=len, default="")
             cached += tokens(common) if tokens(common) >= SHORTEST else 0
-            former.append(text)
+            earlier.append(text)
     return Cost(requests, tokens_in, cached)
 
 
@@ -79,18 +79,18 @@ def _common(one: str, other: str) -> str:
 
 
 def _marked(model: str, pieces: list[tuple[str, bool]], kept: set[tuple[str, str]]) -> int:
-    found, begin = 0, ""
+    found, beginning = 0, ""
     for piece, marked in pieces:
-        begin += piece
-        if marked and tokens(begin) >= SHORTEST:
-            if (model, begin) in kept:
-                found = tokens(begin)
-            kept.add((model, begin))
+        beginning += piece
+        if marked and tokens(beginning) >= SHORTEST:
+            if (model, beginning) in kept:
+                found = tokens(beginning)
+            kept.add((model, beginning))
     return found
 
 
 def _pieces(body: dict[str, Any]) -> Iterator[tuple[str, bool]]:
-    """The texts of a request in the order in which servers read them, each with whether it is marked as an end."""
+    """Yield the texts of a request in the order in which servers read them, and whether the beginning up to each is marked."""
     for tool in body.get("tools") or ():
         yield _text(tool), "cache_control" in tool
     schema = body.get("response_format") or body.get("text") or body.get("output_config") or body.get("output_format")
@@ -98,13 +98,13 @@ def _pieces(body: dict[str, Any]) -> Iterator[tuple[str, bool]]:
     system = body.get("system") or body.get("instructions") or []
     for part in system if isinstance(system, list) else [system]:
         yield from _part(part)
-    asked = body.get("messages") or body.get("input") or []
-    for message in asked if isinstance(asked, list) else [asked]:
+    messages = body.get("messages") or body.get("input") or []
+    for message in messages if isinstance(messages, list) else [messages]:
         content = message.get("content", "") if isinstance(message, dict) else message
         for part in content if isinstance(content, list) else [content or ""]:
             yield from _part(part)
-        called = message.get("tool_calls") if isinstance(message, dict) else None
-        yield (_text(called) if called else ""), False
+        calls = message.get("tool_calls") if isinstance(message, dict) else None
+        yield (_text(calls) if calls else ""), False
 
 
 def _part(part: Any) -> Iterator[tuple[str, bool]]:

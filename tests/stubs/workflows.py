@@ -1,4 +1,4 @@
-"""Programs whose cost is tested, and measured by `benchmarks/workflows.py`."""
+"""Programs for tests of cost and for `benchmarks/workflows.py`."""
 
 GUIDE = "You write for visitors of a museum. Short sentences. Nothing that the facts do not say."
 CHAINED = """\
