@@ -31,6 +31,7 @@ from hypothesis.internal.constants_ast import Constants, constants_from_module
 
 if TYPE_CHECKING:
     from postgres import PostgresServer
+    from stubs.model_server import StubServer
 
 # pytest rewrites the `assert` statements of all packages that bring a plugin: ours, and Hypothesis. We test the code as it is,
 # from the byte code that commands and kernels load, too.
@@ -320,3 +321,12 @@ def own_postgres_server(postgres_server: PostgresServer) -> Iterator[PostgresSer
     server = start_server(like=postgres_server)
     yield server
     server.remove()
+
+
+@pytest.fixture(scope="module")
+def stub() -> Iterator[StubServer]:
+    """A model server for the tests of one module."""
+    from stubs.model_server import StubServer
+
+    with StubServer() as server:
+        yield server

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from browser.lab import BROWSERS, Lab, browser_window
 from needs import needs, needs_module
-from stubs.model_server import StubServer
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 FIRST = "tests/browser/test_debugger.py"
@@ -86,9 +85,3 @@ class Pictures:
 @pytest.fixture
 def pictures() -> Pictures:
     return Pictures(wanted=bool(os.environ.get("PROSE_SCREENSHOTS")))
-
-
-@pytest.fixture(scope="module")
-def stub() -> Iterator[StubServer]:
-    with StubServer() as server:
-        yield server

@@ -20,12 +20,6 @@ INLINE = "## g\n\n### Returns\n\n- `x`\n\n"
 NEEDS = function("need", parameters("`topic`: what"), returns("`x`"))
 
 
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> ContractWorld:
-    monkeypatch.chdir(tmp_path)
-    return ContractWorld(tmp_path, capsys)
-
-
 def in_kernel(directory: Path, name: str) -> Problem:
     return asyncio.run(_in_kernel(directory, name))
 

@@ -13,12 +13,6 @@ DRAFTER = function("drafter", parameters("`topic`: what"), returns("`draft`: the
 PAIR = function("pair", returns("`a`: one", "`b`: two"))
 
 
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> ContractWorld:
-    monkeypatch.chdir(tmp_path)
-    return ContractWorld(tmp_path, capsys)
-
-
 # ---------------------------------------------------------------- many files
 
 

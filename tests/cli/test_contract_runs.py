@@ -32,12 +32,6 @@ return { w: w, all: all, n: rounds, who: worker, style: style }
 """
 
 
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> ContractWorld:
-    monkeypatch.chdir(tmp_path)
-    return ContractWorld(tmp_path, capsys)
-
-
 def run_directory() -> Path:
     (directory,) = Path(".prose/runs").iterdir()
     return directory

@@ -60,12 +60,6 @@ def test_the_pages_have_enough_examples() -> None:
     assert len(PROGRAMS) >= 60
 
 
-@pytest.fixture(scope="module")
-def stub() -> StubServer:
-    with StubServer() as server:
-        yield server
-
-
 @pytest.mark.parametrize(("page", "number"), SETTINGS)
 def test_a_settings_file_leads_to_an_answer(
     page: str, number: int, tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch

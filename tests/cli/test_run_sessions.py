@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import forked
@@ -22,12 +22,6 @@ from prose_kernel.cli.main import main
 PROGRAM = 'let a = session "Say something"\nif **the text is nice**:\n  session "Praise"\n    context: a\n'
 
 Prose = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def stub() -> Iterator[StubServer]:
-    with StubServer() as server:
-        yield server
 
 
 @pytest.fixture

@@ -101,12 +101,6 @@ class Place:
             yield running, [psutil.Process(int(number)) for number in note.read_text().split()]
 
 
-@pytest.fixture(scope="module")
-def stub() -> Iterator[StubServer]:
-    with StubServer() as server:
-        yield server
-
-
 @pytest.fixture
 def place(tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> Place:
     stub.reset()

@@ -22,12 +22,6 @@ output final = draft
 """
 
 
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> ContractWorld:
-    monkeypatch.chdir(tmp_path)
-    return ContractWorld(tmp_path, capsys)
-
-
 def test_a_program_becomes_a_function_and_a_program_again(world: ContractWorld) -> None:
     world.put("p.prose", PROGRAM)
     assert world.prose("upgrade", "p.prose") == 0

@@ -15,12 +15,11 @@ import re
 import shutil
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import session_modules
 from killing import answer, how_to_resume, in_a_child, journal_in
 from models.people import ScriptedPerson
 from stubs.model_server import ANSWER, StubServer
@@ -407,13 +406,6 @@ PROGRAMS = {
     "judge": ("openprose", JUDGE, "c1/3/b0/j0"),
     "vvm": ("vvm", VVM, "c1/1/i0/s0"),
 }
-
-
-@pytest.fixture(scope="module")
-def stub() -> Iterator[StubServer]:
-    session_modules.load()  # before the processes are forked
-    with StubServer() as found:
-        yield found
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,14 +18,6 @@ from waiting import until
 from prose_kernel.errors import UsageError
 from prose_kernel.runs.resumption import resumption
 from prose_kernel.storage.journal_file import JournalFile
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    server = Server()
-    yield server
-    server.close()
-
 
 LEFT_OUT = {"backoff", "exec-throw", "exec-ignore", "judged-choice", "accumulators", "gate-continue", "gate-kept"}
 """One waits for long, the others differ little from programs that are killed: `make durability` kills them, too."""

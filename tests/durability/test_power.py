@@ -5,19 +5,11 @@ from __future__ import annotations
 import os
 import pickle
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from durability.matrix import Matrix, Server
 from durability.power import Cut, Disk, PowerCuts, disk_of, everything
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    server = Server()
-    yield server
-    server.close()
 
 
 @pytest.mark.parametrize("case", ["sequence", "parallel", "vvm-pmap"])

@@ -7,12 +7,11 @@ import pickle
 import random
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import session_modules
 from durability.power import Cut, Disk, disk_of, lay_out
 from killing import how_to_resume, in_a_child, journal_in
 from models.people import ScriptedPerson
@@ -64,13 +63,6 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 ]
 """The steps 2, 4, 6, 8, 10 and 12 of the session; the requests to the model are 1, 3, ... 13."""
 TURNS = [{"calls": [{"name": name, "arguments": arguments}]} for name, arguments in CALLS]
-
-
-@pytest.fixture(scope="module")
-def stub() -> Iterator[StubServer]:
-    session_modules.load()  # before the processes are forked
-    with StubServer() as found:
-        yield found
 
 
 @pytest.fixture(autouse=True)

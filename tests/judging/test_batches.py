@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +47,6 @@ def batch_reply(*answers: str) -> str:
     return json.dumps(
         {key: value for n, a in pairs for key, value in ((f"reason_{n}", f"because {n}"), (f"answer_{n}", a))}
     )
-
-
-@pytest.fixture(scope="module")
-def stub() -> Iterator[StubServer]:
-    with StubServer() as server:
-        yield server
 
 
 class World:

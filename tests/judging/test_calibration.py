@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -184,12 +183,6 @@ def test_files_that_are_not_calibration_sets_fail(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- in the terminal
-
-
-@pytest.fixture(scope="module")
-def stub() -> Iterator[StubServer]:
-    with StubServer() as server:
-        yield server
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -254,12 +254,6 @@ async def test_cancelling_the_session_ends_the_command_in_its_window(shop: Shop)
 
 
 # ---------------------------------------------------------------- models and CLI agents
-
-
-@pytest.fixture(scope="module")
-def stub() -> Iterator[StubServer]:
-    with StubServer() as running:
-        yield running
 
 
 @pytest.mark.parametrize("wire", WIRES)

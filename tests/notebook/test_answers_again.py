@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,6 @@ from stubs.model_server import StubServer
 
 ASKS = 'session "Say it"'
 CALLS = 'agent scribe(prompt="Be brief.")\n@scribe `Say it`()'
-
-
-@pytest.fixture(scope="module")
-def stub() -> Iterator[StubServer]:
-    with StubServer() as server:
-        yield server
 
 
 class Notebook:

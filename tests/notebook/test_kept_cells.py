@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,6 @@ from stubs.model_server import StubServer
 
 ASKS = 'session "Say it"'
 CALLS = 'agent scribe(prompt="Be brief.")\n@scribe `Say it`()'
-
-
-@pytest.fixture(scope="module")
-def stub() -> Iterator[StubServer]:
-    with StubServer() as server:
-        yield server
 
 
 def settings(directory: Path, stub: StubServer, rerun: str = "keep") -> None:

@@ -18,12 +18,6 @@ from notebook.kernels import KERNELS, REPOSITORY, Client, Ran, kernel, specifica
 from stubs.model_server import ANSWER, StubServer
 
 
-@pytest.fixture(scope="module")
-def stub() -> Iterator[StubServer]:
-    with StubServer() as server:
-        yield server
-
-
 def configure(directory: Path, stub: StubServer, mode: str) -> None:
     lines = ['provider = "stub:ok-0"', "[cassette]", f'mode = "{mode}"']
     lines += ["[providers.stub]", 'kind = "openai"', f'base_url = "{stub.openai_url}"', 'key = ""']

@@ -28,9 +28,12 @@ from prose_kernel.storage.trace import Trace
 RUN = "20260301-101500-k3x9qa"
 
 
+@dataclass
 class FixedClock:
+    time: datetime = datetime(2026, 3, 1, 10, 21, 7, 5000, tzinfo=UTC)
+
     def now(self) -> datetime:
-        return datetime(2026, 3, 1, 10, 21, 7, 5000, tzinfo=UTC)
+        return self.time
 
     def monotonic(self) -> float:
         return 0.0

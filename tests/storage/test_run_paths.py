@@ -5,29 +5,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from storage.backends import FixedClock
 
 from prose_kernel.runtime.ports import Key
 from prose_kernel.storage import run_paths
 
-
-class FixedClock:
-    def now(self) -> datetime:
-        return datetime(2026, 3, 1, 10, 15, 0, 999999, tzinfo=UTC)
-
-    def monotonic(self) -> float:
-        return 0.0
-
-    async def sleep(self, seconds: float) -> None:
-        raise AssertionError
+CLOCK = FixedClock(datetime(2026, 3, 1, 10, 15, 0, 999999, tzinfo=UTC))
 
 
 def test_r1_run_id_has_utc_time_and_six_hex_digits() -> None:
-    run_id = run_paths.new_run_id(FixedClock(), [], random.Random(1))
+    run_id = run_paths.new_run_id(CLOCK, [], random.Random(1))
     assert run_id.startswith("20260301-101500-")
     assert run_paths.RUN_ID.fullmatch(run_id)
     assert set(run_id[16:]) <= set("0123456789abcdef")
-    assert run_paths.new_run_id(FixedClock(), [], random.Random(1)) == run_id
-    assert run_paths.new_run_id(FixedClock(), []) != run_paths.new_run_id(FixedClock(), [])
+    assert run_paths.new_run_id(CLOCK, [], random.Random(1)) == run_id
+    assert run_paths.new_run_id(CLOCK, []) != run_paths.new_run_id(CLOCK, [])
 
 
 @pytest.mark.parametrize(
@@ -45,7 +37,7 @@ def test_an_id_is_later_than_the_runs_before_it(tmp_path: Path, earlier: list[st
     for name in earlier:
         (tmp_path / "b" / name).mkdir(parents=True)
     (tmp_path / "b" / "20260302-000000-aaaaaa").write_text("not a run")
-    assert run_paths.new_run_id(FixedClock(), [tmp_path / "a", tmp_path / "b"]).startswith(f"{second}-")
+    assert run_paths.new_run_id(CLOCK, [tmp_path / "a", tmp_path / "b"]).startswith(f"{second}-")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import tracemalloc
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from msgspec import structs
+from storage.backends import FixedClock
 
 from prose_kernel.errors import ExecError, GateRejected, RunError, SessionError
 from prose_kernel.language.source import Source, Span
@@ -19,17 +19,6 @@ from prose_kernel.storage.transcript import ANNOUNCEMENT, InContextTrace
 
 RUN = "20260301-101500-k3x9qa"
 SOURCE = Source("…", "tidy.prose")
-
-
-class FixedClock:
-    def now(self) -> datetime:
-        return datetime(2026, 3, 1, 10, 21, 7, tzinfo=UTC)
-
-    def monotonic(self) -> float:
-        return 0.0
-
-    async def sleep(self, seconds: float) -> None:
-        raise AssertionError
 
 
 def at(
