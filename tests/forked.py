@@ -1,8 +1,7 @@
-"""`prose` and kernels in processes that are forked from one that has everything loaded: an eighth of the cost of a new
-interpreter.
+"""`prose` and kernels in processes forked from one that has loaded all modules, at an eighth of the cost of a new interpreter.
 
-For tests of what a command or a cell shows and leaves. Tests of signals, and of how the process itself starts and ends,
-run a real one.
+They are for tests of the output and the effects of commands and cells. Tests of signals, and of the start and the end of a
+process, start a real one.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ from waiting import RUN, until
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _UNKNOWN = 255
-"""What `multiprocessing` says of a process whose end it could not read."""
+"""The exit code that `multiprocessing` reports if it could not read the end of a process."""
 _PRELOADED = ("loaded", "forked_child")
 _CONTEXT.set_forkserver_preload([*_PRELOADED])
 _SHARED_ALSO = ("remote.loaded_dask",) if importlib.util.find_spec("distributed") is not None else ()
-"""Loaded by the process that all workers of pytest share: a fork does not cost more for it, a process of its own would."""
+"""Modules loaded by the process that all workers of pytest share. They make forks no slower; a separate process would be."""
 
 
 def prose(
@@ -50,26 +49,26 @@ def prose(
     timeout: float = 60,
     broken: Mapping[int, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """`prose ARGUMENTS` without a terminal and with nothing to read, until it ends. `broken`: streams by their numbers
-    (`forked_child.to_files`)."""
+    """Run `prose ARGUMENTS` without a terminal and without input, until it ends. `broken` has faults of streams by number
+    (see `forked_child.to_files`)."""
     return _ended(arguments, cwd, env, timeout, broken)
 
 
 def printed(*arguments: str, cwd: Path) -> bytes:
-    """Standard output of `prose ARGUMENTS`, which succeeds, as the bytes that it wrote into a pipe."""
+    """Run `prose ARGUMENTS`, which must succeed, and return its standard output as the bytes from a pipe."""
     with Command(*arguments, cwd=cwd) as command, ThreadPoolExecutor(2) as threads:
         out, err = (threads.submit(stream.buffer.read) for stream in (command.stdout, command.stderr))
-        shown, said = out.result(60), err.result(60)
+        shown, errors = out.result(60), err.result(60)
         command._process.join(60)
-        assert command.returncode == 0, said
+        assert command.returncode == 0, errors
         return shown
 
 
 def python(
     code: str, *arguments: str, cwd: Path, env: Mapping[str, str], package: Path
 ) -> subprocess.CompletedProcess[str]:
-    """`python -c CODE ARGUMENTS` with the prose_kernel in the directory `package`, of which nothing is loaded unless it is
-    ours; all that it needs of others is."""
+    """Run `python -c CODE ARGUMENTS` with the prose_kernel in the directory `package`. Unless that is this one, none of its
+    modules are loaded before; its dependencies are."""
     return _ended((code, *arguments), cwd, env, 120, None, str(package))
 
 
@@ -82,9 +81,9 @@ def _ended(
     package: str = "",
 ) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryDirectory() as place:
-        out, err, told = Path(place, "out"), Path(place, "err"), Path(place, "status")
+        out, err, status_file = Path(place, "out"), Path(place, "err"), Path(place, "status")
         process = _started(
-            forked_child.to_files, (str(out), str(err), broken), arguments, cwd, env, (str(told), package)
+            forked_child.to_files, (str(out), str(err), broken), arguments, cwd, env, (str(status_file), package)
         )
         process.join(timeout)
         if process.exitcode is None:
@@ -92,15 +91,15 @@ def _ended(
             process.join()
             raise subprocess.TimeoutExpired(arguments, timeout, out.read_text(), err.read_text())
         status = process.exitcode
-        if status == _UNKNOWN:  # the fork could not report it; the command itself has
-            until(told.exists)
-            status = int(told.read_text())
+        if status == _UNKNOWN:  # read it from the file of the command
+            until(status_file.exists)
+            status = int(status_file.read_text())
         return subprocess.CompletedProcess(arguments, status, out.read_text(), err.read_text())
 
 
 @contextlib.contextmanager
 def running(*arguments: str, cwd: Path | None = None) -> Iterator[Running]:
-    """`prose ARGUMENTS` without a terminal, killed at the end."""
+    """Run `prose ARGUMENTS` without a terminal, and kill it at the end."""
     with tempfile.TemporaryDirectory() as place:
         out, err = Path(place, "out"), Path(place, "err")
         process = _started(forked_child.to_files, (str(out), str(err)), arguments, cwd, None)
@@ -116,15 +115,15 @@ class Running:
     process: multiprocessing.context.ForkServerProcess
     err: Path
 
-    def until_it_says(self, text: str) -> None:
-        """Wait until standard error holds the text."""
+    def wait_for_error_text(self, text: str) -> None:
+        """Wait until standard error has the text."""
         until(lambda: self.process.exitcode is not None or (self.err.exists() and text in self.err.read_text()))
         assert text in self.err.read_text()
 
 
 class Command:
-    """`prose ARGUMENTS` with nothing to read, its output in pipes: used like a `subprocess.Popen`, and killed at the end.
-    With `package` it is `python -c ARGUMENTS`, as `python` says."""
+    """`prose ARGUMENTS` without input, with its output in pipes. It is used like a `subprocess.Popen`, and killed at the end.
+    With `package` it is `python -c ARGUMENTS`; see `python`."""
 
     def __init__(
         self,
@@ -172,7 +171,7 @@ class Command:
         os.kill(self._process.pid, number)
 
     def communicate(self, timeout: float) -> tuple[str, str]:
-        """What is left of its output and errors, when it has ended."""
+        """Wait until the command has ended, and return the rest of its output and errors."""
         with ThreadPoolExecutor(2) as threads:
             read = [threads.submit(stream.read) for stream in (self.stdout, self.stderr)]
             self._process.join(timeout)
@@ -184,8 +183,8 @@ class Command:
 
 
 class Terminal(fdspawn):
-    """`prose ARGUMENTS` at its own terminal, for dialogues as with pexpect; with `package` `python -c ARGUMENTS`, as
-    `python` says."""
+    """`prose ARGUMENTS` on a separate terminal, for dialogues with pexpect. With `package` it is `python -c ARGUMENTS`; see
+    `python`."""
 
     def __init__(
         self,
@@ -203,14 +202,14 @@ class Terminal(fdspawn):
         with ready, tell:
             self.process = _started(forked_child.to_terminal, settings, arguments, cwd, env, more)
             ready.recv()
-        os.close(slave)  # so that reading ends with the command
+        os.close(slave)  # so that reads end with the command
         super().__init__(master, encoding="utf-8", timeout=30)
 
     def resize(self, rows: int, columns: int) -> None:
         termios.tcsetwinsize(self.child_fd, (rows, columns))
 
     def end(self, wait: float = 30) -> int | None:
-        """The exit status; None if it did not end in so many seconds, and is killed."""
+        """Return the exit status. Kill the command and return None if it has not ended after `wait` seconds."""
         self.process.join(wait)
         status = self.process.exitcode
         self.process.kill()
@@ -225,12 +224,12 @@ with socket.socket(socket.AF_UNIX) as asked:
     socket.send_fds(asked, [repr((sys.argv[1:], os.getcwd(), dict(os.environ))).encode() + b"\\n"], [0, 1, 2])
     sys.exit(int(asked.recv(16)))
 """
-"""A command that has this process run `prose` with its arguments, directory, environment and streams."""
+"""A command that lets this process run `prose` with its arguments, directory, environment and streams."""
 
 
 @contextlib.contextmanager
 def in_shells(place: Path) -> Iterator[None]:
-    """`prose` in the commands of a program is a fork too, not a new interpreter: that of `place` is first in PATH."""
+    """Make `prose` in commands of programs a fork, too, not a new interpreter: a script in `place` is first in PATH."""
     with pytest.MonkeyPatch.context() as patch, socket.socket(socket.AF_UNIX) as asked:
         _ready()
         address, command = place / "asked", place / "prose"
@@ -260,8 +259,10 @@ def _started_in_streams(
 
 @contextlib.contextmanager
 def as_kernels(place: Path, kernels: Mapping[str, Path]) -> Iterator[Path]:
-    """A directory for JUPYTER_PATH with these kernels (their names and specifications), which another program, such as a
-    Jupyter server, starts as forks. The process that it starts lives as long as the kernel, and ends it when it is killed."""
+    """Return a directory for JUPYTER_PATH with kernels, which another program, such as a Jupyter server, starts as forks.
+
+    `kernels` has their specifications by name. The process that the other program starts lives as long as the kernel; when
+    it is killed, the kernel ends."""
     _ready()
     address, command = place / "asked", place / "kernel"
     for name, given in kernels.items():
@@ -292,7 +293,7 @@ def as_kernels(place: Path, kernels: Mapping[str, Path]) -> Iterator[Path]:
         finally:
             with contextlib.suppress(OSError):
                 asked.shutdown(socket.SHUT_RDWR)  # so that the thread ends
-            for process in started:  # those that the other program has left
+            for process in started:  # left by the other program
                 process.kill()
 
 
@@ -306,7 +307,7 @@ def _answer_all(asked: socket.socket, start: _StartsInStreams) -> None:
 
 
 def _answer(asked: socket.socket, start: _StartsInStreams) -> None:
-    """Run one command of another process; it is killed when that process's own is."""
+    """Run one command for another process. It is killed when the process that asked for it is killed."""
     with asked, contextlib.ExitStack() as streams:
         text, numbers, *_ = socket.recv_fds(asked, 1 << 20, 3)
         passed = [streams.enter_context(Connection(number)) for number in numbers]
@@ -328,7 +329,7 @@ def _answer(asked: socket.socket, start: _StartsInStreams) -> None:
 
 
 class Kernel:
-    """A kernel, as `jupyter_client` wants it: like a `subprocess.Popen`."""
+    """A kernel with the interface of `subprocess.Popen` that `jupyter_client` needs."""
 
     stdin = stdout = stderr = None
 
@@ -357,7 +358,7 @@ class Kernel:
 
 
 def load_also(*modules: str) -> None:
-    """Have the process that forks load these, too, unless a process of our own runs already or the shared one has them."""
+    """Let the process that forks load these modules, too. This has no effect if it has started, or if the shared one has them."""
     if _shared and {*modules} <= {*_SHARED_ALSO}:
         return
     _CONTEXT.set_forkserver_preload([*modules, *_PRELOADED])
@@ -365,15 +366,16 @@ def load_also(*modules: str) -> None:
 
 
 _shared: dict[str, Any] = {}
-"""How to reach the process that forks for all workers of pytest."""
+"""The connection to the process that forks for all workers of pytest."""
 
 
 def start_shared() -> dict[str, Any]:
-    """Start the process that forks, and return what `use_shared` of another process needs. Ours has to live as long."""
+    """Start the process that forks, and return the argument for `use_shared` in other processes. This process must outlive
+    them."""
     if sys.platform != "linux":
         return {}
     with pytest.MonkeyPatch.context() as patch, _silent():
-        patch.delenv(RUN)  # each of them has its own
+        patch.delenv(RUN)  # each process has its own
         _CONTEXT.set_forkserver_preload([*_SHARED_ALSO, *_PRELOADED])
         _start()
     running = forkserver._forkserver
@@ -382,7 +384,7 @@ def start_shared() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Processes started here write nowhere: pytest captures the output of its workers only."""
+    """Discard the output of processes started here, because pytest captures only the output of its workers."""
     kept = {number: os.dup(number) for number in (1, 2)}
     with Path(os.devnull).open("w") as nowhere:
         for number in kept:
@@ -396,35 +398,35 @@ def _silent() -> Iterator[None]:
 
 
 _REACHED_BY = ("_forkserver_address", "_forkserver_alive_fd", "_forkserver_authkey")
-"""The last exists since Python 3.14."""
+"""The last name exists since Python 3.14."""
 
 
 def use_shared(reached: dict[str, Any]) -> None:
-    """Fork from the process that another one has started, instead of a process of our own."""
+    """Fork from a process that another process has started."""
     _shared.update(reached)
 
 
 def _connect_to_shared() -> None:
-    """As `forkserver.ensure_running` leaves it, but that nothing is started."""
+    """Set the state of `forkserver.ensure_running` without starting a process."""
     reached = dict(_shared)
     alive = f"/proc/{reached.pop('starter')}/fd/{reached['_forkserver_alive_fd']}"
     running = forkserver._forkserver
     vars(running).update(
         reached,
-        _forkserver_alive_fd=os.open(alive, os.O_WRONLY),  # the process that forks lives as long as one of us
+        _forkserver_alive_fd=os.open(alive, os.O_WRONLY),  # keeps the process that forks alive
         ensure_running=resource_tracker.ensure_running,
     )
 
 
 def _start() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # so that it finds what it loads
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # so that it finds its modules
         forkserver.ensure_running()
 
 
 @functools.cache
 def _ready() -> None:
-    """Start the process that forks, once, and wait until it does: no time limit of a test includes its loading."""
+    """Start the process that forks, once, and wait for its first fork, so that no time limit of a test includes its start."""
     if _shared:
         _connect_to_shared()
     else:

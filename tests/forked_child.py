@@ -1,4 +1,4 @@
-"""The forked process of `forked.py`: its streams, and the command or the kernel."""
+"""The forked process of `forked.py`: its streams, and its command or kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TextIO
 
 
 def to_files(out: str, err: str, broken: Mapping[int, str] | None = None) -> None:
-    """Standard output and error into files; `broken` streams are "closed", "full" or "gone" (a pipe without a reader)."""
+    """Write standard output and error into files. `broken` streams are "closed", "full" or "gone" (a pipe without a reader)."""
     for number, path in ((1, out), (2, err)):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(descriptor, number)
@@ -30,7 +30,7 @@ def to_files(out: str, err: str, broken: Mapping[int, str] | None = None) -> Non
 
 
 def _opened(number: int, how: str, lines: int = -1) -> TextIO | None:
-    """As Python opens it, which is not at all where it is closed."""
+    """Open a standard stream like Python; return None if it is closed."""
     try:
         return open(number, how, lines, encoding="utf-8", closefd=False)
     except OSError:
@@ -44,7 +44,7 @@ def to_terminal(name: str, ready: Connection) -> None:
 
 
 def to_given(*streams: Connection) -> None:
-    """The standard streams of another process."""
+    """Use the standard streams of another process."""
     for number, stream in enumerate(streams):
         os.dup2(stream.fileno(), number)
         stream.close()
@@ -56,11 +56,11 @@ def run(
     arguments: tuple[str, ...],
     cwd: str,
     environment: dict[str, str],
-    told: str,
+    status_file: str,
     package: str = "",
 ) -> None:
-    """Run the command, and write its exit status into the file `told`; with `package` as `forked.python` says."""
-    import loaded  # noqa: F401  # an error here, and not a slow start everywhere, if it could not be loaded before the fork
+    """Run the command, and write its exit status into `status_file`. For `package`, see `forked.python`."""
+    import loaded  # noqa: F401  # fails here if it could not be loaded before the fork
 
     os.chdir(cwd)
     os.environ.clear()
@@ -76,10 +76,10 @@ def run(
     finally:
         atexit._run_exitfuncs()  # type: ignore[attr-defined]
     code = status if isinstance(status, int) else int(status is not None)
-    if told:
-        part = Path(f"{told}.part")
+    if status_file:
+        part = Path(f"{status_file}.part")
         part.write_text(str(code))
-        part.rename(told)
+        part.rename(status_file)
     sys.exit(code)
 
 

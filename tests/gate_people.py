@@ -1,4 +1,4 @@
-"""Shared parts of tests of gates: a clock that only the test moves, and a person with prepared answers."""
+"""Helpers for tests of gates: a clock that only tests advance, and a person with prepared answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RUN = "20260301-101500-k3x9qa"
 
 
 class TestClock:
-    """Time moves only when the test says so."""
+    """A clock that advances only by `advance`."""
 
     __test__ = False
 
@@ -50,7 +50,7 @@ async def settle() -> None:
 
 
 class Person:
-    """Answers what the test has prepared; without a prepared answer the question stays open."""
+    """A person with prepared answers. Without one, the question stays open."""
 
     def __init__(self, *answers: str | type[BaseException], available: bool = True) -> None:
         self.available = available
@@ -59,7 +59,7 @@ class Person:
         self.shown: list[str] = []
         self.open = 0
         self.most_open = 0
-        self._said: asyncio.Future[None] | None = None
+        self._answered: asyncio.Future[None] | None = None
 
     async def ask(self, prompt: str) -> str:
         self.asked.append(prompt)
@@ -68,21 +68,21 @@ class Person:
         try:
             await asyncio.sleep(0)
             if not self.answers:
-                self._said = asyncio.get_running_loop().create_future()
-                await self._said
+                self._answered = asyncio.get_running_loop().create_future()
+                await self._answered
             answer = self.answers.pop(0)
             if not isinstance(answer, str):
                 raise answer()
             return answer
         finally:
             self.open -= 1
-            self._said = None
+            self._answered = None
 
     def say(self, answer: str) -> None:
-        """Answer the question that is open; its answer may come before `ask` waits for it."""
+        """Answer the open question, even before `ask` waits for an answer."""
         self.answers.append(answer)
-        if self._said is not None:
-            self._said.set_result(None)
+        if self._answered is not None:
+            self._answered.set_result(None)
 
     def show(self, text: str) -> None:
         self.shown.append(text)
@@ -102,4 +102,4 @@ def request(name: str = "release_ok", **changes: Any) -> GateRequest:
 
 
 def anybody(pid: int) -> None:
-    """The protocol is tested from inside of the process of the run; who may come is tested in test_gate_boundary.py."""
+    """Accept any process, because these tests run in the process of the run. test_gate_boundary.py tests the real check."""

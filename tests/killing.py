@@ -1,8 +1,7 @@
-"""Programs in processes that are killed at a chosen instant (SIGKILL), and the same run resumed afterwards.
+"""Programs in processes that are killed (SIGKILL) at a chosen instant, and then resumed.
 
-A child is forked, so that nothing has to be imported again. Its instants are everything it does to the file system
-below one directory (Python's audit events: files opened, renamed, removed) and what comes right before and right after
-each record of the journal.
+A child is forked, so that it imports nothing. Its instants are its accesses to files below one directory (audit events of
+Python: files opened, renamed, removed), and the instants just before and after each record of the journal.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ Work = Callable[[], Awaitable[object]]
 def in_a_child(
     directory: Path, work: Work, at: int | None = None, *, before: Callable[[Record], bool] | None = None
 ) -> int | None:
-    """Do the work in a separate process; returns how many instants it had, or None when it was killed: at the instant
-    with the number `at`, or before it writes down a record for which `before` is true.
+    """Do the work in a child process. Return the number of its instants, or None if it was killed: at the instant with the
+    number `at`, or before it writes a record for which `before` is true.
 
     Any other end is an error of the test.
     """
@@ -40,7 +39,7 @@ def in_a_child(
     child = os.fork()
     if child == 0:
         os.close(reader)
-        gc.freeze()  # to look through what the tests have would copy all of it
+        gc.freeze()  # a garbage collection would copy the memory of the tests
         status = 1
         try:
             count = _count(str(directory), at, before)
@@ -52,14 +51,14 @@ def in_a_child(
         finally:
             os._exit(status)
     os.close(writer)
-    with os.fdopen(reader) as told:
-        said = told.read()
+    with os.fdopen(reader) as pipe:
+        report = pipe.read()
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
         return None
-    assert os.waitstatus_to_exitcode(status) == 0, said
-    number, *names = said.split()
-    for name in names:  # or every later child would load them too: most of its processor time
+    assert os.waitstatus_to_exitcode(status) == 0, report
+    number, *names = report.split()
+    for name in names:  # otherwise all later children load them, which is most of their processor time
         importlib.import_module(name)
     return int(number)
 
@@ -101,18 +100,18 @@ def _count(directory: str, at: int | None, before: Callable[[Record], bool] | No
 
 
 def journal_in(directory: Path) -> Path | None:
-    """The journal of the one run below a directory; None when it was killed before it wrote anything down."""
+    """Return the journal of the only run below a directory; None if it was killed before its first record."""
     found = sorted(path for path in directory.glob(f"**/{journal_reading.NAME}") if path.stat().st_size)
     assert len(found) <= 1
     return found[0] if found else None
 
 
 def how_to_resume(directory: Path, under_way: UnderWay = "rerun") -> Any:
-    """None for a run that was killed before anything was asked: it begins again."""
+    """Return the resumption of the run below a directory. None if it was killed before its first request: it begins again."""
     journal = journal_in(directory)
     return resumption(journal, under_way) if journal is not None else None
 
 
 def answer(key: str) -> Callable[[Record], bool]:
-    """Tells the record of the answer to the request with this key."""
+    """Return a predicate for the record of the answer to the request with a key."""
     return lambda record: isinstance(record, Answered) and record.key == key

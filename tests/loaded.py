@@ -1,4 +1,4 @@
-"""Modules that are loaded in the process that `forked.py` forks: all that a command or a kernel may need. Imported only there."""
+"""The modules of commands and kernels, loaded in the process that `forked.py` forks. Only that process imports this module."""
 
 import ctypes
 import gc
@@ -12,15 +12,15 @@ import session_modules
 
 import prose_kernel
 
-gc.disable()  # the imports that follow leave no garbage to look for
+gc.disable()  # the following imports leave no garbage
 
-import ipykernel.kernelapp  # noqa: E402, F401  # all of it, with IPython: kernels of Python notebooks are forked, too
+import ipykernel.kernelapp  # noqa: E402, F401  # with IPython, because kernels of Python notebooks are forked, too
 
 _LEFT_OUT = ("__main__", "_process", ".papermill", ".ipython", ".pytest_plugin")
-"""Scripts, and what other programs than commands and the kernel load; so is the language server, `lsp`."""
+"""Scripts, and modules that neither commands nor kernels load, like the language server, `lsp`."""
 
 _LATE = ("jupyter_console.app", "nbclient", "nbformat", "regex", "rich._emoji_codes", "rich.panel", "yaml")
-"""Modules that many commands, or `jupyter console`, load while they run: 0.2 seconds of processor time."""
+"""Modules that many commands, or `jupyter console`, load late. They take 0.2 seconds of processor time."""
 
 
 def _names() -> Iterator[str]:
@@ -34,12 +34,12 @@ def _names() -> Iterator[str]:
 for name in _names():
     try:
         importlib.import_module(name)
-    except ImportError:  # of an extra that is not installed
+    except ImportError:  # an extra is not installed
         continue
 
 
 def _warm_up() -> None:
-    """Read what each command reads once, the parse tables and the names of settings: a fifth of a short run."""
+    """Read the parse tables and the names of settings, which take a fifth of a short run."""
     from prose_kernel.language import openprose, vvm
     from prose_kernel.language.source import Source
     from prose_kernel.runs import settings
@@ -51,7 +51,7 @@ def _warm_up() -> None:
 
 _warm_up()
 gc.enable()
-gc.freeze()  # a forked process that looks through all of it would have to copy it
+gc.freeze()  # otherwise garbage collection in a fork would copy all memory
 
 
 _HUGE = 2 << 20
@@ -59,8 +59,8 @@ _COLLAPSE = 25  # MADV_COLLAPSE, Linux 6.1
 
 
 def _collapse() -> None:
-    """Put what is loaded into huge pages: a fork copies an entry per page, which was most of its processor time (17 ms of
-    25). On a system without this call nothing changes."""
+    """Move the loaded modules into huge pages. A fork copies one entry per page, which was most of its processor time (17 of
+    25 ms). On a system without this call, nothing changes."""
     call = ctypes.CDLL(None).madvise
     for line in Path("/proc/self/maps").read_text().splitlines():
         place, rights, _, _, inode, *name = line.split(maxsplit=5)

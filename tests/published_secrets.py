@@ -1,4 +1,4 @@
-"""Tokens of the published formats, none of them real: they are put together here, so that no scanner takes one for real."""
+"""Tokens in published formats. None is real; they are composed here, so that scanners do not report them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _made = itertools.count(1)
 
 
 def made(head: str, size: int, letters: str = _LETTERS) -> str:
-    """A token; each has other letters."""
+    """Return a token; all are different."""
     at = 5 * next(_made) % len(letters)
     turned = letters[at:] + letters[:at]
     number = f"{next(_made):02x}".upper() if letters != _HEX else f"{next(_made):02x}"
@@ -55,5 +55,5 @@ _PART = re.compile(r"pa55w0rd|hunter2|t0p%40x|dXNlcjpwYXNzd29yZA|abc123def456|[a
 
 
 def secret_part(token: str) -> str:
-    """The part of a token that no file may hold."""
+    """Return the part of a token that must not be in any file."""
     return str(_PART.findall(token)[-1])

@@ -1,4 +1,4 @@
-"""Small images and documents made by hand, so that no test needs a library for images."""
+"""Small images and documents, so that no test needs a library for images."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from base64 import b64decode
 
 
 def png(width: int = 3, height: int = 2, *, shade: int = 200, bars: tuple[int, ...] = ()) -> bytes:
-    """A grey PNG, or one with bars of these heights on white."""
+    """Return a grey PNG, or one with bars of these heights on white."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

@@ -1,4 +1,4 @@
-"""How the cost of something grows with its size: two sizes, measured in the same test, on the same machine."""
+"""Measures how cost grows with size, for two sizes in the same test on the same machine."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 
 def seconds(action: Callable[[], object], rounds: int = 1) -> float:
-    """The least processor time of this thread in several rounds; without the collector, whose work all live tests share.
+    """Return the least processor time of this thread in several rounds, without garbage collection, which depends on all
+    loaded tests.
 
-    Objects of an earlier round are in the youngest generation, because the collector was off: only that is collected.
+    Objects of earlier rounds are in the youngest generation, because the collector was off; only this is collected.
     """
     times: list[float] = []
     gc.collect(0)
@@ -26,11 +27,11 @@ def seconds(action: Callable[[], object], rounds: int = 1) -> float:
 
 
 def assert_linear(work: Callable[[int], Callable[[], object]], size: int) -> None:
-    """Eight times as much costs less than 24 times the time; what grows with the square costs 64 times.
+    """Assert that eight times the size takes less than 24 times the time; quadratic cost would take 64 times.
 
-    `work` prepares what is measured for a size: half of `size`, and four times `size`. Only processor time of this
-    thread counts. Other work on the machine makes that longer by its caches, hardly by half; the bound leaves room for
-    three times, and the two are measured in turn until the least of each fits.
+    `work` prepares the measured action for a size: half of `size`, and four times `size`. Only processor time of this
+    thread counts. Other work on the machine slows it down through caches, rarely by half; the bound allows a factor of
+    three. Both sizes are measured in turn until the least times satisfy the bound.
     """
     small, large = work(size // 2), work(4 * size)
     least = [float("inf"), float("inf")]

@@ -1,4 +1,4 @@
-"""Modules that the first session with the stub's model loads: over a second of processor time, in each process."""
+"""Modules that the first session with a model of the stub loads, in over a second of processor time of each process."""
 
 import importlib
 
@@ -10,6 +10,6 @@ NAMES = (
 
 
 def load() -> None:
-    """For a test that forks processes with sessions which are killed before this process has had one."""
+    """Load the modules before a test forks processes that are killed during their sessions."""
     for name in NAMES:
         importlib.import_module(name)

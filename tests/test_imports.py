@@ -1,4 +1,4 @@
-"""No module needs, directly or round about, what needs it: neither when it is loaded nor inside a function."""
+"""The package has no circular imports, at module level or inside functions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import grimp
 import pytest
 
 
-def test_no_import_circle_at_load_or_inside_functions() -> None:
-    """grimp reads every import statement of a module, at any place; those for type checkers are left out."""
+def test_there_are_no_circular_imports() -> None:
+    """grimp reads all import statements of modules and functions, except those for type checkers."""
     graph = grimp.build_graph("prose_kernel", exclude_type_checking_imports=True)
     needs = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
-    # a package's __init__ is loaded with each of its modules, but names them only where their names are wanted
+    # the package's __init__ imports modules only when their names are read
     needs["prose_kernel"] = {module for module in needs["prose_kernel"] if module == "prose_kernel._version"}
     try:
         order = tuple(TopologicalSorter(needs).static_order())

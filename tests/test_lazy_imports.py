@@ -1,4 +1,4 @@
-"""No SDK is imported before a session needs it: not by a kernel's start, a cell, or a session without a model."""
+"""No SDK is imported before a session needs it: not by the start of a kernel, a cell, or a session without a model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HEAVY = (
     "prose_kernel.telemetry",
 )
 
-STARTED = """
+FORKING = """
 import asyncio, json, os, sys
 from pathlib import Path
 from prose_kernel.notebook import app, kernel
@@ -78,10 +78,10 @@ for line in sys.stdin:
         os._exit(0)
     print("status", os.waitpid(pid, 0)[1], flush=True)
 """
-"""An interpreter that has imported a kernel and forks for each line: what its cells import is added to that."""
+"""An interpreter that has imported a kernel, forks for each line, and prints the modules that its cells import."""
 
 
-ROOMS = (
+NOT_FOR_COMMANDS = (
     "prose_kernel.models",
     "prose_kernel.runs.provider_chain",
     "prose_kernel.judging",
@@ -92,21 +92,21 @@ ROOMS = (
     "prose_kernel.processes.exec_tool",
     "sqlite3",
 )
-"""Modules that a program with nothing but commands does not need."""
+"""Modules that a program with only commands does not need."""
 
 
 @pytest.fixture(scope="module")
 def started() -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", STARTED]
+    command = [sys.executable, "-c", FORKING]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process
-        process.stdin.close()  # type: ignore[union-attr]  # it ends with its input
+        process.stdin.close()  # type: ignore[union-attr]  # ends the process
 
 
 @pytest.fixture
 def imported(started: subprocess.Popen[str]) -> Imported:
-    """Which of the named modules cells in a directory bring in, as a list; `more`: cells in others, before them; `warm`: the
-    magic of the language that the kernel warms up for, before all of them."""
+    """A function that returns the list of the modules `among` that cells in a directory import. `more` has cells in other
+    directories, which run before; `warm` is the magic of the language that the kernel warms up for, before all cells."""
 
     def among(
         directory: Path,
@@ -133,8 +133,8 @@ def _until_status(lines: Iterable[str]) -> Iterator[str]:
             return
 
 
-def test_the_kernel_starts_without_ipythons_shell() -> None:
-    """And what imports IPython afterwards gets the whole of it."""
+def test_the_kernel_starts_without_the_shell_of_ipython() -> None:
+    """A later import of IPython loads all of it."""
     code = """
 import sys
 from prose_kernel import __main__ as start
@@ -150,7 +150,7 @@ print(IPython.get_ipython())
     assert ran.stdout.splitlines() == ["ProseApp", "False True", "[]", "None"], ran.stderr
 
 
-def test_the_providers_of_models_import_no_sdk_before_a_session_runs() -> None:
+def test_providers_of_models_import_no_sdk_before_a_session_runs() -> None:
     code = (
         "import sys, prose_kernel.models.providers.model_sessions, prose_kernel.models.providers.model_judge\n"
         "import prose_kernel.models.providers.vendors\n"
@@ -173,8 +173,8 @@ NO_SDK = {
 }
 
 
-def test_what_needs_no_sdk_imports_none(imported: Imported, tmp_path: Path) -> None:
-    """All in one process: each of them would add to the list."""
+def test_cells_without_models_import_no_sdk(imported: Imported, tmp_path: Path) -> None:
+    """All run in one process, because each of them would add to the list."""
     directories = []
     for name, (settings, cells) in NO_SDK.items():
         place = tmp_path / name
@@ -186,14 +186,14 @@ def test_what_needs_no_sdk_imports_none(imported: Imported, tmp_path: Path) -> N
     assert imported(last, *cells, more=more) == "[]"
 
 
-def test_an_import_of_a_file_needs_nothing_of_those_from_elsewhere(imported: Imported, tmp_path: Path) -> None:
+def test_a_local_import_loads_no_modules_for_remote_programs(imported: Imported, tmp_path: Path) -> None:
     (tmp_path / "lib.prose").write_text("output x = 1\n")
     among = ("httpx2", "filelock", "prose_kernel.access.grants", "prose_kernel.programs.resolver")
     assert imported(tmp_path, 'use "./lib.prose"\nlet r = lib()', among=among) == "[]"
 
 
-def test_a_replay_imports_none(imported: Imported, tmp_path: Path) -> None:
-    """And the model that was recorded does: so the list above is one that can be seen."""
+def test_a_replay_imports_no_sdk(imported: Imported, tmp_path: Path) -> None:
+    """The recorded session imports one, which shows that the list works."""
     with StubServer() as stub:
         table = f'[providers.stub]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nmodel = "ok-1"\n'
         (tmp_path / "prose.toml").write_text(f'provider = "stub"\n{table}[cassette]\nmode = "auto"\n')
@@ -203,19 +203,19 @@ def test_a_replay_imports_none(imported: Imported, tmp_path: Path) -> None:
     assert imported(tmp_path, SESSION) == "[]"
 
 
-def test_a_cell_loads_the_rooms_that_it_uses(imported: Imported, tmp_path: Path) -> None:
+def test_a_cell_loads_only_the_modules_that_it_uses(imported: Imported, tmp_path: Path) -> None:
     command, session = 'let a = exec "echo 1"\noutput b = a', 'if **a is "1"**:\n  output c = a'
-    assert imported(tmp_path, command, 'parallel:\n  exec "true"\n  exec "true"', among=ROOMS) == "[]"
-    loaded = imported(tmp_path, command, session, among=ROOMS)
+    assert imported(tmp_path, command, 'parallel:\n  exec "true"\n  exec "true"', among=NOT_FOR_COMMANDS) == "[]"
+    loaded = imported(tmp_path, command, session, among=NOT_FOR_COMMANDS)
     assert "prose_kernel.judging" in loaded
     assert "sqlite3" not in loaded
-    assert "prose_kernel.processes.tasks" in imported(tmp_path, "%tasks", among=ROOMS)
+    assert "prose_kernel.processes.tasks" in imported(tmp_path, "%tasks", among=NOT_FOR_COMMANDS)
 
 
 LANGUAGES = tuple(f"prose_kernel.{room}.{name}" for room in ("language", "machine") for name in ("openprose", "vvm"))
 
 
-def test_a_cell_loads_only_its_own_language(imported: Imported, tmp_path: Path) -> None:
+def test_a_cell_loads_only_its_language(imported: Imported, tmp_path: Path) -> None:
     def used(*cells: str) -> str:
         return imported(tmp_path, *cells, "%bindings", "%help", among=LANGUAGES)
 
@@ -225,19 +225,19 @@ def test_a_cell_loads_only_its_own_language(imported: Imported, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("language", ["openprose", "vvm"])
-def test_a_kernel_warms_up_only_its_own_language(imported: Imported, tmp_path: Path, language: str) -> None:
+def test_a_kernel_warms_up_only_its_language(imported: Imported, tmp_path: Path, language: str) -> None:
     magic = {"openprose": "prose"}.get(language, language)
     assert imported(tmp_path, among=LANGUAGES, warm=magic) == str([name for name in LANGUAGES if language in name])
 
 
-def test_the_first_command_loads_nothing_that_the_warm_up_has_not_loaded(imported: Imported, tmp_path: Path) -> None:
+def test_the_warm_up_loads_all_modules_of_the_first_command(imported: Imported, tmp_path: Path) -> None:
     package = Path(prose_kernel.__file__).parent
     every = tuple(".".join(path.with_suffix("").relative_to(package.parent).parts) for path in package.rglob("*.py"))
     warm = imported(tmp_path, among=every, warm="prose")
     assert imported(tmp_path, 'exec "true"', among=every, warm="prose") == warm
 
 
-def test_the_warm_up_of_another_system_loads_no_system_calls_of_linux(tmp_path: Path) -> None:
+def test_the_warm_up_on_other_systems_loads_no_modules_for_linux(tmp_path: Path) -> None:
     warm = "from pathlib import Path; from prose_kernel.notebook.cells import Cells; Cells(Path.cwd(), None).warm_up()"
     loaded = "import sys; print(*(name for name in sys.modules if name.startswith('prose_kernel.processes.sandbox')))"
     command = [sys.executable, "-c", f"{warm}; {loaded}"]

@@ -13,7 +13,7 @@ import pytest
 
 import prose_kernel
 
-ROOMS = ("language", "runtime", "access", "machine", "judging", "programs", "views")
+PACKAGES = ("language", "runtime", "access", "machine", "judging", "programs", "views")
 
 FAIL_IN_PLACE = {_constants.LITERAL, _constants.NOT_LITERAL, _constants.IN, _constants.ANY, _constants.AT}
 """Operations that do not move the position in the text when they fail."""
@@ -21,14 +21,14 @@ FAIL_IN_PLACE = {_constants.LITERAL, _constants.NOT_LITERAL, _constants.IN, _con
 
 def patterns() -> Iterator[tuple[str, re.Pattern[Any]]]:
     for module in pkgutil.walk_packages(prose_kernel.__path__, "prose_kernel."):
-        if module.name.split(".")[1] in ROOMS:
+        if module.name.split(".")[1] in PACKAGES:
             for name, value in vars(import_module(module.name)).items():
                 if isinstance(value, re.Pattern):
                     yield f"{module.name}.{name}", value
 
 
 def possessive_groups(operations: Any) -> Iterator[Any]:
-    """What each possessive quantifier of a group repeats."""
+    """Yield the repeated part of each possessive quantifier of a group."""
     for operation, argument in operations:
         if operation is _constants.POSSESSIVE_REPEAT and not _compiler._simple(argument[2]):
             yield argument[2]
@@ -39,7 +39,7 @@ def possessive_groups(operations: Any) -> Iterator[Any]:
 
 
 def fails_in_place(operations: Iterable[Any]) -> bool:
-    """Whether a match that fails leaves the position where it began: it fails before anything of any length, or never."""
+    """Whether a failed match leaves the position unchanged: it fails before it consumes text, or never."""
     has_moved = False
     for place, (operation, argument) in enumerate(operations):
         if operation is _constants.BRANCH and not place:
@@ -47,7 +47,7 @@ def fails_in_place(operations: Iterable[Any]) -> bool:
                 return False
             has_moved = True
         elif operation is _constants.POSSESSIVE_REPEAT and _compiler._simple(argument[2]):
-            if place and argument[0]:  # it may fail after what is before it
+            if place and argument[0]:  # it may fail after an earlier part has matched
                 return False
             has_moved = True
         elif operation not in FAIL_IN_PLACE or has_moved:
@@ -67,13 +67,13 @@ def fails_in_place(operations: Iterable[Any]) -> bool:
         (r"(?:a|b(?:-[a-z]+)?c)++", False),
     ],
 )
-def test_the_rule(pattern: str, expected: bool) -> None:
+def test_fails_in_place_finds_groups_with_the_defect(pattern: str, expected: bool) -> None:
     assert all(map(fails_in_place, possessive_groups(_parser.parse(pattern)))) == expected
 
 
 def test_possessive_groups_match_the_same_before_python_3_11_5() -> None:
-    """There, a possessive group that failed within a repetition kept the part that had matched
-    (https://github.com/python/cpython/issues/106052). An atomic group, `(?>(?:...)*)`, is right everywhere."""
+    """In these versions, a possessive group that failed within a repetition kept the part that had matched
+    (https://github.com/python/cpython/issues/106052). An atomic group, `(?>(?:...)*)`, is correct in all versions."""
     found = dict(patterns())
     assert len(found) > 100
     wrong = [

@@ -1,4 +1,4 @@
-"""The public names of the package: this list is a promise; adding to it is a decision, removing from it a break."""
+"""The public names of the package. Removing one of them breaks programs of users."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ PUBLIC = {
 }
 
 
-def test_the_public_names_are_these() -> None:
+def test_the_package_has_these_public_names() -> None:
     assert set(prose_kernel.__all__) == PUBLIC
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
-def test_every_public_name_is_there_and_documented(name: str) -> None:
+def test_public_names_exist_and_are_documented(name: str) -> None:
     value = getattr(prose_kernel, name)
     assert isinstance(value, str) or value.__doc__
 

@@ -1,4 +1,4 @@
-"""Six rooms can be taken away: without their directories, everything else imports and runs (docs/contributing/architecture.md)."""
+"""Six directories of the package are optional: without them, the rest imports and runs (docs/contributing/architecture.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import prose_kernel
 assert prose_kernel.__path__[0].startswith(sys.argv[1]), prose_kernel.__path__
 names = [found.name for found in pkgutil.walk_packages(prose_kernel.__path__, "prose_kernel.")]
 for name in names:
-    if not name.endswith(("_process", "_worker", "__main__", "papermill")):  # run by path; loaded by papermill
+    if not name.endswith(("_process", "_worker", "__main__", "papermill")):  # run by path, or loaded by papermill
         importlib.import_module(name)
 """
 
@@ -60,13 +60,13 @@ asyncio.run(main())
 
 
 VERBS = {"evaluation": "eval", "lsp": "lsp", "testing": "test"}
-TAKEN = (("debugger", "evaluation", "remote"), ("lsp", "telemetry", "testing"))
-"""The six in two halves, each taken away with the other there. That none of a half needs another one of it is a contract of
-import-linter: the six know nothing of each other."""
+REMOVED = (("debugger", "evaluation", "remote"), ("lsp", "telemetry", "testing"))
+"""The six directories in two halves, of which one is removed at a time. A contract of import-linter forbids imports among
+the six."""
 
 
-@pytest.mark.parametrize("rooms", TAKEN, ids="-".join)
-def test_the_rest_imports_and_runs_without_rooms(tmp_path: Path, rooms: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("rooms", REMOVED, ids="-".join)
+def test_the_package_imports_and_runs_without_optional_directories(tmp_path: Path, rooms: tuple[str, ...]) -> None:
     copy = tmp_path / "prose_kernel"
     copy.mkdir()
     for found in PACKAGE.iterdir():
@@ -79,8 +79,8 @@ def test_the_rest_imports_and_runs_without_rooms(tmp_path: Path, rooms: tuple[st
     (work / "prose.toml").write_text('provider = "scripted"\nscript = "s.yaml"\n')
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
 
-    gone = [VERBS[room] for room in rooms if room in VERBS]
-    commands = ("run p.prose --format json", "--help", *gone)
+    removed_commands = [VERBS[room] for room in rooms if room in VERBS]
+    commands = ("run p.prose --format json", "--help", *removed_commands)
     ran = forked.python(
         PROSE + IMPORT_ALL + CELLS, str(tmp_path), *commands, cwd=work, env=environment, package=tmp_path
     )
@@ -90,4 +90,4 @@ def test_the_rest_imports_and_runs_without_rooms(tmp_path: Path, rooms: tuple[st
     listed, _, rest = rest.partition("status 0\n")
     for name, verb in VERBS.items():
         assert (f"  {verb} " in listed) == (name not in rooms)
-    assert rest.splitlines() == [*(["status 2"] * len(gone)), "['a', 'b']"], ran.stderr
+    assert rest.splitlines() == [*(["status 2"] * len(removed_commands)), "['a', 'b']"], ran.stderr

@@ -1,7 +1,7 @@
-"""Waiting, with a deadline, for what other processes, threads and loops do. Tests wait here and nowhere else.
+"""Waits with deadlines for events in other processes, threads and event loops. Tests wait only through this module.
 
-A wait ends with the event; only a test that fails waits for its deadline, so all of them bear a busy machine. What must
-*not* happen is never waited for: a test names the event after which it could not happen any more, and waits for that.
+A wait ends with the event, and only failed tests wait until the deadline, so deadlines are long enough for busy machines.
+Tests do not wait for something that must *not* happen: they wait for an event after which it could not happen any more.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import TypeVar
 
 PATIENCE = 30.0
-"""Seconds. Nothing that works needs them; a machine that is busy with other tests may need many."""
+"""Seconds. Usually waits are much shorter; a machine that is busy with other tests may need many."""
 _STEP = 0.005
 _SHARE, _LONGEST = 4, 0.1
-"""A look that is long, as one at all processes is, is followed by a pause this many times as long: others compute meanwhile."""
+"""After a slow check, such as one of all processes, the pause is this many times as long, so that others can compute."""
 
 T = TypeVar("T")
 
 
 def until(look: Callable[[], T], seconds: float = PATIENCE, what: object = "") -> T:
-    """The first true value of `look`, which is called again and again; blocks the thread. Fails the test without one."""
+    """Call `look` repeatedly, and return its first true value. Blocks the thread; fails the test after `seconds`."""
     began = time.monotonic()
     end = began + seconds
     while not (found := look()):
@@ -36,7 +36,7 @@ def until(look: Callable[[], T], seconds: float = PATIENCE, what: object = "") -
 
 
 async def eventually(look: Callable[[], T], seconds: float = PATIENCE, what: object = "") -> T:
-    """As `until`, while the loop continues."""
+    """Wait like `until`, without blocking the event loop."""
     began = time.monotonic()
     end = began + seconds
     while not (found := look()):
@@ -48,7 +48,7 @@ async def eventually(look: Callable[[], T], seconds: float = PATIENCE, what: obj
 
 
 async def appears(path: Path, seconds: float = PATIENCE) -> None:
-    """Wait until a command has made this file."""
+    """Wait until a command has created a file."""
     await eventually(path.exists, seconds, f"{path.name} is there")
 
 
@@ -61,16 +61,16 @@ def _source(look: Callable[[], object]) -> str:
 
 
 RUN = "TESTS_RUN"
-"""An environment variable: which run of the tests, or which worker of it, started a process."""
+"""An environment variable with the run of the tests, or the worker, that started a process."""
 
 
 def command_line(pid: int) -> str:
-    """The words of a live process with one space between them; empty when it is gone."""
+    """Return the command line of a process, with spaces between its words; empty if the process has ended."""
     return _read(pid, "cmdline").replace(b"\0", b" ").decode("utf-8", "replace")
 
 
 def processes(sign: str) -> list[int]:
-    """Live processes whose command line holds this text, but for those that another run of the tests has started."""
+    """Return the live processes whose command line has a text, except those of another run of the tests."""
     found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     return [pid for pid in found if pid != os.getpid() and sign in command_line(pid) and not _of_others(pid)]
 
@@ -87,7 +87,7 @@ def _read(pid: int, name: str) -> bytes:
 
 
 def gone(sign: str, seconds: float = PATIENCE) -> bool:
-    """Wait until no process with this sign is left; fails the test, and ends them, when one stays."""
+    """Wait until no process with a text in its command line is left. Kills the processes and fails the test if one stays."""
     try:
         return until(lambda: not processes(sign), seconds, f"no process {sign!r} is left")
     finally:

@@ -68,7 +68,7 @@ def killed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("OPENPROSE_POSTGRES_URL", url)
     Path("p.prose").write_text(PROGRAM)
     with forked.running("run", "p.prose", "--gates=wait", f"--state={request.param}") as run:
-        run.until_it_says("gate go of run ")
+        run.wait_for_error_text("gate go of run ")
     return Killed(request.param, url)
 
 
@@ -316,7 +316,7 @@ def test_a33_decision_files_need_permission_again(killed: Killed, capsys: pytest
     """Decision files count only if the person who resumes the run permits them, whatever the journal says."""
     forge(killed.directory, head(gate_files=True))
     with forked.running("run", "--resume", "--gates=wait") as run:
-        run.until_it_says("gate go of run ")
+        run.wait_for_error_text("gate go of run ")
         now = datetime.now(UTC).isoformat()
         decision = {"gate_id": "go", "decision": "approved", "principal": "user", "timestamp": now, "comment": ""}
         (killed.directory / "gates" / "go.resolved.json").write_text(json.dumps(decision))

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
-from later import Later
+from lazy_module import LazyModule
 from models.benches import answer_of
 from models.people import ScriptedPerson
 from stubs.http_server import hang, response, running
@@ -222,7 +222,7 @@ async def test_a_command_that_is_not_a_server_of_tools(
 
 
 async def test_a_server_over_http(tmp_path: Path, guard: Helpers) -> None:
-    with Later("stubs.mcp_tools").over_http() as url:
+    with LazyModule("stubs.mcp_tools").over_http() as url:
         http = Bench(tmp_path, guard, mcp={"weather": McpServer(url=url, timeout=20)})
         try:
             bench = await http.of("weather")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from later import Later
+from lazy_module import LazyModule
 from needs import needs_installed
 from notebook.kernels import kernel, specification
 from sample_files import png
@@ -20,7 +20,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.notebook.python_values import frame, plain_value
 
 needs_installed("pandas", "polars", "numpy")
-pandas, polars, numpy = Later("pandas"), Later("polars"), Later("numpy")
+pandas, polars, numpy = LazyModule("pandas"), LazyModule("polars"), LazyModule("numpy")
 
 
 @pytest.fixture(scope="module")

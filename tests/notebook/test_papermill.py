@@ -8,10 +8,10 @@ from pathlib import Path
 import forked
 import nbformat
 import pytest
-from later import Later
+from lazy_module import LazyModule
 from notebook.kernels import KERNELS
 
-papermill, exceptions = Later("papermill"), Later("papermill.exceptions")
+papermill, exceptions = LazyModule("papermill"), LazyModule("papermill.exceptions")
 
 PARAMETERS = {
     "topic": 'a {b} "c" \\ d\nnext',

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from later import Later
+from lazy_module import LazyModule
 from stubs.model_server import ANSWER, StubServer
 from waiting import PATIENCE
 
@@ -24,7 +24,7 @@ from prose_kernel.models.providers.prices import cost_of
 from prose_kernel.models.providers.vendors import ALIASES, BUILT_IN, MODELS, PREFIXES, find, model_id, options_of
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, SessionOptions, Surroundings
 
-pydantic_models, pydantic_providers = Later("pydantic_ai.models"), Later("pydantic_ai.providers")
+pydantic_models, pydantic_providers = LazyModule("pydantic_ai.models"), LazyModule("pydantic_ai.providers")
 
 
 def options(**servers: ModelServer) -> SessionOptions:

@@ -1,8 +1,8 @@
-"""The workers of pytest import a test module when they run its tests.
+"""Workers of pytest-xdist import a test module only when they run its tests.
 
-Left to itself, each worker collects all tests to compare what it has with the other workers: with three of them that is half a
-minute of two processors before the first test. Here the process that starts the workers collects, once, while they start;
-a worker takes over the ids, and makes the tests of a module when it is sent the first of them.
+By default, each worker collects all tests, and their lists are compared. With three workers, that takes half a minute of two
+processors before the first test. Here, the process that starts the workers collects once, while they start. A worker reads
+the ids, and creates the tests of a module when it receives the first of them.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from waiting import until
 
 _IDS = "ids.json"
 COLLECTION_SECONDS = 300.0
-"""With all byte code to be written, on a busy machine."""
+"""The limit for a busy machine without byte code."""
 
 
 def has_workers(config: pytest.Config) -> bool:
-    """Whether this process starts workers, to which modules go whole."""
+    """Whether this process starts workers that receive whole modules."""
     option = config.getoption
     return option("dist", "no") == "loadscope" and bool(option("tx")) and not option("collectonly")
 
 
 def place_for_ids(config: pytest.Config) -> Path | None:
-    """Where the process that starts the workers will write the ids; None if the workers collect themselves, because a path
-    names a part of a module."""
+    """Return the directory for the ids of tests. None if a path names a part of a module: then the workers collect."""
     if any("::" in path for path in config.args):
         return None
     place = tempfile.TemporaryDirectory()
@@ -44,21 +43,21 @@ def collect_for_workers(session: pytest.Session, place: Path) -> None:
     ids: list[str] = []
     try:
         ids = [item.nodeid for item in session.perform_collect()]
-    finally:  # in any case: the workers wait
+    finally:  # also after an error, because the workers wait
         session.items = []
         (place / "new").write_text(json.dumps(ids))
         (place / "new").rename(place / _IDS)
 
 
 def keep_all(config: pytest.Config) -> None:
-    """Have a worker leave out no test because of `--lf`: only the process that collects all tests knows which ones."""
+    """Switch off `--lf` in a worker: only the process that collects all tests selects them."""
     for name in ("lfplugin", "lfplugin-collwrapper"):
         if config.pluginmanager.has_plugin(name):
             config.pluginmanager.unregister(name=name)
 
 
-class Later(pytest.Module):
-    """A module of a worker: empty until it is wanted."""
+class DeferredModule(pytest.Module):
+    """A module in a worker. It has no tests until it is wanted."""
 
     wanted = False
 
@@ -66,8 +65,8 @@ class Later(pytest.Module):
         return super().collect() if self.wanted else []
 
 
-def take_over(session: pytest.Session, place: Path, modules: Mapping[str, Later]) -> None:
-    """Make the tests of this worker those whose ids were written at the place. It has collected what is in no `Later`."""
+def take_over(session: pytest.Session, place: Path, modules: Mapping[str, DeferredModule]) -> None:
+    """Replace the tests of this worker by those with the ids at the place. Tests outside of modules are already collected."""
     until((place / _IDS).exists, COLLECTION_SECONDS, "all tests are collected")
     ids = json.loads((place / _IDS).read_text())
     ready = {item.nodeid: item for item in session.items}
@@ -75,13 +74,13 @@ def take_over(session: pytest.Session, place: Path, modules: Mapping[str, Later]
 
 
 class _Id(NamedTuple):
-    """All that xdist reads of a test that does not run yet."""
+    """The attribute that xdist reads of a test that does not run yet."""
 
     nodeid: str
 
 
 class _Missing(pytest.Item):
-    """A test that a worker could not make. If its module cannot be imported, that has been reported."""
+    """A test that a worker could not create. An error in the import of its module is reported separately."""
 
     def runtest(self) -> None:
         pytest.fail("collected by one process, but not by the one that has to run it", pytrace=False)
@@ -91,9 +90,9 @@ class _Missing(pytest.Item):
 
 
 class _Items(list[Any]):
-    """The tests of a worker. To look one up imports its module, and makes all tests of that."""
+    """The tests of a worker. A lookup imports the module of the test, and creates all tests of this module."""
 
-    def __init__(self, tests: Iterable[Any], session: pytest.Session, modules: Mapping[str, Later]) -> None:
+    def __init__(self, tests: Iterable[Any], session: pytest.Session, modules: Mapping[str, DeferredModule]) -> None:
         super().__init__(tests)
         self._session, self._modules = session, modules
         self._places = {test.nodeid: n for n, test in enumerate(self)}
@@ -107,7 +106,7 @@ class _Items(list[Any]):
                 found = self[place] = _Missing.from_parent(module or self._session, name=name, nodeid=found.nodeid)
         return found
 
-    def _make(self, module: Later) -> None:
+    def _make(self, module: DeferredModule) -> None:
         session, config = self._session, self._session.config
         module.wanted = True
         gc.disable()
@@ -120,6 +119,6 @@ class _Items(list[Any]):
         for item in made:
             if (place := self._places.get(item.nodeid)) is not None:
                 self[place] = item
-            elif not config.getoption("lf", False) and not config.getoption("stepwise", False):  # which leave tests out
+            elif not config.getoption("lf", False) and not config.getoption("stepwise", False):  # they select tests
                 error = pytest.CollectReport(item.nodeid, "failed", "found by only one process, and not run", None)
                 config.hook.pytest_collectreport(report=error)

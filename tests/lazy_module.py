@@ -1,4 +1,4 @@
-"""Modules that are imported when a test first uses them. Each process of pytest collects all tests, and one runs them."""
+"""Modules that are imported at their first use, because each process of pytest collects all tests, but runs only some."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import importlib
 from typing import Any
 
 
-class Later:
-    """The module with this name."""
+class LazyModule:
+    """A module by name, imported when an attribute is read."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # pytest looks for marks of its own
+        if name.startswith("_"):  # pytest reads such attributes of all objects
             raise AttributeError(name)
         return getattr(importlib.import_module(self._name), name)

@@ -1,4 +1,4 @@
-"""What the workers of pytest report to the process that prints it, and that one's list of tests."""
+"""Fewer messages from the workers of pytest-xdist, and a faster list of tests."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 
-def only_what_is_shown(config: pytest.Config) -> None:
-    """Have this worker send two messages about a test that passes, not six: with most tests the others took more processor
-    time than the test."""
+def send_only_displayed_reports(config: pytest.Config) -> None:
+    """Let this worker send two messages about a test that passes, not six. The others take more processor time than most
+    tests."""
     options = config.option
-    if options.verbose > 0 or options.durations is not None or options.xmlpath:  # which show or count more
+    if options.verbose > 0 or options.durations is not None or options.xmlpath:  # these options need more messages
         return
     for plugin in config.pluginmanager.get_plugins():
-        if type(plugin).__name__ == "WorkerInteractor":  # of a module that xdist sends to each worker
+        if type(plugin).__name__ == "WorkerInteractor":  # defined in a module that xdist sends to each worker
             config.pluginmanager.unregister(plugin)
             plugin.__class__ = _terse(type(plugin))
             config.pluginmanager.register(plugin)
@@ -34,7 +34,7 @@ def _terse(inherited: Any) -> Any:
 
 
 class Places(list[str]):
-    """The ids of all tests. xdist looks for the place of each, one by one."""
+    """The ids of all tests, with a fast `index`, which xdist calls for each test."""
 
     def __init__(self, tests: Iterable[str]) -> None:
         super().__init__(tests)
