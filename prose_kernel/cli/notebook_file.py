@@ -126,11 +126,8 @@ class NotebookRun(ProgramRun):
 
     @cached_property
     def _cells(self) -> NotebookCells:
-        if (former := self.request.former) is None:
-            return NotebookCells(self)
-        from prose_kernel.cli.only_stale import StaleCells
-
-        return StaleCells(self, former)
+        former = self.request.former
+        return NotebookCells(self) if former is None else former.cells(self)
 
     @property
     def workspace(self) -> Workspace:

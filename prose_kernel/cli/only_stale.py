@@ -48,6 +48,10 @@ class LastRun:
     records: Mapping[str, Sequence[Range]] = field(default_factory=dict)
     failed: frozenset[str] = frozenset()
 
+    def cells(self, run: ProgramRun) -> NotebookCells:
+        """Return the cells of a run, of which only the stale ones run."""
+        return StaleCells(run, self)
+
 
 def branch_request(request: Request) -> Request:
     """Return the request for a branch of the notebook's last run; without such a run, the request to run all cells.
