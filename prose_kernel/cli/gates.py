@@ -46,13 +46,13 @@ def gates(run: str | None, state_dir: str | None) -> None:
 
 
 def _pending_text(gate: PendingGate) -> str:
-    allow = [] if gate.allow == ("user",) else [f"  allow: {escaped(', '.join(gate.allow)) or 'nobody'}"]
+    record, allow = gate.record, gate.record.request.allow
     how = gate.command if gate.how.by_command else gate.how.value
     lines = [
-        f"{escaped(gate.id)}  (run {gate.run})",
-        *(f"  {line}" for line in escaped_lines(gate.prompt).split("\n")),
-        *allow,
-        f"  opened {_time(gate.opened)}, deadline {_time(gate.deadline)}",
+        f"{escaped(record.spelled)}  (run {record.run})",
+        *(f"  {line}" for line in escaped_lines(record.request.prompt).split("\n")),
+        *([] if allow == ("user",) else [f"  allow: {escaped(', '.join(allow)) or 'nobody'}"]),
+        f"  opened {_time(record.created_at)}, deadline {_time(record.timeout_at)}",
         f"  {how}",
     ]
     return visible("\n".join(lines))  # the texts of an ended run come from files that commands can write

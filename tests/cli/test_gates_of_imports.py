@@ -102,8 +102,8 @@ def test_the_command_that_approves_quotes_the_name_of_a_gate() -> None:
     state, clock = Path(".prose"), SystemClock()
     with running("--profile", "prosescript", "--gates=wait", expects="gate say it:go of run") as run:
         (gate,) = pending_gates(state, clock)
-        assert gate.command == f"prose gate approve {gate.run} 'say it:go'"
-        resolve_gate(state, "approve", gate.id, clock=clock, by=Decider({}))
+        assert gate.command == f"prose gate approve {gate.record.run} 'say it:go'"
+        resolve_gate(state, "approve", gate.record.spelled, clock=clock, by=Decider({}))
         assert run.wait(30) == 0
 
 
@@ -115,7 +115,7 @@ def test_a35_the_command_line_names_the_module_too() -> None:
 
     with running("--gates=wait", "--yes", "go", expects="gate inner:go--2 of run") as run:
         (gate,) = pending_gates(state, clock)
-        assert (gate.id, gate.name) == ("inner:go--2", "inner:go")
+        assert (gate.record.spelled, gate.record.request.name) == ("inner:go--2", "inner:go")
         for name in ("go", "go--2", "deep:go"):
             with pytest.raises(GateRefused):
                 approve(name)

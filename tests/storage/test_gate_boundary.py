@@ -120,7 +120,7 @@ def test_a8_a34_commands_of_a_run_cannot_decide_its_gates(tmp_path: Path) -> Non
         while not Path("out/done").exists():
             assert run.poll() is None, run.communicate()
             time.sleep(0.02)
-        assert [gate.id for gate in pending_gates(Path(".prose"), SystemClock())] == ["go"]
+        assert [gate.record.id for gate in pending_gates(Path(".prose"), SystemClock())] == ["go"]
         answers = {place.name: json.loads(place.read_text()) for place in Path("out").iterdir() if place.stat().st_size}
         assert approve().status == "approved"
         out, err = run.communicate(timeout=60)

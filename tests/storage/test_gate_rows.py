@@ -514,7 +514,9 @@ def on_another_machine(world: World) -> None:
 async def test_a_gate_on_this_machine_is_decided_by_its_run(world: World) -> None:
     task = await world.opened(world.keeper(Person(available=False)))
     (found,) = await asyncio.to_thread(listed, world)
-    assert (found.run, found.id, found.how, found.prompt) == (RUN, "release_ok", Decidable.AT_SOCKET, "Publish 1.2?")
+    record = found.record
+    shown = (record.run, record.spelled, found.how, record.request.prompt)
+    assert shown == (RUN, "release_ok", Decidable.AT_SOCKET, "Publish 1.2?")
     assert found.command.startswith(f"prose gate approve {RUN} release_ok")
     assert ("--state-dir" in found.command) == (world.kind == "sqlite")
     done = await asyncio.to_thread(resolve, world, "approve", comment="fine")

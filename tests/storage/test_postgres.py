@@ -317,7 +317,7 @@ def test_the_role_of_deciders_is_enough_for_prose_gate(roles: Roles, gate: Datab
     postgres = PostgresDatabase(roles.url("prose_decide"))
     execute(roles.url("prose_run"), "UPDATE openprose.x_gates SET host = 'another'")
     (waiting,) = pending_gates(tmp_path, TestClock(), None, postgres)
-    assert (waiting.id, waiting.how) == ("release_ok", Decidable.IN_DATABASE)
+    assert (waiting.record.id, waiting.how) == ("release_ok", Decidable.IN_DATABASE)
     done = resolve_gate(tmp_path, "reject", "release_ok", clock=TestClock(), by=Decider({}), postgres=postgres)
     assert done.status == "rejected"
     assert log(roles)[-1].metadata == {"source": "cli"}

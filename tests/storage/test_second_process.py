@@ -147,10 +147,12 @@ def test_listing(tmp_path: Path, runs: Runs) -> None:
     runs.wait_at(request("b", id="b__3"), RUNS[1], "ask")
     leave(records(tmp_path, RUNS[1]), request("late", timeout=0.0))
     one, two = pending_gates(tmp_path, CLOCK)
-    assert (one.run, one.id, one.prompt, one.allow, one.how) == (RUNS[0], "a", "Go?", ("ops",), Decidable.AT_SOCKET)
+    first, second = one.record, two.record
+    shown = (first.run, first.id, first.request.prompt, first.request.allow, one.how)
+    assert shown == (RUNS[0], "a", "Go?", ("ops",), Decidable.AT_SOCKET)
     assert one.command == f"prose gate approve {RUNS[0]} a --state-dir {tmp_path}"
-    assert (one.deadline - one.opened).total_seconds() == 600
-    assert (two.run, two.id, two.name, two.how) == (RUNS[1], "b__3", "b", Decidable.AT_PROMPT)
+    assert (first.timeout_at - first.created_at).total_seconds() == 600
+    assert (second.run, second.id, second.request.name, two.how) == (RUNS[1], "b__3", "b", Decidable.AT_PROMPT)
     assert pending_gates(tmp_path, CLOCK, RUNS[1]) == [two]
     with pytest.raises(GateRefused, match="no such run: nope"):
         pending_gates(tmp_path, CLOCK, "nope")
@@ -160,7 +162,7 @@ def test_the_listed_prompt_comes_from_the_run(tmp_path: Path, runs: Runs) -> Non
     runs.wait_at(request())
     place = records(tmp_path).directory / "ok.pending.json"
     place.write_text(place.read_text().replace("Go?", "Feed the cat?"))
-    assert [gate.prompt for gate in pending_gates(tmp_path, CLOCK)] == ["Go?"]
+    assert [gate.record.request.prompt for gate in pending_gates(tmp_path, CLOCK)] == ["Go?"]
 
 
 def test_the_suggested_command_is_short_for_the_default_directory(
@@ -254,7 +256,7 @@ def test_a19_damaged_files_are_skipped_and_reported(tmp_path: Path) -> None:
     kept = records(tmp_path)
     kept.open(request(), outside=True)
     (kept.directory / "x.pending.json").write_text("{")
-    assert [g.id for g in pending_gates(tmp_path, CLOCK)] == ["ok"]
+    assert [g.record.id for g in pending_gates(tmp_path, CLOCK)] == ["ok"]
     assert damaged_records(tmp_path, CLOCK) == [(RUNS[0], "x.pending.json")]
 
 
@@ -268,7 +270,7 @@ def test_a19_foreign_files_among_the_records_do_not_break_the_listing(tmp_path: 
     (kept.directory / "endless.pending.json").write_text(json.dumps(endless))
     ancient = {**endless, "attempt": 1, "created_at": "0001-01-01T00:00:00+23:59"}
     (kept.directory / "ancient.pending.json").write_text(json.dumps(ancient))
-    assert [g.id for g in pending_gates(tmp_path, CLOCK)] == ["ok"]
+    assert [g.record.id for g in pending_gates(tmp_path, CLOCK)] == ["ok"]
     assert [name.partition(".")[0] for _, name in damaged_records(tmp_path, CLOCK)] == [
         *("ancient", "directory", "endless", "link", "pipe")
     ]
@@ -294,7 +296,7 @@ def test_a8_a_run_that_cannot_be_asked_does_not_hide_other_runs(
         forged.listen()
         asked = iter([False, True, False, True, True])
         monkeypatch.setattr(look, lambda pid: next(asked))
-        assert [(g.id, g.how) for g in pending_gates(tmp_path, CLOCK)] == [
+        assert [(g.record.id, g.how) for g in pending_gates(tmp_path, CLOCK)] == [
             ("good", Decidable.AT_SOCKET),
             ("bad", Decidable.UNREACHABLE),
         ]

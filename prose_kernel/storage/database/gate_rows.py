@@ -11,11 +11,11 @@ import contextlib
 import functools
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, cast
 
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
@@ -24,15 +24,16 @@ from prose_kernel.storage.database.statements import Statements
 from prose_kernel.storage.gates.records import (
     SYSTEM,
     AuditEvent,
-    EventType,
     Record,
     Status,
     approval_problem,
+    audit_event,
     decision_event,
     parsed_time,
     principal_problem,
 )
 
+_RESOLUTION: Final = ("status", "resolved_at", "resolved_by", "resolution_comment")
 NO_LONGER_THERE: Final = "its row is no longer in the database"
 
 
@@ -160,31 +161,24 @@ class GateRows:
     def decide(self, gate_id: str, decision: GateDecision, now: datetime, *, pending: bool = True) -> bool:
         """Set a decision if the gate is pending, or in any state if not `pending`. Return whether it was set."""
         conditions = ("id = {}", "status = 'pending'") if pending else ("id = {}",)
-        mark = self._sql.dialect.placeholder
-        changed = self._connection.execute(
-            f"UPDATE {self._sql.name(schema.GATES)} SET status = {mark}, resolved_at = {mark}, resolved_by = {mark}, "
-            f"resolution_comment = {mark}{self._sql.where(schema.GATES, *conditions)}",
-            (
-                *(decision.status, timestamp(now), decision.by, decision.comment or None),
-                *self._sql.parameters(schema.GATES, gate_id),
-            ),
-        )
-        return changed == 1
+        values = (decision.status, timestamp(now), decision.by, decision.comment or None)
+        return self._set(schema.GATES, _RESOLUTION, values, gate_id, *conditions) == 1
 
     def reopen(self, gate_id: str) -> None:
         """Take back a decision that does not count."""
-        self._connection.execute(
-            f"UPDATE {self._sql.name(schema.GATES)} SET status = 'pending', resolved_at = NULL, resolved_by = NULL, "
-            f"resolution_comment = NULL{self._sql.where(schema.GATES, 'id = {}')}",
-            self._sql.parameters(schema.GATES, gate_id),
-        )
+        self._set(schema.GATES, _RESOLUTION, ("pending", None, None, None), gate_id, "id = {}")
 
     def mark_seen(self, gate_id: str) -> None:
         """Record that the run has seen the decision."""
-        self._connection.execute(
-            f"UPDATE {self._sql.name(schema.X_GATES)} SET seen = 1{self._sql.where(schema.X_GATES, 'gate_id = {}')}",
-            self._sql.parameters(schema.X_GATES, gate_id),
-        )
+        self._set(schema.X_GATES, ("seen",), (1,), gate_id, "gate_id = {}")
+
+    def _set(
+        self, table: schema.Table, columns: Iterable[str], values: schema.Row, gate_id: str, *conditions: str
+    ) -> int:
+        """Set columns of a gate's row if the conditions hold; return the number of changed rows."""
+        settings = ", ".join(f"{column} = {self._sql.dialect.placeholder}" for column in columns)
+        statement = f"UPDATE {self._sql.name(table)} SET {settings}{self._sql.where(table, *conditions)}"
+        return self._connection.execute(statement, (*values, *self._sql.parameters(table, gate_id)))
 
     def log(self, event: AuditEvent) -> None:
         values: tuple[schema.Value, ...] = (event.gate_id, event.event_type, event.principal, event.comment or None)
@@ -235,12 +229,7 @@ class GateRows:
 
 def _event(row: tuple[Any, ...]) -> AuditEvent | None:
     gate_id, event_type, principal, when, comment, metadata = row
-    data = _json(metadata)
-    time = _when(when)
-    if event_type not in get_args(EventType) or time is None:
-        return None
-    known = data if isinstance(data, Mapping) else {}
-    return AuditEvent(str(gate_id), event_type, str(principal or "user"), time, str(comment or ""), known)
+    return audit_event(gate_id, event_type, principal or "user", _when(when), comment, _json(metadata))
 
 
 def _json(value: object) -> object:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, cast
 
 from prose_kernel.access import jsonl, plain_files
 from prose_kernel.access.atomic import write_whole
@@ -27,11 +27,11 @@ from prose_kernel.storage.gates.records import (
     SYSTEM,
     AuditEvent,
     EarlierRecord,
-    EventType,
     Record,
     Records,
     Status,
     attempt_data,
+    audit_event,
     decision_event,
     last_event,
     parsed_time,
@@ -235,18 +235,9 @@ def _file_decision(data: dict[str, Any], record: Record) -> GateDecision | None:
 
 
 def _audit_event(data: dict[str, Any]) -> AuditEvent | None:
+    gate, kind, principal = data.get("gate_id"), data.get("event_type"), data.get("principal")
     when = parsed_time(data.get("timestamp"))
-    metadata = data.get("metadata")
-    if when is None or data.get("event_type") not in get_args(EventType):
-        return None
-    return AuditEvent(
-        str(data.get("gate_id")),
-        data["event_type"],
-        str(data.get("principal")),
-        when,
-        str(data.get("comment") or ""),
-        metadata if isinstance(metadata, dict) else {},
-    )
+    return audit_event(gate, kind, principal, when, data.get("comment"), data.get("metadata"))
 
 
 def _json(data: object, indent: int | None = None) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast, get_args
 
 from prose_kernel.errors import StoreFailed
 from prose_kernel.language.shortening import clipped
@@ -322,6 +322,16 @@ def parsed_time(text: object) -> datetime | None:
         return when.astimezone(UTC) if when is not None and when.tzinfo is not None else None
     except (ValueError, OverflowError):
         return None
+
+
+def audit_event(
+    gate_id: object, event_type: object, principal: object, when: datetime | None, comment: object, metadata: object
+) -> AuditEvent | None:
+    """Return an event that was read from a log; None if it is damaged."""
+    if when is None or event_type not in get_args(EventType):
+        return None
+    kind, known = cast("EventType", event_type), metadata if isinstance(metadata, Mapping) else {}
+    return AuditEvent(str(gate_id), kind, str(principal), when, str(comment or ""), known)
 
 
 def last_event(events: Sequence[AuditEvent], gate_id: str) -> AuditEvent | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import Final, Literal
@@ -59,17 +58,11 @@ _LONGEST_COMMENT: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PendingGate:
-    """One line of `prose gates`. Times are UTC; `command` approves the gate, `how` is the place where that works."""
+    """One line of `prose gates`. `command` approves the gate, `how` is the place where that works."""
 
-    run: str
-    id: str
-    name: str
-    prompt: str
-    allow: tuple[str, ...]
-    opened: datetime
-    deadline: datetime
+    record: Record
     command: str
-    how: Decidable = Decidable.AT_SOCKET
+    how: Decidable
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +86,7 @@ def pending_gates(
     """
     now = clock.now()
     return [
-        PendingGate(
-            record.run,
-            record.spelled,
-            record.request.name,
-            record.request.prompt,
-            record.request.allow,
-            record.created_at,
-            record.timeout_at,
-            records.command(record),
-            how,
-        )
+        PendingGate(record, records.command(record), how)
         for records in _runs(state_dir, clock, run, postgres)
         for record, how in _pending(records)
         if record.timeout_at > now
