@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.programs import urls
+from prose_kernel.runtime.session_options import ProgramSettings
 
 ATTEMPTS: Final = 3
 REDIRECTS: Final = 5
@@ -24,16 +24,6 @@ _STATUS: Final = {
     410: "it was removed from the server",
     429: "the server has too many requests",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits for one program. `size` counts bytes of its decompressed text, `seconds` all attempts and redirects
-    together. `private_hosts` are names that may lead to this machine or a private network."""
-
-    size: int = 1024 * 1024
-    seconds: int = 30
-    private_hosts: tuple[str, ...] = ()
 
 
 class Downloaded(NamedTuple):
@@ -54,7 +44,7 @@ class _Failed(Exception):
 
 
 async def download(
-    url: str, limits: Limits, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    url: str, limits: ProgramSettings, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
 ) -> Downloaded:
     """Return the program at a canonical URL. A server that is busy or breaks off is tried again, twice.
 
@@ -75,7 +65,7 @@ async def download(
     raise AssertionError
 
 
-async def _follow(url: str, limits: Limits) -> Downloaded:
+async def _follow(url: str, limits: ProgramSettings) -> Downloaded:
     for _ in range(REDIRECTS + 1):
         found = await _request(url, limits)
         if isinstance(found, Downloaded):
@@ -90,7 +80,7 @@ async def _follow(url: str, limits: Limits) -> Downloaded:
     raise _Failed(f"more than {REDIRECTS} redirects")
 
 
-async def _request(url: str, limits: Limits) -> Downloaded | str:
+async def _request(url: str, limits: ProgramSettings) -> Downloaded | str:
     """Make one request; return the program, or the URL of a redirect."""
     from prose_kernel.access import checked_http as http
 
@@ -98,7 +88,8 @@ async def _request(url: str, limits: Limits) -> Downloaded | str:
         target = http.url_of(url)
         name = http.host_of(target)
         tested = f"{name}:{http.port_of(target)}" in urls.plain_http
-        to = await http.addresses(target, private=tested or name in limits.private_hosts)
+        private = tested or name in map(str.lower, limits.private_hosts)
+        to = await http.addresses(target, private=private)
         async with http.get(target, to, _ACCEPT) as response:
             if response.has_redirect_location:
                 return str(http.url_of(response.headers["location"], target))
@@ -118,7 +109,7 @@ async def _request(url: str, limits: Limits) -> Downloaded | str:
     return Downloaded(_text(url, data), url)
 
 
-def _accept(url: str, response: Any, limits: Limits) -> None:
+def _accept(url: str, response: Any, limits: ProgramSettings) -> None:
     """Raise `_Failed` for a response that does not contain a program, before any of its body is read."""
     status = response.status_code
     if status != 200:
@@ -160,7 +151,7 @@ def _html_page(url: str) -> _Failed:
     return _Failed("it is an HTML page, not a program", hint=hint)
 
 
-def _too_large(limits: Limits) -> _Failed:
+def _too_large(limits: ProgramSettings) -> _Failed:
     limit = f"{limits.size / 1024**2:g} MiB" if limits.size >= 1024**2 else f"{limits.size:,} bytes"
     hint = "[programs] size in prose.toml changes the limit"
     return _Failed(f"it is larger than {limit}, the limit for programs from elsewhere", hint=hint)

@@ -7,30 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from prose_kernel.errors import ImportProgramError, reason_of
 from prose_kernel.programs import consent, urls
 from prose_kernel.programs.cache import ProgramCache, digest_of
 from prose_kernel.programs.consent import Candidate, Fetched, Trust
-from prose_kernel.programs.download import Limits, download
+from prose_kernel.programs.download import download
 from prose_kernel.programs.lock_file import NAME, LockFile, Pin
 from prose_kernel.runtime.asker import SerialAsker
+from prose_kernel.runtime.session_options import ProgramSettings
 
-MAX_PROGRAMS: Final = 100
-"""The number of remote programs that one program may lead to: a server could generate new ones endlessly."""
 SIZE_FACTOR: Final = 4
 """The total size of these programs as a multiple of the limit for one: they are parsed before any consent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Settings of remote programs. `registry` is the URL below which names of the form `handle/slug` are."""
-
-    registry: str = urls.REGISTRY
-    limits: Limits = field(default_factory=Limits)
-    most: int = MAX_PROGRAMS
 
 
 class RemotePrograms:
@@ -44,7 +33,7 @@ class RemotePrograms:
 
     def __init__(
         self,
-        options: Options,
+        settings: ProgramSettings,
         lock: LockFile,
         cache: ProgramCache,
         *,
@@ -53,13 +42,13 @@ class RemotePrograms:
         upgrade: bool = False,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self.registry = urls.canonical(options.registry.rstrip("/") + "/")
-        self.most = options.most
-        self.size = SIZE_FACTOR * options.limits.size
+        self.registry = urls.canonical(settings.registry.rstrip("/") + "/")
+        self.most = settings.most
+        self.size = SIZE_FACTOR * settings.size
         self.lock = lock
         self.cache = cache
         self.trust = Trust()
-        self._limits = options.limits
+        self._settings = settings
         self._asker = asker
         self._writes = writes
         self._upgrade = upgrade
@@ -101,7 +90,7 @@ class RemotePrograms:
         known = await asyncio.to_thread(self.cached, url)
         if known is not None:
             return known
-        found = await download(url, self._limits, sleep=self._sleep)
+        found = await download(url, self._settings, sleep=self._sleep)
         digest = digest_of(found.data)
         pin = None if self._upgrade else self._pin(url)
         if pin is not None and pin.sha256 != digest:

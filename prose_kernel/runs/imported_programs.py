@@ -105,16 +105,13 @@ def remote_programs(
     """Return the source of fetched programs: the project's pins, the user's cache, the servers. `asker` asks a person
     to consent to new programs; `writes`: consent is recorded in `prose.lock`."""
     from prose_kernel.programs.cache import ProgramCache
-    from prose_kernel.programs.download import Limits
     from prose_kernel.programs.lock_file import LockFile, place_of
-    from prose_kernel.programs.resolver import Options, RemotePrograms
+    from prose_kernel.programs.resolver import RemotePrograms
     from prose_kernel.runtime.asker import serial
 
-    private = tuple(host.lower() for host in settings.programs.private_hosts)
-    limits = Limits(settings.programs.size, settings.programs.seconds, private)
     cache = ProgramCache()
     return RemotePrograms(
-        Options(settings.programs.registry, limits, settings.programs.most),
+        settings.programs,
         LockFile(place_of(cwd, program_file), cache.directory / "locks"),
         cache,
         asker=serial(asker) if asker is not None else None,

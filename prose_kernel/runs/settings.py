@@ -31,6 +31,7 @@ from prose_kernel.runtime.session_options import (
     MemoryLimits,
     ModelServer,
     PostgresUrls,
+    ProgramSettings,
     Rule,
     SessionOptions,
     Surroundings,
@@ -111,19 +112,6 @@ class RemoteSettings(Struct, frozen=True):
     """Variables that its commands get from here; `*` is a wildcard."""
     resources: Mapping[str, float] = {}
     """Resources of this machine for commands with `needs`: `{ GPU = 2 }`."""
-
-
-class ProgramSettings(Struct, frozen=True):
-    registry: Address = "https://p.prose.md/"
-    """Server of programs named `handle/slug`."""
-    size: int = 1024 * 1024
-    """Bytes of a fetched program."""
-    seconds: int = 30
-    """Seconds to fetch one."""
-    most: int = 100
-    """Programs that one import may fetch."""
-    private_hosts: tuple[str, ...] = ()
-    """Private hosts that programs may be fetched from."""
 
 
 class TelemetrySettings(Struct, frozen=True):

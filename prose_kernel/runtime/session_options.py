@@ -1,4 +1,4 @@
-"""The options of sessions, judge, recordings, tasks and `Exec`: providers, the place of recordings, permissions.
+"""The options of sessions, judge, recordings, tasks, `Exec` and programs from elsewhere.
 
 Plain data that the rooms share. `runs/settings.py` fills it from `prose.toml` and the environment; nothing here reads
 them. The structs also declare tables of `prose.toml`: each field is a key.
@@ -256,6 +256,21 @@ class ExecSettings(Struct, frozen=True):
     """Refuse calls that cannot be logged."""
     pipefail: bool = False
     """Default of `pipefail` of `exec`."""
+
+
+class ProgramSettings(Struct, frozen=True):
+    """Programs from elsewhere: the table `[programs]` (openprose.md 6.1)."""
+
+    registry: Address = "https://p.prose.md/"
+    """Server of programs named `handle/slug`."""
+    size: int = 1024 * 1024
+    """Bytes of a fetched program."""
+    seconds: int = 30
+    """Seconds to fetch one."""
+    most: int = 100
+    """Programs that one import may fetch."""
+    private_hosts: tuple[str, ...] = ()
+    """Private hosts that programs may be fetched from."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,11 @@ from prose_kernel.errors import CompileError, ImportProgramError, UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.programs import download, urls
 from prose_kernel.programs.cache import ProgramCache
-from prose_kernel.programs.download import Limits
 from prose_kernel.programs.lock_file import LockFile, Pin, place_of, text_of
 from prose_kernel.programs.openprose_imports import LocalPrograms
 from prose_kernel.programs.resolver import RemotePrograms
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
+from prose_kernel.runtime.session_options import ProgramSettings
 
 HELLO = 'exec "echo hello"\noutput said = "hello"\n'
 QUIET = 'output said = "nothing"\n'
@@ -172,7 +172,7 @@ async def test_a_broken_answer_is_an_error(shelf: Shelf, behaviour: Behaviour) -
 @pytest.mark.parametrize("behaviour", [hang, drip])
 async def test_a_slow_answer_exceeds_the_time_limit(shelf: Shelf, behaviour: Behaviour) -> None:
     shelf.server.pages["/dana/x"] = behaviour
-    limits = Limits(seconds=1)
+    limits = ProgramSettings(seconds=1)
     assert "no complete answer within 1 seconds" in await failure(shelf.resolver(limits=limits), "dana/x")
 
 
@@ -220,14 +220,14 @@ async def test_invalid_and_private_addresses_are_not_fetched(shelf: Shelf, url: 
 async def test_a_private_host_in_the_settings_is_connected_to(shelf: Shelf) -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
-    resolver = shelf.resolver(limits=Limits(seconds=20, private_hosts=("localhost",)))
+    resolver = shelf.resolver(limits=ProgramSettings(seconds=20, private_hosts=("localhost",)))
     assert "'localhost' could not be reached" in await failure(resolver, f"https://localhost:{port}/x")
 
 
 async def test_an_invalid_certificate_is_reported(shelf: Shelf, tmp_path: Path) -> None:
     with running(own_certificate(tmp_path)) as server:
         server.pages["/x"] = response(QUIET.encode())
-        resolver = shelf.resolver(limits=Limits(seconds=20, private_hosts=("localhost",)))
+        resolver = shelf.resolver(limits=ProgramSettings(seconds=20, private_hosts=("localhost",)))
         message = await failure(resolver, f"https://localhost:{server.port}/x")
     assert "the certificate of 'localhost' is not valid: self" in message
     assert server.requests == []
@@ -376,7 +376,7 @@ async def test_a_download_stops_at_the_size_limit(shelf: Shelf) -> None:
 
 async def test_the_size_limit_counts_unpacked_bytes(shelf: Shelf) -> None:
     shelf.server.pages["/dana/x"] = response(gzip.compress(b"#" * 50_000_000), more="Content-Encoding: gzip\r\n")
-    limits = Limits(size=100_000, seconds=20)
+    limits = ProgramSettings(size=100_000, seconds=20)
     assert "it is larger than 100,000 bytes" in await failure(shelf.resolver(limits=limits), "dana/x")
 
 
@@ -408,7 +408,7 @@ async def test_the_total_size_of_programs_is_limited(shelf: Shelf) -> None:
     text = "#" * 900 + "\n"
     for number in range(9):
         shelf.put(f"dana/p{number}.prose", text + f'use "./p{number + 1}.prose" as next\n')
-    message = await failure(shelf.resolver("y", limits=Limits(size=1000)), "@dana/p0.prose")
+    message = await failure(shelf.resolver("y", limits=ProgramSettings(size=1000)), "@dana/p0.prose")
     assert "it leads to more than 4,000 bytes of programs from elsewhere | [programs] size in prose.toml" in message
     assert len(shelf.server.requests) == 5 and shelf.lock.pins() == {}
 

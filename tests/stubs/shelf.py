@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 from models.people import ScriptedPerson
+from msgspec.structs import replace
 from stubs.http_server import Server, response, running
 
 from prose_kernel.programs import urls
 from prose_kernel.programs.cache import ProgramCache
-from prose_kernel.programs.download import Limits
 from prose_kernel.programs.lock_file import LockFile, Pin
-from prose_kernel.programs.resolver import Options, RemotePrograms
+from prose_kernel.programs.resolver import RemotePrograms
 from prose_kernel.runtime.asker import serial
+from prose_kernel.runtime.session_options import ProgramSettings
 
 
 class Shelf:
@@ -43,7 +44,7 @@ class Shelf:
         self,
         *answers: str,
         person: ScriptedPerson | None = None,
-        limits: Limits | None = None,
+        limits: ProgramSettings | None = None,
         most: int = 100,
         writes: bool = True,
         upgrade: bool = False,
@@ -55,7 +56,7 @@ class Shelf:
 
         person = person or ScriptedPerson(*answers, available=bool(answers))
         return RemotePrograms(
-            Options(self.url, limits or Limits(seconds=20), most),
+            replace(limits or ProgramSettings(seconds=20), registry=self.url, most=most),
             self.lock,
             ProgramCache(self.directory / "cache"),
             asker=serial(person),
