@@ -200,45 +200,52 @@ class CommandRunning:
 TaskReceipt = CommandCompleted | CommandPromoted | CommandRunning
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSnapshot:
-    """The current state of a task without its output (exec-and-tasks.md 4.7). Times are UTC.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFacts:
+    """The data that a task's record and its snapshots have in common. Times are ISO 8601 in UTC.
 
-    `duration` is volatile. `error` has a `kind` and a `message`. `output_summary` is one line of facts.
+    `duration` is monotonic, in seconds, and volatile. `error` has a `kind` and a `message`. `output_summary` is one
+    line of facts.
     """
 
     task_id: str
     number: int
     summary: str
     status: TaskStatus
-    revision: int
+    revision: int = 0
     cmd_display: str
     cmd_digest: str
     workdir: str
     shell: str
     login: bool
-    tty: bool
+    tty: bool = False
     created_at: str
-    started_at: str | None
+    started_at: str | None = None
     updated_at: str
-    ended_at: str | None
-    duration: float | None
-    exit_status: int | None
-    signal: str | None
-    error: Mapping[str, str] | None
-    stop_requested: bool
-    force_stop_requested: bool
-    output_available: bool
-    bytes_seen: int
-    output_summary: str
-    session: str | None = None
+    ended_at: str | None = None
+    duration: float | None = None
+    exit_status: int | None = None
+    signal: str | None = None
+    error: Mapping[str, str] | None = None
+    force_stop_requested: bool = False
+    bytes_seen: int = 0
+    output_summary: str = "no output yet"
+    session: str | None
     interrupted_reason: str | None = None
     status_before_restart: TaskStatus | None = None
-    kind: Literal["command_task"] = "command_task"
+    kind: str = "command_task"
 
     @property
     def ended(self) -> bool:
         return self.status in ("completed", "failed", "cancelled", "interrupted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSnapshot(TaskFacts):
+    """The current state of a task without its output (exec-and-tasks.md 4.7)."""
+
+    stop_requested: bool
+    output_available: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Final
 
 import msgspec
@@ -18,7 +18,7 @@ from prose_kernel.language.escapes import code_fence
 from prose_kernel.language.shortening import clipped
 from prose_kernel.processes.command_output import MARK
 from prose_kernel.processes.tasks.command_line_text import display_of
-from prose_kernel.runtime.services import CommandRunning, TaskSnapshot, TaskStatus
+from prose_kernel.runtime.services import CommandRunning, TaskFacts, TaskSnapshot, TaskStatus
 
 _NEXT: Final[Mapping[TaskStatus, tuple[TaskStatus, ...]]] = {
     "queued": ("running", "cancelled", "failed", "interrupted"),
@@ -29,7 +29,6 @@ _NEXT: Final[Mapping[TaskStatus, tuple[TaskStatus, ...]]] = {
     "cancelled": (),
     "interrupted": (),
 }
-TERMINAL: Final[frozenset[TaskStatus]] = frozenset(status for status, following in _NEXT.items() if not following)
 
 
 def may_follow(before: TaskStatus, after: TaskStatus) -> bool:
@@ -37,66 +36,31 @@ def may_follow(before: TaskStatus, after: TaskStatus) -> bool:
     return after in _NEXT[before]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRecord:
-    """One task at one revision. Times are ISO 8601 in UTC; `duration` is monotonic, in seconds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRecord(TaskFacts):
+    """One task at one revision."""
 
-    # identity and owner
-    task_id: str
-    number: int
-    summary: str
     run_id: str | None
-    session: str | None
     cell: str | None
     work_ref: str | None
-    # command
     cmd: str
-    cmd_digest: str
-    cmd_display: str
-    workdir: str
-    shell: str
-    login: bool
     # options
     yield_time_ms: int
     max_output_tokens: int
     continue_on_result: bool
     promoted: bool
-    # lifecycle
-    status: TaskStatus
-    created_at: str
-    updated_at: str
-    started_at: str | None = None
-    ended_at: str | None = None
-    duration: float | None = None
-    revision: int = 0
     # stop
     stop_requested_at: str | None = None
-    force_stop_requested: bool = False
     cancelled_reason: str | None = None
-    # result
-    exit_status: int | None = None
-    signal: str | None = None
-    error: dict[str, str] | None = None
-    output_summary: str = "no output yet"
+    # result and output
     result_id: str | None = None
-    # output
     log_ref: str | None = None
-    bytes_seen: int = 0
     bytes_kept: int = 0
     truncated: bool = False
     log_error: str | None = None
     head: str = ""
     tail: str = ""
     characters: int = 0
-    # restart
-    interrupted_reason: str | None = None
-    status_before_restart: TaskStatus | None = None
-    kind: str = "command_task"
-    tty: bool = False
-
-    @property
-    def ended(self) -> bool:
-        return self.status in TERMINAL
 
     def as_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False)
@@ -156,14 +120,13 @@ def summary_of(given: str | None, command: str) -> str:
 
 def snapshot_of(record: TaskRecord) -> TaskSnapshot:
     """Return the part of a record that every reader of the task may see."""
-    shared = {name: getattr(record, name) for name in TaskSnapshot.__slots__ if name in TaskRecord.__slots__}
-    shared["error"] = dict(record.error) if record.error else None
+    shared = {one.name: getattr(record, one.name) for one in fields(TaskFacts)}
     return TaskSnapshot(
         **shared, stop_requested=record.stop_requested_at is not None, output_available=record.bytes_seen > 0
     )
 
 
-def ending_of(task: TaskSnapshot | TaskRecord) -> str:
+def ending_of(task: TaskFacts) -> str:
     """Return the state of a task in a few words: `completed`, `failed (exit 1)`, `interrupted (the run ended)`."""
     why = ""
     if task.status == "failed":
