@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from prose_kernel.errors import TaskRefused
 from prose_kernel.processes.child_process import EngineProcess, Launch, Record, exit_of
@@ -219,11 +220,11 @@ def completed(command: Command, record: Record) -> CommandCompleted:
 
 def ended_record(command: Command, process: Record, now: str, monotonic: float) -> TaskRecord:
     """Return the record of a task whose process has ended."""
-    record = current_record(command)
+    assert command.record is not None
     status, name = exit_of(process.status)
     after: TaskStatus = "completed"
     error = command.failure
-    if record.status == "cancelling":
+    if command.record.status == "cancelling":
         after, error = "cancelled", None
     elif error is not None:
         after = "failed"
@@ -233,28 +234,22 @@ def ended_record(command: Command, process: Record, now: str, monotonic: float) 
         after = "failed"
         message = f"exit {status}" if status is not None else f"ended by signal {name or 'unknown'}"
         error = {"kind": "exit" if status is not None else "signal", "message": message}
-    return replace(
-        record,
-        status=after,
-        ended_at=now,
-        updated_at=now,
-        duration=round(monotonic - command.started, 3),
-        exit_status=status,
-        signal=name,
-        error=error,
-        result_id=new_result_id(),
-    )
+    return _ended(command, after, now, monotonic, exit_status=status, signal=name, error=error)
 
 
 def interrupted_record(command: Command, now: str, monotonic: float) -> TaskRecord:
     """Return the record of a task that ends because the run ends."""
+    error = {"kind": "runtime_shutdown", "message": "the run ended before the command did"}
+    return _ended(command, "interrupted", now, monotonic, interrupted_reason="runtime_shutdown", error=error)
+
+
+def _ended(command: Command, status: TaskStatus, now: str, monotonic: float, **result: Any) -> TaskRecord:
     return replace(
         current_record(command),
-        status="interrupted",
+        status=status,
         ended_at=now,
         updated_at=now,
         duration=round(monotonic - command.started, 3),
-        interrupted_reason="runtime_shutdown",
-        error={"kind": "runtime_shutdown", "message": "the run ended before the command did"},
         result_id=new_result_id(),
+        **result,
     )
