@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from prose_kernel.runs.languages import Compiled, Language, Programs
     from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runs.run import Run
-    from prose_kernel.runs.run_machines import BoundName
+    from prose_kernel.runs.run_machines import BoundName, Defined
     from prose_kernel.runs.settings import Settings
     from prose_kernel.runs.workspace import Workspace
     from prose_kernel.runtime.services import Asker
@@ -221,6 +221,11 @@ class Cells:
     def notebook_path(self) -> str:
         """The notebook's path, as Jupyter reports it; "" if it does not."""
         return os.environ.get("JPY_SESSION_NAME", "")
+
+    @property
+    def directory(self) -> Path:
+        """The directory in which commands run."""
+        return self.started_workspace.cwd if self.started_workspace is not None else self.cwd
 
     def programs(self, language: Language) -> Programs:
         """Return the imports of texts in a language; works before the run begins, too."""
@@ -735,15 +740,18 @@ class Cells:
     def note_stop(self) -> None:
         """Record that an exception stops code of the running cell that never waits. Call it in the task of that
         code."""
-        run = self.started_workspace.current if self.started_workspace is not None else None
-        if run is not None and run.journal is not None:
-            run.journal.note_stop()
+        if self.current is not None and self.current.journal is not None:
+            self.current.journal.note_stop()
 
     # ------------------------------------------------------------ bindings and help
 
     def names(self) -> Mapping[str, BoundName]:
         """Return the bound names of the run, in both languages; none before the first cell."""
         return self.started_workspace.bindings() if self.started_workspace is not None else {}
+
+    def definitions(self) -> Sequence[Defined]:
+        """Return what the run's texts have defined, in both languages."""
+        return self.started_workspace.definitions() if self.started_workspace is not None else ()
 
     def values(self) -> Mapping[str, Value]:
         """Return the values of these names."""

@@ -87,9 +87,8 @@ def _path(cells: Cells, code: str, cursor: int, start: int, kind: str) -> Comple
     """Complete the last word of the text as a path, below the working directory of commands."""
     word = re.search(r"[^\s\"'|&;<>()=]*\Z", code[start:cursor])
     typed = word.group() if word else ""
-    base = cells.started_workspace.cwd if cells.started_workspace is not None else cells.cwd
     begin = cursor - len(typed.rpartition("/")[2])
-    return Completions(begin, cursor, tuple(paths(base, typed, kind)))
+    return Completions(begin, cursor, tuple(paths(cells.directory, typed, kind)))
 
 
 # ---------------------------------------------------------------- magics
@@ -157,8 +156,7 @@ def _arguments(cells: Cells, head: list[str], language: Language) -> list[str]:
         case ["%help"]:
             from prose_kernel.notebook.magics import tables
 
-            defined = cells.started_workspace.definitions() if cells.started_workspace is not None else ()
-            names = {*cells.names(), *(one.definition.name for one in defined)}
+            names = {*cells.names(), *(one.definition.name for one in cells.definitions())}
             return ["all", *tables.helpful_words(language), *names]
         case _:
             return []

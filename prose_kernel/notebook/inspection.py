@@ -72,12 +72,9 @@ def describe(
 
 
 def _defined(cells: Cells, word: str, whole: bool) -> doc.Block | None:
-    workspace = cells.started_workspace
-    if workspace is None:
-        return None
     if (named := cells.names().get(word)) is not None:
         return tables.binding(cells, word) if whole else _brief(word, named)
-    found = next((one for one in workspace.definitions() if one.definition.name == word), None)
+    found = next((one for one in cells.definitions() if one.definition.name == word), None)
     if found is None:
         return None
     text = doc.Listing(found.definition.text.rstrip(), found.language.magic)

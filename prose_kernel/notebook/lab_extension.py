@@ -172,11 +172,8 @@ class Panel:
 
     def _usage_message(self) -> dict[str, object]:
         """Return a message with the provider of sessions, which is "" before any session, and the usage of the run."""
-        workspace = self._cells.started_workspace
-        services = (
-            workspace.current.started_services if workspace is not None and workspace.current is not None else None
-        )
-        if services is None:
+        run = self._cells.current
+        if run is None or (services := run.started_services) is None:
             return {"kind": "who", "provider": "", "models": [], "cost": "", "asked": 0, "replayed": 0}
         from prose_kernel.runs.session_description import who
         from prose_kernel.views.usage import cost
@@ -229,9 +226,8 @@ class Panel:
         self._send_running()
 
     def _agents(self) -> list[dict[str, object]]:
-        workspace = self._cells.started_workspace
         found = []
-        for one in workspace.definitions() if workspace is not None else ():
+        for one in self._cells.definitions():
             definition, version = one.definition, self._cells.provenance.current(one.definition.name)
             summary = definition.facts.get("model") or definition.facts.get("parameters") or ""
             found.append({"name": definition.name, "kind": definition.kind, "said": summary, **_origin(version)})

@@ -147,10 +147,8 @@ async def show(call: Call) -> None:
     if not names:
         check_word_count(call, show, 1, 2)
         raise show.wrong("too few words")
-    workspace = call.cells.started_workspace
-    directory = workspace.cwd if workspace is not None else call.cells.cwd
     try:
-        file = await asyncio.to_thread(read, names[0], str(directory))
+        file = await asyncio.to_thread(read, names[0], str(call.cells.directory))
     except ExecError as problem:
         raise UsageError(f"%show: {problem.message}", hint=problem.hint) from None
     call.show(await asyncio.to_thread(file_display, file, scripts=_SCRIPTS in call.words))

@@ -169,9 +169,7 @@ def on_or_off(call: Call, magic: Magic, now: bool) -> bool:
 
 def resolve_path(cells: Cells, given: str) -> Path:
     """Resolve a path that was typed, relative to the directory in which commands run."""
-    workspace = cells.started_workspace
-    base = workspace.cwd if workspace is not None else cells.cwd
-    return base / expanded(given)
+    return cells.directory / expanded(given)
 
 
 def read_program(call: Call, name: str, wanted_by: Magic) -> tuple[Source, Language]:

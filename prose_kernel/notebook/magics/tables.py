@@ -31,9 +31,7 @@ _ACROSS = 80
 
 
 def _defined(cells: Cells, *kinds: str) -> list[Defined]:
-    workspace = cells.started_workspace
-    found = workspace.definitions() if workspace is not None else ()
-    return [one for one in found if one.definition.kind in kinds]
+    return [one for one in cells.definitions() if one.definition.kind in kinds]
 
 
 def bindings(names: Mapping[str, BoundName]) -> doc.Table:
