@@ -70,7 +70,7 @@ class Job:
     former: bool = False
 
 
-# ---------------------------------------------------------------- the world outside
+# ---------------------------------------------------------------- the outside world
 
 
 class JournalAnswers:
@@ -91,7 +91,7 @@ class JournalAnswers:
                 self.changed = asyncio.Event()
 
     def count(self, holds: str) -> int:
-        return sum(count for said, count in self.answered.items() if holds in said)
+        return sum(count for text, count in self.answered.items() if holds in text)
 
     async def until(self, word: str) -> None:
         while not self.count(f"say {word}"):
@@ -112,13 +112,13 @@ class Person:
         for key, answers in self.answers.items():
             if key in prompt:
                 return answers[min(self.known_answers.count(key), len(answers) - 1)]
-        raise AssertionError(f"nobody answers {prompt!r}")
+        raise AssertionError(f"there is no answer to {prompt!r}")
 
     def show(self, text: str) -> None:
         self.shown.append(text)
 
 
-def arrange(known_answers: JournalAnswers, job: Job) -> None:
+def patch_process(known_answers: JournalAnswers, job: Job) -> None:
     """Kill this process at a journal write, and make the fake world follow the journal."""
     append, write, run = JournalFile.append, JournalFile._write, ShellCommands.run
     written = [0]
@@ -175,7 +175,7 @@ def arrange(known_answers: JournalAnswers, job: Job) -> None:
             return None
         entries = self._entries[key]
         matches = dict(self._matchers)[key]
-        done = sum(count for said, count in known_answers.answered.items() if matches(said))
+        done = sum(count for text, count in known_answers.answered.items() if matches(text))
         return entries[min(done, len(entries) - 1)]
 
     JournalFile.append = appending  # type: ignore[method-assign]
@@ -211,7 +211,7 @@ def former_of(place: Path) -> str:
     return file.read_text() if file.exists() else ""
 
 
-async def play(job: Job) -> dict[str, Any]:
+async def run_case(job: Job) -> dict[str, Any]:
     case, place = CASES[job.case], Path(job.place)
     known_answers = JournalAnswers()
     path = journal_of(place) if job.resume else None
@@ -220,7 +220,7 @@ async def play(job: Job) -> dict[str, Any]:
         for _, record in read(path).records():
             known_answers.see(record)
         how = resumption(path, job.under_way)  # type: ignore[arg-type]
-    arrange(known_answers, job)
+    patch_process(known_answers, job)
     former = former_of(place)
     earlier = next(place.glob(f".*/runs/{former}/journal.jsonl"), None) if former and how is None else None
     language = languages.LANGUAGES[case.cells[0][0]]
@@ -361,7 +361,7 @@ def rows_in(table: str, cursor: Any, job: Job) -> list[str]:
 # ---------------------------------------------------------------- the server
 
 
-LATE = (
+LATE_MODULES = (
     *("prose_kernel.machine.vvm.program_text", "prose_kernel.processes.sandbox_syscalls", "prose_kernel.runs.journal"),
     *(
         "prose_kernel.programs.consent",
@@ -370,18 +370,18 @@ LATE = (
     ),
     *("prose_kernel.programs.vvm_imports", "prose_kernel.storage.answer_files", "filelock", "psutil"),
 )
-"""Modules that runs load while they run: a quarter of the processor time of one."""
+"""Modules that runs load late, in a quarter of their processor time."""
 
 
 def serve() -> None:
-    """Read jobs, a line each; fork; print how each ended."""
+    """Read one job a line, fork a process for it, and print the result."""
     for language in languages.LANGUAGES.values():
         preload_cell_modules(language)
-    for name in LATE:
+    for name in LATE_MODULES:
         importlib.import_module(name)
     _warm()
     gc.collect()
-    gc.freeze()  # a collection in a forked process would copy all of it
+    gc.freeze()  # otherwise garbage collection in a fork would copy all memory
     for line in sys.stdin:
         print(json.dumps(run(Job(**json.loads(line)))), flush=True)
 
@@ -436,7 +436,7 @@ def _child(job: Job, answer: Path) -> None:
         disk = Disk(job.place)
         if job.power and not job.resume:
             disk.install()
-        outcome = asyncio.run(play(job))
+        outcome = asyncio.run(run_case(job))
         if disk.cuts:
             Path(f"{job.place}.{CUTS}").write_bytes(pickle.dumps(disk.cuts))
         answer.write_text(json.dumps(outcome))
@@ -486,8 +486,8 @@ def tags_of(path: Path) -> Iterator[tuple[str, str]]:
             how = "kept" if record.kept else "cancelled" if record.cancelled else "answered"
             for tag in re.findall(r">> \$C/(\w+)", asked.pop(record.key)):
                 yield tag, how
-    for said in asked.values():
-        for tag in re.findall(r">> \$C/(\w+)", said):
+    for text in asked.values():
+        for tag in re.findall(r">> \$C/(\w+)", text):
             yield tag, "under way"
 
 

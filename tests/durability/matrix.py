@@ -117,16 +117,16 @@ class Matrix:
         shutil.rmtree(job.place)
         return ended, lines, Counter()
 
-    def lost_at(self, case: str, kill: int, when: str, then: dict[str, Any]) -> str | None:
+    def problem_without_directory(self, case: str, kill: int, when: str, expected: dict[str, Any]) -> str | None:
         """Kill a run at one transaction, resume it without its directory, as on another machine, and return the problem.
         Only requests whose answer is not in the database may run again. Such a session adds its segment to a memory
         outside the run a second time."""
         job = self.job(case, kill=kill, when=when)
         place = Path(job.place)
         try:
-            died = self.server.run(job)
-            if died["status"] != 9:
-                return "over" if died["status"] == 0 else f"the run ended with {died}: {errors_of(job)}"
+            killed = self.server.run(job)
+            if killed["status"] != 9:
+                return "over" if killed["status"] == 0 else f"the run ended with {killed}: {errors_of(job)}"
             path = journal_of(place)
             local = Counter(tags_of(path)) if path is not None else Counter[tuple[str, str]]()
             shutil.rmtree(place / ".prose/runs")
@@ -136,11 +136,11 @@ class Matrix:
             known = Counter(tags_of(restored))
             unknown = Counter(tag for tag, how in known.elements() if how == "under way")
             unknown.update(tag for tag, _ in (local - known).elements())  # a cancelled one may have begun
-            then = with_segments(then, len(list(place.glob(SEGMENTS))), sessions_in(restored))
+            expected = with_segments(expected, len(list(place.glob(SEGMENTS))), sessions_in(restored))
             ended = self.server.run(Job(case, job.place, self.backend, job.url, resume=True))
             if ended["status"] != 0:
                 return f"the resumed run ended with {ended}: {errors_of(job)[-900:]}"
-            return self._compared(case, then, ended) or self._counted(place, unknown, 0)
+            return self.compare(case, expected, ended) or self.compare_counts(place, unknown, 0)
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
@@ -162,12 +162,12 @@ class Matrix:
     def row_without_directory(self, case: str, points: int | None = None) -> Row:
         """Kill at all transactions, or at a random sample of `points`."""
         began, before = time.monotonic(), self.server.cpu
-        then, lines, _ = self.unbroken(case)
+        expected, lines, _ = self.unbroken(case)
         row = Row(f"{case} (elsewhere)", self.backend, lines)
         drawn = random.Random(case)
         chosen = [(kill, when) for kill in range(lines) for when in ("committing", "committed")]
         for kill, when in chosen if points is None else drawn.sample(chosen[:8], points):
-            problem = self.lost_at(case, kill, when, then)
+            problem = self.problem_without_directory(case, kill, when, expected)
             if problem == "over":
                 continue
             row.kills += 1
@@ -176,16 +176,18 @@ class Matrix:
         row.seconds, row.cpu = time.monotonic() - began, self.server.cpu - before
         return row
 
-    def killed_at(self, case: str, kill: int, when: str, then: dict[str, Any], *, again: int = 0) -> str | None:
+    def problem_of_kill(
+        self, case: str, kill: int, when: str, expected: dict[str, Any], *, again: int = 0
+    ) -> str | None:
         """Kill a run at one write, resume it (killing the resumed run `again` times), and return the problem."""
         job = self.job(case, kill=kill, when=when)
         place = Path(job.place)
-        died = self.server.run(job)
+        killed = self.server.run(job)
         try:
-            if died["status"] == 0:
+            if killed["status"] == 0:
                 return "over"
-            if died["status"] != 9:
-                return f"the run ended with {died}: {errors_of(job)}"
+            if killed["status"] != 9:
+                return f"the run ended with {killed}: {errors_of(job)}"
             drawn = random.Random(f"{case} {kill} {when}")
             for _ in range(again):
                 self.server.run(Job(case, job.place, self.backend, job.url, drawn.randrange(4), when, resume=True))
@@ -197,21 +199,21 @@ class Matrix:
             ended = self.server.run(Job(case, job.place, self.backend, job.url, resume=True))
             if ended["status"] != 0:
                 return f"the resumed run ended with {ended}: {errors_of(job)[-900:]}"
-            return self._compared(case, then, ended) or self._counted(place, under_way, again)
+            return self.compare(case, expected, ended) or self.compare_counts(place, under_way, again)
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
-    def _compared(self, case: str, then: dict[str, Any], now: dict[str, Any]) -> str | None:
+    def compare(self, case: str, expected: dict[str, Any], actual: dict[str, Any]) -> str | None:
         if case.startswith("gate"):
-            then, now = decided_once(then, now)
-        if then["order"] != now["order"]:  # answers came at other times: log lines may be in another order
-            then, now = unordered(then), unordered(now)
+            expected, actual = decided_once(expected, actual)
+        if expected["order"] != actual["order"]:  # answers came at other times: log lines may be in another order
+            expected, actual = unordered(expected), unordered(actual)
         for part in COMPARED:
-            if then.get(part) != now.get(part) and not (part == "problems" and now.get(part) is None):
-                return f"{part} differ: {difference(then.get(part), now.get(part))}"
+            if expected.get(part) != actual.get(part) and not (part == "problems" and actual.get(part) is None):
+                return f"{part} differ: {difference(expected.get(part), actual.get(part))}"
         return None
 
-    def _counted(self, place: Path, under_way: Counter[str], again: int) -> str | None:
+    def compare_counts(self, place: Path, under_way: Counter[str], again: int) -> str | None:
         path = journal_of(place)
         assert path is not None
         ended = Counter(tags_of(path))
@@ -226,7 +228,7 @@ class Matrix:
     def row(self, case: str, points: int | None = None) -> Row:
         """Kill at all points, or at a random sample of `points`."""
         began, before = time.monotonic(), self.server.cpu
-        then, lines, _ = self.unbroken(case)
+        expected, lines, _ = self.unbroken(case)
         row = Row(case, self.backend, lines)
         writes = lines - 2  # the head, the first text and the first request are written together
         chosen = [(kill, when) for kill in range(writes) for when in ("before", "after")]
@@ -236,7 +238,7 @@ class Matrix:
         for kill, when in chosen:
             if row.kills == points:
                 break
-            problem = self.killed_at(case, kill, when, then)
+            problem = self.problem_of_kill(case, kill, when, expected)
             if problem == "over":
                 continue
             row.kills += 1
@@ -283,14 +285,14 @@ def unordered(outcome: dict[str, Any]) -> dict[str, Any]:
     return {**outcome, "files": files}
 
 
-def decided_once(then: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def decided_once(expected: dict[str, Any], actual: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return both outcomes without the remarks that a gate or an approval was taken over. A run killed between a decision
     and its record decides again; then all gate records are left out."""
 
     def opened(outcome: dict[str, Any]) -> int:
         return len(re.findall(r"\bcreated\b", json.dumps([outcome["files"], outcome["rows"]])))
 
-    again = opened(now) > opened(then)
+    again = opened(actual) > opened(expected)
 
     def reduced(outcome: dict[str, Any]) -> dict[str, Any]:
         files = {n: text for n, text in outcome["files"].items() if not (again and n.startswith("gates/"))}
@@ -302,21 +304,21 @@ def decided_once(then: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, A
             "rows": {table: [row for row in kept if "resumed" not in row] for table, kept in rows.items()},
         }
 
-    return reduced(then), reduced(now)
+    return reduced(expected), reduced(actual)
 
 
-def difference(then: Any, now: Any) -> str:
+def difference(expected: Any, actual: Any) -> str:
     """Return the first difference between two outcomes."""
-    if isinstance(then, dict) and isinstance(now, dict):
-        for key in [*then, *now]:
-            if then.get(key) != now.get(key):
-                return f"{key}: {difference(then.get(key), now.get(key))}"
-    if isinstance(then, str) and isinstance(now, str) and "\n" in then + now:
-        lines = list(zip(then.split("\n") + [""] * 99, now.split("\n") + [""] * 99, strict=False))
-        return difference(*next(((a, b) for a, b in lines if a != b), (then, now)))
-    if isinstance(then, list) and isinstance(now, list):
-        return f"missing {[one for one in then if one not in now][:2]!r}, new {[one for one in now if one not in then][:2]!r}"
-    return f"{then!r}, now {now!r}"[:600]
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for key in [*expected, *actual]:
+            if expected.get(key) != actual.get(key):
+                return f"{key}: {difference(expected.get(key), actual.get(key))}"
+    if isinstance(expected, str) and isinstance(actual, str) and "\n" in expected + actual:
+        lines = list(zip(expected.split("\n") + [""] * 99, actual.split("\n") + [""] * 99, strict=False))
+        return difference(*next(((a, b) for a, b in lines if a != b), (expected, actual)))
+    if isinstance(expected, list) and isinstance(actual, list):
+        return f"missing {[one for one in expected if one not in actual][:2]!r}, new {[one for one in actual if one not in expected][:2]!r}"
+    return f"{expected!r}, now {actual!r}"[:600]
 
 
 @contextmanager

@@ -30,9 +30,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-WAYS = ("least", "half", "zeros", "mixed")
+LOSSES = ("least", "half", "zeros", "mixed")
 CUTS = "cuts"
-"""The file with what was on the disk at each sync."""
+"""The file with the content of the disk at each sync."""
 
 CASES = (
     "sequence", "parallel", "first", "retry", "recursion", "imports", "gate-retry", "gates-in-parallel",
@@ -46,7 +46,7 @@ class Cut:
     """The files just before a sync: synced content and all current content, by path relative to the run's place."""
 
     synced: dict[str, bytes]
-    now: dict[str, bytes]
+    current: dict[str, bytes]
 
 
 @dataclass
@@ -83,8 +83,8 @@ class Disk:
                 sync(descriptor)
                 if os.path.isdir(path):  # noqa: PTH112
                     self.names[path] = set(os.listdir(path))  # noqa: PTH208
-                    here = {name for name in self.moved if os.path.dirname(f"{self.place}/{name}") == path}  # noqa: PTH120
-                    self.files |= {name: self.moved.pop(name) for name in here}
+                    moved_here = {name for name in self.moved if os.path.dirname(f"{self.place}/{name}") == path}  # noqa: PTH120
+                    self.files |= {name: self.moved.pop(name) for name in moved_here}
                 else:
                     self.files[self._relative(path)] = Path(path).read_bytes()
 
@@ -113,17 +113,17 @@ def everything(place: str) -> dict[str, bytes]:
     return {str(path.relative_to(place)): path.read_bytes() for path in Path(place).rglob("*") if path.is_file()}
 
 
-def disk_of(cut: Cut, way: str) -> dict[str, bytes]:
+def disk_of(cut: Cut, loss: str) -> dict[str, bytes]:
     """Return one disk that a power cut may leave."""
-    disk = {**cut.synced, **{name: text for name, text in cut.now.items() if name.startswith("ran/")}}
-    for name, now in cut.now.items():
+    disk = {**cut.synced, **{name: text for name, text in cut.current.items() if name.startswith("ran/")}}
+    for name, current in cut.current.items():
         before = disk.get(name, b"")
         if name.endswith("journal.jsonl"):
-            if name in disk and way in ("half", "zeros"):
-                added = len(now) - len(before)
-                disk[name] = now[: len(before) + added // 2] if way == "half" else before + bytes(added)
-        elif way == "mixed" and random.Random(name).randrange(2):
-            disk[name] = now
+            if name in disk and loss in ("half", "zeros"):
+                added = len(current) - len(before)
+                disk[name] = current[: len(before) + added // 2] if loss == "half" else before + bytes(added)
+        elif loss == "mixed" and random.Random(name).randrange(2):
+            disk[name] = current
     return disk
 
 
@@ -150,23 +150,23 @@ class PowerCuts:
         self.runs, self.case = runs, case
         job = runs.job(case)
         self.job = Job(case, job.place, power=True)
-        self.then = runs.server.run(self.job)
-        assert self.then["status"] == 0, (case, self.then)
+        self.expected = runs.server.run(self.job)
+        assert self.expected["status"] == 0, (case, self.expected)
         self.cuts: list[Cut] = pickle.loads(Path(f"{job.place}.{CUTS}").read_bytes())
 
     def disks(self, limit: int | None = None) -> list[tuple[int, str]]:
         """Return all disks, or a random sample of at most `limit`."""
-        found = [(number, way) for number in range(len(self.cuts)) for way in WAYS]
+        found = [(number, loss) for number in range(len(self.cuts)) for loss in LOSSES]
         return found if limit is None else random.Random(self.case).sample(found, min(limit, len(found)))
 
-    def problem(self, number: int, way: str) -> str | None:
+    def problem(self, number: int, loss: str) -> str | None:
         """Resume from one disk, once repeating lost requests and once failing them. Return the problem."""
         from durability.killed import Job, journal_of, tags_of
         from durability.matrix import errors_of
 
         place = Path(self.job.place)
         for under_way in ("rerun", "fail"):
-            lay_out(disk_of(self.cuts[number], way), place)
+            lay_out(disk_of(self.cuts[number], loss), place)
             path = journal_of(place)
             if path is not None and b"\n" not in path.read_bytes():
                 shutil.rmtree(path.parent)  # the power was cut before the first request
@@ -178,12 +178,12 @@ class PowerCuts:
             if under_way == "rerun":
                 if ended["status"] != 0:
                     return f"the resumed run ended with {ended}: {errors_of(self.job)[-900:]}"
-                then, now = ({**one, "files": _of_the_journal(one["files"])} for one in (self.then, ended))
-                wrong = self.runs._compared(self.case, then, now) or self.runs._counted(place, lost, 0)
+                expected, current = ({**one, "files": _of_the_journal(one["files"])} for one in (self.expected, ended))
+                problem = self.runs.compare(self.case, expected, current) or self.runs.compare_counts(place, lost, 0)
             else:
-                wrong = self._started_twice(place)
-            if wrong is not None:
-                return f"{under_way}: {wrong}"
+                problem = self._started_twice(place)
+            if problem is not None:
+                return f"{under_way}: {problem}"
         return None
 
     def _started_twice(self, place: Path) -> str | None:
@@ -196,10 +196,10 @@ class PowerCuts:
         )
 
     def problems(self, limit: int | None = None) -> Iterator[str]:
-        for number, way in self.disks(limit):
-            wrong = self.problem(number, way)
-            if wrong is not None:
-                yield f"{self.case}, sync {number}, {way}: {wrong}"
+        for number, loss in self.disks(limit):
+            problem = self.problem(number, loss)
+            if problem is not None:
+                yield f"{self.case}, sync {number}, {loss}: {problem}"
 
 
 def main() -> int:

@@ -73,11 +73,11 @@ parallel:
   b = exec "echo y >> ran"
   c = exec "echo z >> ran"
 """
-ALONE = 'exec "echo x >> ran"\nexec "echo y >> ran"\n'
+ONE_COMMAND = 'exec "echo x >> ran"\nexec "echo y >> ran"\n'
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -196,7 +196,7 @@ async def test_a_failed_request_is_under_way_only_once_it_is_made_again(tmp_path
 
 
 async def test_a_single_command_is_recorded_once(tmp_path: Path) -> None:
-    await work(ALONE)()
+    await work(ONE_COMMAND)()
     assert not [record for record in records(tmp_path) if isinstance(record, Completed)]
 
 
@@ -220,7 +220,7 @@ async def test_in_another_directory_a_result_is_recorded_as_in_the_first_one(tmp
 
 # ---------------------------------------------------------------- files of commands
 
-WAITS = """
+COMPUTES_LONG = """
 parallel:
   let a = exec "cat f.txt; echo x >> ran; echo made > made.txt"
     {files}
@@ -260,7 +260,7 @@ async def test_a_command_that_was_only_completed_is_kept_while_its_files_are_the
     tmp_path: Path, files: str, changed: str
 ) -> None:
     Path("f.txt").write_text("1")
-    text, key = WAITS.format(files=FILES[files]), "c1/1/b0/x0"
+    text, key = COMPUTES_LONG.format(files=FILES[files]), "c1/1/b0/x0"
     assert in_a_child(tmp_path, work(text), before=answer(key)) is None
     assert files_noted(records(tmp_path)) == {"reads": [True], "writes": [False, True]}[files]
     Path("over").touch()
@@ -275,7 +275,7 @@ async def test_a_command_that_was_only_completed_is_kept_while_its_files_are_the
 
 async def test_a_resumed_run_passes_on_the_files_of_a_command_that_was_only_completed(tmp_path: Path) -> None:
     Path("f.txt").write_text("1")
-    text = WAITS.format(files=FILES["writes"])
+    text = COMPUTES_LONG.format(files=FILES["writes"])
     assert in_a_child(tmp_path, work(text), before=answer("c1/1/b0/x0")) is None
     Path("over").touch()
     await work(text)()
@@ -328,7 +328,7 @@ async def test_a_command_ends_even_if_no_thread_can_read_its_files_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("f.txt").write_text("1")
-    text = WAITS.format(files=FILES["writes"]).replace(
+    text = COMPUTES_LONG.format(files=FILES["writes"]).replace(
         "test -f over || sleep 600", "until test -f over; do sleep 0.01; done"
     )
     start = threading.Thread.start

@@ -79,11 +79,11 @@ class Statement:
             case "prompt":
                 return f'let {self.name} = session "{words}: {" ".join(f"{{{n}}}" for n in self.uses)}"\n'
             case "command":
-                given = (
+                inputs = (
                     f"  env: {{ {', '.join(f'V{i}: {n}' for i, n in enumerate(self.uses))} }}\n" if self.uses else ""
                 )
                 reads = f'"{self.file}"' if self.file else ""
-                return f'let {self.name} = exec "tool {self.task}"\n{given}  reads: [{reads}]\n'
+                return f'let {self.name} = exec "tool {self.task}"\n{inputs}  reads: [{reads}]\n'
             case "undeclared":
                 return f'let {self.name} = exec "undeclared {self.task}"\n'
             case "gate":
@@ -106,7 +106,7 @@ class Statement:
 
     def vvm(self) -> str:
         words = f"Task {self.task}" + (f" with file {self.file}" if self.file else "")
-        given = f"[{', '.join(self.uses)}]" if self.uses else ""
+        inputs = f"[{', '.join(self.uses)}]" if self.uses else ""
         match self.kind:
             case "pure":
                 return f'{self.name} = "text {self.task}"\n'
@@ -119,9 +119,9 @@ class Statement:
             case "judge" | "until":
                 value = self.uses[0] if self.uses else f'"value {self.task}"'
                 judged = f"if ?`Judge {self.task}`({value}):\n"
-                return f'{self.name} = "no"\n{judged}  {self.name} = @a `{words}`({given})\n'
+                return f'{self.name} = "no"\n{judged}  {self.name} = @a `{words}`({inputs})\n'
             case _:
-                return f"{self.name} = @a `{words}`({given})\n"
+                return f"{self.name} = @a `{words}`({inputs})\n"
 
 
 def bound(program: Sequence[Statement]) -> list[str]:
@@ -130,7 +130,7 @@ def bound(program: Sequence[Statement]) -> list[str]:
 
 
 class Programs:
-    """Makes and edits programs. Tasks repeat now and then, so that several requests have equal keys."""
+    """Makes and edits programs. Some tasks repeat, so that several requests have equal keys."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -178,9 +178,9 @@ class Programs:
 
     def _rename(self, program: list[Statement], files: dict[str, str]) -> None:
         one, self.made = self.random.choice(program), self.made + 1
-        former, one.name = one.name, f"renamed{self.made}"
+        old_name, one.name = one.name, f"renamed{self.made}"
         for other in program:
-            other.uses = [one.name if name == former else name for name in other.uses]
+            other.uses = [one.name if name == old_name else name for name in other.uses]
 
     def _prompt(self, program: list[Statement], files: dict[str, str]) -> None:
         self.made += 1
@@ -207,8 +207,7 @@ class Programs:
 
 
 class Outside:
-    """All ports. Answers depend only on the contents of requests. `asked` has these contents in order, each after the
-    kind of its request."""
+    """All ports. Answers depend only on the contents of requests. `asked` has the kinds and contents of requests in order."""
 
     def __init__(self, files: dict[str, str]) -> None:
         self._files = files
@@ -228,10 +227,10 @@ class Outside:
             return CommandResult("exited", 0, self._answer(kind, request.command, *request.env.values(), *read))
         assert isinstance(request, SessionRequest)
         context = [item.text if item.content is None else readable(item.content) for item in request.context or ()]
-        given = [request.given.text] if request.given is not None else []
+        inputs = [request.given.text] if request.given is not None else []
         file = self._file(request.task)
         reads = (FileRead(file, sha256(self._files[file])),) if file else ()
-        text = self._answer("session", request.task, *map(str, context), *given, self._files.get(file, ""))
+        text = self._answer("session", request.task, *map(str, context), *inputs, self._files.get(file, ""))
         return SessionResult(text, origin="model", reads=reads)
 
     async def decide(self, request: Any) -> Any:
@@ -241,8 +240,8 @@ class Outside:
         assert isinstance(request, JudgeRequest)
         seen = material(request)
         values = [*seen.whole.values(), *seen.previews.values()]
-        said = self._answer("judge", request.text, str(request.loop), *map(str, values))
-        return Verdict(int(said[-1], 16) % 2 == 0, "model")
+        answer = self._answer("judge", request.text, str(request.loop), *map(str, values))
+        return Verdict(int(answer[-1], 16) % 2 == 0, "model")
 
     def replayed(self, request: GateRequest, decision: GateDecision) -> None:
         """A kept approval."""
@@ -258,13 +257,15 @@ class Outside:
 
 
 @dataclass
-class Ran:
+class Result:
     records: list[Record]
     asked: list[tuple[str, ...]]
     values: dict[str, str]
 
 
-async def ran(text: str, files: dict[str, str], make: Callable[[], Any], before: Ran | None = None) -> Ran:
+async def run_program(
+    text: str, files: dict[str, str], make: Callable[[], Any], before: Result | None = None
+) -> Result:
     world, outside, log = make(), Outside(files), MemoryLog()
     machine = world.vvm if isinstance(world, Vvm) else world.machine
     host = machine.host
@@ -276,10 +277,10 @@ async def ran(text: str, files: dict[str, str], make: Callable[[], Any], before:
     with journal.text(Text(0, "any", "main", text)):
         await world.run(text, cell=True)
     values = {name: readable(info.value) for name, info in machine.bindings().items()}
-    return Ran(log.records, outside.asked, values)
+    return Result(log.records, outside.asked, values)
 
 
-def to_ask(whole: Ran, before: Ran) -> list[tuple[str, ...]]:
+def necessary_requests(whole: Result, before: Result) -> list[tuple[str, ...]]:
     """Return the requests of the whole run that are necessary if it keeps the answers of the run before."""
     known, found, effects = Counter(before.asked), list[tuple[str, ...]](), False
     for content in whole.asked:
@@ -295,26 +296,26 @@ def to_ask(whole: Ran, before: Ran) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize("language", ["openprose", "vvm"])
 async def test_an_edited_program_repeats_only_changed_requests(language: str) -> None:
     make = World if language == "openprose" else Vvm
-    asked, had_to_be = Counter[str](), Counter[str]()
+    asked, necessary = Counter[str](), Counter[str]()
     for seed in range(PROGRAMS // 2):
         programs = Programs(seed)
         first, files = programs.program(), {"f1.txt": "one", "f2.txt": "two"}
         text = "".join(getattr(one, language)() for one in first)
         text = text if language == "openprose" else f'agent a(model="x", prompt="p")\n{text}'
-        before = await ran(text, files, make)
+        before = await run_program(text, files, make)
         for _ in range(EDITS // PROGRAMS):
             new, changed = programs.edited(first, files)
             now = "".join(getattr(one, language)() for one in new)
             now = now if language == "openprose" else f'agent a(model="x", prompt="p")\n{now}'
-            whole = await ran(now, changed, make)
-            kept = await ran(now, changed, make, before)
+            whole = await run_program(now, changed, make)
+            kept = await run_program(now, changed, make, before)
             assert kept.values == whole.values, f"a stale answer was used:\n{text}\nis now\n{now}"
-            wanted = to_ask(whole, before)
+            wanted = necessary_requests(whole, before)
             assert Counter(kept.asked) == Counter(wanted), f"{text}\nis now\n{now}"
             asked.update(kind for kind, *_ in kept.asked)
-            had_to_be.update(kind for kind, *_ in wanted)
+            necessary.update(kind for kind, *_ in wanted)
     kinds = {"session", "judge"} | ({"command", "undeclared", "gate"} if language == "openprose" else set())
-    assert asked == had_to_be and set(asked) == kinds
+    assert asked == necessary and set(asked) == kinds
 
 
 def test_answers_that_waited_for_their_turn_keep_their_order() -> None:

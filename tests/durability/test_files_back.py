@@ -133,12 +133,12 @@ def test_changes_by_others_are_not_overwritten_silently(place: Path, capfd: pyte
     for name in ("mine", "ours", "new/extra"):
         (place / name).write_text("person")
     (place / "removed").unlink()
-    then = tree(place)
+    before = tree(place)
     fork(run_id, "c1/1", status=2)
     error = capfd.readouterr().err
     assert "  ours\n" in error
     assert "mine" not in error
-    assert tree(place) == then
+    assert tree(place) == before
     assert len(list(place.glob(".prose/runs/*"))) == 1, "no branch has begun"
     fork(run_id, "c1/1", "--yes")
     assert {name: (place / name).read_text() for name in ("mine", "ours", "removed", "new/extra")} == {
@@ -211,9 +211,9 @@ def test_too_many_files_end_the_file_history_but_not_the_run(
     monkeypatch.setattr(file_history, "MOST_FILES", 20)
     run_id = run(place, "touch $(seq 30)", "touch x")
     assert "no longer kept" in capfd.readouterr().err
-    then = tree(place)
+    before = tree(place)
     fork(run_id, "c1/1", status=2)
-    assert tree(place) == then
+    assert tree(place) == before
 
 
 def test_a_run_without_kept_files_is_refused(place: Path) -> None:

@@ -19,11 +19,11 @@ from prose_kernel.errors import UsageError
 from prose_kernel.runs.resumption import resumption
 from prose_kernel.storage.journal_file import JournalFile
 
-LEFT_OUT = {"backoff", "exec-throw", "exec-ignore", "judged-choice", "accumulators", "gate-continue", "gate-kept"}
+NOT_IN_SAMPLE = {"backoff", "exec-throw", "exec-ignore", "judged-choice", "accumulators", "gate-continue", "gate-kept"}
 """One waits for long, the others differ little from programs that are killed: `make durability` kills them, too."""
 
 
-@pytest.mark.parametrize("case", [name for name in MATRIX if name not in LEFT_OUT])
+@pytest.mark.parametrize("case", [name for name in MATRIX if name not in NOT_IN_SAMPLE])
 def test_a_killed_run_continues_as_if_nothing_had_happened(case: str, server: Server, tmp_path: Path) -> None:
     row = Matrix(server, tmp_path).row(case, points=1)
     assert not row.problems
@@ -51,8 +51,8 @@ AGAIN = 20 if "DURABILITY_EXAMPLES" in os.environ else 5
 @pytest.mark.parametrize("case", ["pipelines", "nested-forks"])
 def test_a_run_may_be_killed_repeatedly_while_it_resumes(case: str, server: Server, tmp_path: Path) -> None:
     runs = Matrix(server, tmp_path)
-    then, _, _ = runs.unbroken(case)
-    assert runs.killed_at(case, 3, "before", then, again=AGAIN) is None
+    expected, _, _ = runs.unbroken(case)
+    assert runs.problem_of_kill(case, 3, "before", expected, again=AGAIN) is None
 
 
 def test_one_of_two_parallel_resumes_wins_and_the_other_reports_it(server: Server, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_run_continued_by_another_process_is_not_overwritten(server: Server, t
     assert path.read_bytes() == whole
 
 
-def test_nothing_starts_before_the_commands_of_the_killed_process_are_gone(server: Server, tmp_path: Path) -> None:
+def test_nothing_starts_before_the_commands_of_the_killed_process_have_ended(server: Server, tmp_path: Path) -> None:
     """This includes a command that ignores TERM, and a kill of the watchdog too."""
     for watchdog_too in (False, True):
         job = Matrix(server, tmp_path / str(watchdog_too)).job("stubborn")

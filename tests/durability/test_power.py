@@ -53,13 +53,13 @@ def test_a_disk_holds_what_was_synced(tmp_path: Path, monkeypatch: pytest.Monkey
     assert disk.synced()["two"] == b""
     names(place)
     assert disk.synced() == {"old": b"as it was", "one": b"1", "two": b"3"}
-    assert disk.cuts[-1].now == everything(str(place))
+    assert disk.cuts[-1].current == everything(str(place))
 
 
-def test_the_ways_in_which_unsynced_data_is_lost() -> None:
+def test_unsynced_data_is_lost_in_four_ways() -> None:
     path = ".prose/runs/R/journal.jsonl"
     cut = Cut({path: b"one\n"}, {path: b"one\ntwo\n", "ran/x": b"x\n", "main.prose": b""})
-    found = {way: disk_of(cut, way)[path] for way in ("least", "half", "zeros", "mixed")}
+    found = {loss: disk_of(cut, loss)[path] for loss in ("least", "half", "zeros", "mixed")}
     assert found == {"least": b"one\n", "half": b"one\ntw", "zeros": b"one\n\0\0\0\0", "mixed": b"one\n"}
     assert disk_of(cut, "least")["ran/x"] == b"x\n"
-    assert Counter(pickle.loads(pickle.dumps(cut)).now) == Counter(cut.now)
+    assert Counter(pickle.loads(pickle.dumps(cut)).current) == Counter(cut.current)

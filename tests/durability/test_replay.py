@@ -60,11 +60,11 @@ async def resumed(program: Generated, before: Outcome, known: Sequence[Record], 
     return await live(world, [program.text], in_order_of(before, world, at_once_in(before)), known)
 
 
-def same(then: Outcome, now: Outcome, label: str) -> None:
-    assert lasting(now.records) == lasting(then.records), label
-    assert now.result == then.result, label
-    assert now.events == then.events, label
-    assert now.values == then.values, label
+def same(expected: Outcome, actual: Outcome, label: str) -> None:
+    assert lasting(actual.records) == lasting(expected.records), label
+    assert actual.result == expected.result, label
+    assert actual.events == expected.events, label
+    assert actual.values == expected.values, label
 
 
 def lasting(records: Sequence[Record]) -> list[Record]:
@@ -94,9 +94,9 @@ EXAMPLES = int(os.environ.get("DURABILITY_EXAMPLES", "8"))
 CONCURRENCY = st.sampled_from([None, None, 1, 2])
 
 
-def check_replay(then: Outcome, again: Outcome) -> None:
+def check_replay(expected: Outcome, again: Outcome) -> None:
     """Check that the complete journal restores the complete run without any request."""
-    same(then, again, "after all records")
+    same(expected, again, "after all records")
     assert not again.asked_outside
 
 
@@ -104,12 +104,12 @@ def check_replay(then: Outcome, again: Outcome) -> None:
 @given(programs(), st.integers(0, 2**16), CONCURRENCY)
 def test_a_run_resumes_from_every_prefix_of_its_journal(program: Generated, seed: int, concurrency: int | None) -> None:
     async def run() -> None:
-        then = await unbroken(program, seed, concurrency, instant=False)
-        for kept in prefixes(then.records, random.Random(seed), 8):
-            now = await resumed(program, then, then.records[:kept], concurrency)
-            same(then, now, f"after {kept} of {len(then.records)} records")
-            answered = {r.key for r in then.records[:kept] if isinstance(r, Answered)}
-            assert not answered & set(now.asked_outside), "an answered request is made again"
+        expected = await unbroken(program, seed, concurrency, instant=False)
+        for kept in prefixes(expected.records, random.Random(seed), 8):
+            actual = await resumed(program, expected, expected.records[:kept], concurrency)
+            same(expected, actual, f"after {kept} of {len(expected.records)} records")
+            answered = {r.key for r in expected.records[:kept] if isinstance(r, Answered)}
+            assert not answered & set(actual.asked_outside), "an answered request is made again"
 
     asyncio.run(run())
 
@@ -117,17 +117,19 @@ def test_a_run_resumes_from_every_prefix_of_its_journal(program: Generated, seed
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(programs(), st.integers(0, 2**16), CONCURRENCY, CONCURRENCY)
 def test_a_run_that_was_resumed_can_be_resumed(
-    program: Generated, seed: int, then: int | None, afterwards: int | None
+    program: Generated, seed: int, concurrency: int | None, later_concurrency: int | None
 ) -> None:
     """This holds with immediate answers, another order of answers, and a lower limit of parallel requests."""
 
     async def run() -> None:
-        first = await unbroken(program, seed, then)
-        check_replay(first, await resumed(program, first, first.records, afterwards))
+        first = await unbroken(program, seed, concurrency)
+        check_replay(first, await resumed(program, first, first.records, later_concurrency))
         for kept in prefixes(first.records, random.Random(seed), 3):
             took = delays(seed + kept)
-            second = await live(world_of(program, afterwards), [program.text], took.__getitem__, first.records[:kept])
-            check_replay(second, await resumed(program, second, second.records, then))
+            second = await live(
+                world_of(program, later_concurrency), [program.text], took.__getitem__, first.records[:kept]
+            )
+            check_replay(second, await resumed(program, second, second.records, concurrency))
 
     asyncio.run(run())
 
@@ -136,13 +138,13 @@ def test_a_run_that_was_resumed_can_be_resumed(
 @given(programs(), st.integers(0, 2**16), st.integers(1, 40))
 def test_an_interrupted_run_is_restored(program: Generated, seed: int, after: int) -> None:
     async def run() -> None:
-        then = await unbroken(program, seed, None, after)
-        for kept in {len(then.records), *prefixes(then.records, random.Random(seed), 2)}:
-            now = await resumed(program, then, then.records[:kept], None)
-            if kept == len(then.records) or was_interrupted(then.records[:kept]):
-                assert now.result == then.result
-            if kept == len(then.records):
-                check_replay(then, now)
+        expected = await unbroken(program, seed, None, after)
+        for kept in {len(expected.records), *prefixes(expected.records, random.Random(seed), 2)}:
+            actual = await resumed(program, expected, expected.records[:kept], None)
+            if kept == len(expected.records) or was_interrupted(expected.records[:kept]):
+                assert actual.result == expected.result
+            if kept == len(expected.records):
+                check_replay(expected, actual)
 
     asyncio.run(run())
 
@@ -155,16 +157,18 @@ def test_a26_a_run_that_was_interrupted_twice_is_restored(
     async def run() -> None:
         took = delays(seed)
         world = world_of(program)
-        then = await live(world, [program.text], took.__getitem__, interrupt_after=after, and_again=passes)
-        now = await resumed(program, then, then.records, None)
-        if any(isinstance(record, Interrupted) and record.hasty for record in then.records):
-            assert (now.records, now.asked_outside) == (then.records, [])
+        expected = await live(world, [program.text], took.__getitem__, interrupt_after=after, and_again=passes)
+        actual = await resumed(program, expected, expected.records, None)
+        if any(isinstance(record, Interrupted) and record.hasty for record in expected.records):
+            assert (actual.records, actual.asked_outside) == (expected.records, [])
             return
-        check_replay(then, now)
-        doubled = [one for record in then.records for one in ([record] * 2 if record == Interrupted() else [record])]
-        if len(doubled) > len(then.records):
-            now = await resumed(program, replace(then, records=doubled), doubled, None)
-            assert (now.result, now.values, now.asked_outside) == (then.result, then.values, [])
+        check_replay(expected, actual)
+        doubled = [
+            one for record in expected.records for one in ([record] * 2 if record == Interrupted() else [record])
+        ]
+        if len(doubled) > len(expected.records):
+            actual = await resumed(program, replace(expected, records=doubled), doubled, None)
+            assert (actual.result, actual.values, actual.asked_outside) == (expected.result, expected.values, [])
 
     asyncio.run(run())
 
@@ -192,10 +196,10 @@ def test_long_computing_branches_replay_to_the_same_point(program: Generated, se
     async def run() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(scheduler, "time", Ticking(seed))
-            then = await unbroken(program, seed, None, interrupt)
+            expected = await unbroken(program, seed, None, interrupt)
             for again in range(3):
                 patch.setattr(scheduler, "time", Ticking(seed + again + 1))
-                check_replay(then, await resumed(program, then, then.records, None))
+                check_replay(expected, await resumed(program, expected, expected.records, None))
 
     asyncio.run(run())
 
@@ -203,8 +207,8 @@ def test_long_computing_branches_replay_to_the_same_point(program: Generated, se
 async def test_an_interrupted_replay_does_not_change_the_journal() -> None:
     text = 'let a = exec "one"\nparallel:\n  exec "two"\n  exec "three"\noutput done = 1\n'
     program = Generated(text)
-    then = await unbroken(program, 1, None, instant=False)
-    texts_first, *known = then.records
+    expected = await unbroken(program, 1, None, instant=False)
+    texts_first, *known = expected.records
     interrupted = 0
     for kept in range(1, len(known)):
         world, log = world_of(program), MemoryLog()

@@ -66,7 +66,7 @@ TURNS = [{"calls": [{"name": name, "arguments": arguments}]} for name, arguments
 
 
 @pytest.fixture(autouse=True)
-def _here(stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _project(stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     stub.reset()
     (tmp_path / "ran").mkdir()
@@ -174,12 +174,12 @@ async def test_a_session_survives_a_kill_at_each_step_while_it_resumes(stub: Stu
 async def test_with_fail_the_session_fails_and_its_requests_are_counted(stub: StubServer, tmp_path: Path) -> None:
     assert in_a_child(tmp_path, work(stub), before=begins(9)) is None
 
-    def fails(place: Path) -> Any:
+    def failing_resumption(place: Path) -> Any:
         path = journal_in(place)
         assert path is not None
         return resumption(path, "fail")
 
-    ended = await work(stub, how=fails)()
+    ended = await work(stub, how=failing_resumption)()
     assert ended["outputs"] == {"failed": "the run was killed while this session was under way"}
     assert ran(tmp_path) == ONCE[:1]
     assert stub.stats.requests == 4 and ended["usage"].requests == 4
@@ -209,8 +209,8 @@ async def test_another_model_continues_the_conversation(stub: StubServer, tmp_pa
 async def test_the_fallback_that_answered_is_asked_first_when_the_run_resumes(stub: StubServer, tmp_path: Path) -> None:
     works = stub.script("fallback", *TURNS, "Read: {results}.")
     options = {"it": ModelOptions(price=Price(input=1.0, output=2.0), fallback=("stub:it",))}
-    away = structs.replace(server(stub, "err-500-1"), options=options)
-    servers = {"away": away, "stub": server(stub, works)}
+    unavailable = structs.replace(server(stub, "err-500-1"), options=options)
+    servers = {"away": unavailable, "stub": server(stub, works)}
     assert in_a_child(tmp_path, work(stub, provider="away", providers=servers), before=begins(10)) is None
     sent = stub.stats.requests
     await work(stub, provider="away", providers=servers)()
@@ -299,7 +299,7 @@ async def test_no_recorded_step_is_lost_by_a_power_cut(
 
     assert in_a_child(tmp_path, followed)
     found: list[Cut] = pickle.loads(cuts.read_bytes())
-    drawn = random.Random("steps").sample([cut for cut in found if "ran/all" in cut.now], 2)
+    drawn = random.Random("steps").sample([cut for cut in found if "ran/all" in cut.current], 2)
     for cut in drawn:
         lay_out(disk_of(cut, "least"), tmp_path)
         monkeypatch.chdir(tmp_path)

@@ -76,20 +76,20 @@ Meanwhile = Callable[[Callable[[], None]], None]
 def meanwhile() -> Iterator[Meanwhile]:
     """Call a function in a thread as soon as the program's command that waits for `go` is running. The thread lives until
     the test ends, because a server that it starts ends with it."""
-    over = threading.Event()
+    ended = threading.Event()
     threads = list[threading.Thread]()
 
-    def start(does: Callable[[], None]) -> None:
+    def start(action: Callable[[], None]) -> None:
         def act() -> None:
             until(Path("ready").exists)
-            does()
-            over.wait()
+            action()
+            ended.wait()
 
         threads.append(threading.Thread(target=act))
         threads[-1].start()
 
     yield start
-    over.set()
+    ended.set()
     for thread in threads:
         thread.join()
 
@@ -115,11 +115,11 @@ def silent(server: PostgresServer) -> Callable[[], None]:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
 
-    def back() -> None:
+    def restore() -> None:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
 
-    return back
+    return restore
 
 
 def without_schema(server: PostgresServer) -> Callable[[], None]:
@@ -137,18 +137,18 @@ def _rows(server: PostgresServer, statement: str) -> list[tuple[Any, ...]]:
 def test_a40_a_database_lost_while_a_command_runs_repeats_nothing(
     lose: Callable[[PostgresServer], Callable[[], None]], server: PostgresServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    back = list[Callable[[], None]]()
+    restore = list[Callable[[], None]]()
 
     def lost() -> None:
         until(Path("ready").exists)
-        back.append(lose(server))
+        restore.append(lose(server))
         Path("go").touch()
 
     thread = threading.Thread(target=lost)
     thread.start()
     status = main(["run", "p.prose", "--state=postgres", "--format=json"])
     thread.join()
-    back[0]()
+    restore[0]()
     result = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert (status, result["error"]["code"], result["error"]["line"]) == (1, "E219", None)
     assert main(["run", "--resume"]) == 0
@@ -162,15 +162,15 @@ def test_a40_a_database_lost_while_a_command_runs_repeats_nothing(
 def test_a50_a_server_that_answers_too_late_is_asked_over_another_connection(
     server: PostgresServer, capfd: pytest.CaptureFixture[str], meanwhile: Meanwhile
 ) -> None:
-    back = list[Callable[[], None]]()
+    restore = list[Callable[[], None]]()
 
     def lost() -> None:
-        back.append(silent(server))
+        restore.append(silent(server))
         Path("go").touch()
 
     meanwhile(lost)
     assert main(["run", "p.prose", "--state=postgres"]) == 0
-    back[0]()
+    restore[0]()
     assert capfd.readouterr().out.endswith("all: one two three\n")
     assert Path("ran").read_text().split() == ["a", "b", "c"]
 
@@ -234,7 +234,7 @@ def test_a40_a_run_killed_after_its_store_has_failed_continues_before_that(
     assert Path("ran").read_text().split() == ["a", "b", "c"]
 
 
-def gate_is_lost(program: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def run_with_lost_gate(program: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """Run a program with a gate that cannot be recorded in the database."""
 
     def lost(self: DatabaseRecords, *work: object, **options: object) -> None:
@@ -242,8 +242,8 @@ def gate_is_lost(program: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Ca
 
     Path("p.prose").write_text(program)
     monkeypatch.setenv("PROSE_STATE_WAIT", "0 s")
-    with monkeypatch.context() as away:
-        away.setattr(DatabaseRecords, "_call", lost)
+    with monkeypatch.context() as patch:
+        patch.setattr(DatabaseRecords, "_call", lost)
         assert main(["run", "p.prose", "--state=sqlite", "--yes=go", "--format=json"]) == 1
     assert json.loads(capfd.readouterr().out.splitlines()[-1])["error"]["code"] == "E219"
 
@@ -253,7 +253,7 @@ def test_a40_a_gate_that_the_store_did_not_record_is_asked_by_the_resumed_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     program = 'exec "echo a >> ran"\ngate go:\n  prompt: "Go?"\nexec "echo b >> ran"\n'
-    gate_is_lost(program, monkeypatch, capfd)
+    run_with_lost_gate(program, monkeypatch, capfd)
     assert main(["run", "--resume", "--yes=go"]) == 0
     assert Path("ran").read_text().split() == ["a", "b"]
 
@@ -272,7 +272,7 @@ def test_a40_a_command_that_ends_when_the_store_has_failed_does_not_run_again(
         exec "echo b >> ran"
     output all = "{a}"
     """
-    gate_is_lost(textwrap.dedent(program), monkeypatch, capfd)
+    run_with_lost_gate(textwrap.dedent(program), monkeypatch, capfd)
     (run,) = all_runs([Directories(Path(".prose/runs"))])
     assert run.journal is not None
     records = [record for _, record in run.journal.records()]
@@ -330,16 +330,16 @@ if "DURABILITY_EXAMPLES" in os.environ:  # these wait in the same flush as other
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """An event that is set when a run reports that it waits for its store."""
-    heard, tell = threading.Event(), Narrator._handlers[StoreWaits]
+    reported, handler = threading.Event(), Narrator._handlers[StoreWaits]
 
     def waiting(self: Narrator, event: StoreWaits) -> None:
-        tell(self, event)
-        heard.set()
+        handler(self, event)
+        reported.set()
 
     monkeypatch.setitem(Narrator._handlers, StoreWaits, waiting)
     monkeypatch.setattr(row_writer, "_SILENT", 0.0)
     monkeypatch.setenv("PROSE_STATE_WAIT", "20 s")
-    return heard
+    return reported
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
