@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -18,7 +18,6 @@ from prose_kernel.runtime.compiled_code import Code, Step, value_of
 from prose_kernel.runtime.events import Bound
 from prose_kernel.runtime.execution_context import ControlFlow, located
 from prose_kernel.runtime.ports import Key, Question
-from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Value
 
 
@@ -31,10 +30,8 @@ class Destination(Struct, frozen=True):
 
 
 class SpawnCode(Code):
-    """The code of session, resume, exec and arrow chains, which needs to know what its value will be bound to. `nests`
-    is false if no body can run inside it."""
+    """The code of session, resume, exec and arrow chains, which needs to know what its value will be bound to."""
 
-    nests: ClassVar[bool] = True
     spawned: Spawned
 
     async def spawn(self, s: ProgramContext, destination: Destination | None) -> Value:
@@ -125,8 +122,7 @@ def home_of(s: ProgramContext, node: tree.Name) -> tuple[Layer, Kind]:
 async def produce(s: ProgramContext, code: Code, destination: Destination) -> tuple[Value, Spawned | None]:
     """Return the value for a name, with its kind of spawn; a spawn gets the destination of its binding."""
     if isinstance(code, SpawnCode):
-        spawned = code.spawn(s, destination)
-        return await (call(spawned) if code.nests else spawned), code.spawned
+        return await code.spawn(s, destination), code.spawned
     return await value_of(code, s), None
 
 

@@ -10,7 +10,7 @@ compiled when they first run, so each remembers its scope.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -18,7 +18,7 @@ from prose_kernel.errors import RunError
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.scopes import bound_names
 from prose_kernel.runtime import compiled_code
-from prose_kernel.runtime.compiled_code import FLAT_DEPTH, Code, Now
+from prose_kernel.runtime.compiled_code import Code, Now
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
@@ -91,15 +91,6 @@ def local_names(node: tree.Def) -> frozenset[str]:
 
 
 # ---------------------------------------------------------------- steps and bodies
-
-
-def awaited(code: Code, s: Any) -> Awaitable[Value]:
-    """Return an awaitable for the value of an expression that cannot be computed immediately.
-
-    Shallow expressions are awaited directly: the trampoline is only needed for unlimited nesting, and every call
-    already uses it once where a body waits for a statement. This halves the cost of a call.
-    """
-    return code.run(s) if code.depth < FLAT_DEPTH else call(code.run(s))
 
 
 class Step(compiled_code.Step):

@@ -6,7 +6,7 @@ from typing import Any
 
 from prose_kernel.errors import RunError, VvmRaise
 from prose_kernel.language.vvm import tree
-from prose_kernel.machine.vvm.code import awaited, expression
+from prose_kernel.machine.vvm.code import expression
 from prose_kernel.machine.vvm.context import Context, reader
 from prose_kernel.machine.vvm.operators import OPERATORS
 from prose_kernel.machine.vvm.values import a_type_of, is_error, json_view, raised, why_no_view
@@ -35,9 +35,6 @@ class ItCode(Code):
 
 for _literal in (tree.Boolean, tree.Number, tree.String):
     expression(_literal)(ConstantCode)
-
-
-# ---------------------------------------------------------------- lists and objects
 
 
 expression(tree.List, lambda node: node.elements)(ListCode)
@@ -156,7 +153,6 @@ def _items(number: int) -> str:
 
 class BinaryCode(OperatorCode):
     operators = OPERATORS
-    awaited = staticmethod(awaited)
 
     @staticmethod
     def failed(s: Context, error: RunError, left: Value, right: Value) -> Value:

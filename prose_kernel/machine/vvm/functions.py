@@ -19,7 +19,6 @@ from prose_kernel.machine.vvm.code import (
     Left,
     Scope,
     Step,
-    awaited,
     compile_expression,
     current_scope,
     expression,
@@ -30,7 +29,7 @@ from prose_kernel.machine.vvm.code import (
 )
 from prose_kernel.machine.vvm.context import CALL, Context, Frame, Module
 from prose_kernel.machine.vvm.values import a_type_of, adopted, raised
-from prose_kernel.runtime.compiled_code import Code
+from prose_kernel.runtime.compiled_code import Code, awaited
 from prose_kernel.runtime.events import BlockEntered, BlockLeft
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
 from prose_kernel.runtime.preview import unknown
@@ -151,9 +150,6 @@ async def enter(s: Context, node: Node, function: UserFunction, table: dict[str,
     return value if preview is None else preview.result(frame, function.name, value)
 
 
-# ---------------------------------------------------------------- arguments
-
-
 def bound_arguments(
     s: Context,
     node: Node,
@@ -171,8 +167,6 @@ def bound_arguments(
     table = {**dict(zip(parameters, arguments, strict=False)), **keywords}
     return {key: table[key] for key in parameters if key in table} if keywords else table
 
-
-# ---------------------------------------------------------------- functions of the library
 
 Bound = dict[str, Value]
 

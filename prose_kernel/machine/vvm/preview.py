@@ -16,10 +16,10 @@ from prose_kernel.errors import RunError
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree
-from prose_kernel.machine.vvm.code import Body, Left, awaited
+from prose_kernel.machine.vvm.code import Body, Left
 from prose_kernel.machine.vvm.context import Context, Frame, Module, VvmRun
 from prose_kernel.machine.vvm.program import run_text
-from prose_kernel.runtime.compiled_code import Code
+from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.machine import Preview
 from prose_kernel.runtime.preview import MOST_PASSES, Full, PreviewAnswers, unknown, unknown_names
@@ -31,7 +31,7 @@ async def preview(run: VvmRun, program: tree.Program, source: Source, cwd: str) 
     """Return every agent call of a checked text, in source order, based on the current state of the run."""
     answers = _Answers(run)
     shadow = _copied_run(run, answers)
-    context = Context(shadow, shadow.root, source, cwd, f"c{run.cell + 1}")
+    context = Context(shadow, shadow.root, source, cwd, f"c{run.progress.cell + 1}")
     with contextlib.suppress(Full, RunError):
         await drive(run_text(context, program))
     return tuple(answers.found)
@@ -100,7 +100,7 @@ class _Answers(PreviewAnswers):
     async def truth(self, s: Context, code: Code) -> bool | None:
         """Return a condition's value; None if it is unknown."""
         with contextlib.suppress(RunError):
-            value = code.now(s) if code.now is not None else await awaited(code, s)
+            value = await value_of(code, s)
             if (value is True or value is False) and not self._is_unknown(s, code.node):
                 return value
         return None
@@ -108,7 +108,7 @@ class _Answers(PreviewAnswers):
     async def value(self, s: Context, code: Code, name: str) -> Value:
         """Return the value of an expression, or a placeholder if it cannot be computed."""
         with contextlib.suppress(RunError):
-            return code.now(s) if code.now is not None else await awaited(code, s)
+            return await value_of(code, s)
         return unknown(name)
 
     async def run_either(self, s: Context, bodies: Sequence[Body | None]) -> Left:

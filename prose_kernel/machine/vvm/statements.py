@@ -16,7 +16,6 @@ from prose_kernel.machine.vvm.code import (
     Leave,
     Left,
     Step,
-    awaited,
     compile_expression,
     flat_ways,
     may_be_flat,
@@ -28,7 +27,7 @@ from prose_kernel.machine.vvm.context import Context
 from prose_kernel.machine.vvm.expressions import boolean
 from prose_kernel.machine.vvm.judging import scrutinee
 from prose_kernel.machine.vvm.values import a_type_of, error_value, raised
-from prose_kernel.runtime.compiled_code import Code, value_of
+from prose_kernel.runtime.compiled_code import Code, awaited, value_of
 from prose_kernel.runtime.events import ArmChosen, Caught, FinallyEntered, TryEntered
 from prose_kernel.runtime.execution_context import forget_trace, located
 from prose_kernel.runtime.preview import unknown
@@ -226,9 +225,6 @@ class ForStep(Step):
             raise
         passes.left("end")
         return None
-
-
-# ---------------------------------------------------------------- with input
 
 
 @statement(tree.WithInput)
