@@ -222,9 +222,8 @@ def load(path: Path, shown: str = "") -> tuple[Item, ...]:
             _check_encodable(fields)
             item = _item(fields, number)
         except (ValueError, RecursionError) as problem:
-            reason = _reason(problem) if isinstance(problem, json.JSONDecodeError | RecursionError) else str(problem)
             raise UsageError(
-                f"{shown}, line {number}: {reason}",
+                f"{shown}, line {number}: {_reason(problem)}",
                 hint='an item is {"values": {"NAME": VALUE}, "condition": TEXT, "label": "yes", "no" or "uncertain"}',
             ) from None
         if item.name in items:
@@ -247,7 +246,7 @@ def of_category(items: Sequence[Item], category: str | None) -> tuple[Item, ...]
 def _reason(problem: Exception) -> str:
     if isinstance(problem, json.JSONDecodeError):
         return f"no JSON: {problem.msg.lower()} in column {problem.colno}"
-    return "nested too deeply"
+    return "nested too deeply" if isinstance(problem, RecursionError) else str(problem)
 
 
 def _refuse_constant(word: str) -> object:

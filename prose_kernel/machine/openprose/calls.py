@@ -216,9 +216,6 @@ def _object_in(value: Value) -> dict[str, Value] | None:
     return None
 
 
-# ---------------------------------------------------------------- scripts
-
-
 async def run_script(s: ProgramContext, program: tree.Program, source: Source, values: Mapping[str, Value]) -> Value:
     """Run the checked script of a node in the context of its run, and return its value.
 
@@ -235,9 +232,6 @@ async def run_script(s: ProgramContext, program: tree.Program, source: Source, v
     prior = {name: values.get(name) for name in interface.prior}
     s.run.prior = prior if any(value is not None for value in prior.values()) else None
     return await call(run_statements(s, program, used=True))
-
-
-# ---------------------------------------------------------------- stages
 
 
 @expression(tree.Stage)

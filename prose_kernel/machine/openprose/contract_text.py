@@ -206,9 +206,6 @@ def _runtime(unit: Unit) -> dict[str, str]:
     return {name: item.text.strip("`\"'") for item in unit.node.items("Runtime") for name in item.names}
 
 
-# ---------------------------------------------------------------- the machine
-
-
 def _check_machine(s: ProgramContext, unit: Unit, here: tree.Node) -> None:
     """Raise E233 or E234 for a needed tool or environment variable that this machine does not have (8)."""
     library = unit.file.files.library

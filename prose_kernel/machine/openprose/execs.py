@@ -62,7 +62,7 @@ def _computed(node: tree.Exec) -> list[tree.Property]:
 
 @dataclass(frozen=True, slots=True)
 class _ExecOptions:
-    """The parts of an `exec` that are the same each time it runs. `pipefail` is None if not set; `seconds` is None if
+    """The parts of an `exec` as written. `pipefail` is None if not set; `seconds` is None if
     `limit` isn't a duration. `short` is the beginning of the command."""
 
     properties: Mapping[str, object]
@@ -96,25 +96,13 @@ class _ExecOptions:
 
 @expression(tree.Exec, lambda node: [item.value for item in _computed(node)])
 class ExecCode(SpawnCode):
-    nests = False
     spawned: Spawned = "exec"
-
-    def prepare(self, node: tree.Exec) -> None:
-        self._by_profile: dict[bool, _ExecOptions] = {}
-
-    def _written(self, s: ProgramContext) -> _ExecOptions:
-        strict = s.run.is_strict
-        written = self._by_profile.get(strict)
-        if written is None:
-            found = s.run.properties("exec", self.node.properties)
-            written = self._by_profile[strict] = _ExecOptions.of(self.node, found)
-        return written
 
     async def spawn(self, s: ProgramContext, destination: Destination | None) -> Value:
         if s.cancellation.stopped:
             return None  # cancelled by its siblings: starts nothing new
         node: tree.Exec = self.node
-        written = self._written(s)
+        written = _ExecOptions.of(node, s.run.properties("exec", node.properties))
         found, on_fail, command, form = written.properties, written.on_fail, written.command, written.form
         if s.host.preview is not None:
             name = destination.name if destination is not None else None

@@ -6,7 +6,7 @@ one call of `run`; a notebook calls `run` once for each cell, in the same root f
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from prose_kernel.language.openprose import tree
@@ -39,17 +39,12 @@ from prose_kernel.runtime.values import ExecText, ReadMapping, Reference, Value
 
 
 class _LateRenderer:
-    """Renders nodes of contract files. The implementation is loaded on first use."""
+    """The module that renders nodes of contract files, loaded on first use."""
 
-    def render(self, s: ProgramContext, node: tree.Node, request: calls.CallRequest) -> Coroutine[Any, Any, Value]:
-        from prose_kernel.machine.openprose.contract_text import render
+    def __getattr__(self, name: str) -> Any:
+        from prose_kernel.machine.openprose import contract_text
 
-        return render(s, node, request)
-
-    def run_file(self, s: ProgramContext, program: Any) -> Coroutine[Any, Any, Value]:
-        from prose_kernel.machine.openprose.contract_text import run_contract
-
-        return run_contract(s, program)
+        return getattr(contract_text, name)
 
 
 class Machine(RuntimeMachine):

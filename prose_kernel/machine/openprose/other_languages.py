@@ -53,7 +53,7 @@ def _adopt_value(run: ProgramRun, name: str, value: Value) -> None:
         run.result_unbound(slot.value)
     run.root.outputs.pop(name, None)
     slot.kind, slot.value, slot.source, slot.span = "let", value, ELSEWHERE, tree.NOWHERE
-    slot.spawned, slot.cell = None, run.cell
+    slot.spawned, slot.cell = None, run.progress.cell
     run.changed(slot)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import cached_property
 from typing import Any
 
 from prose_kernel.language.openprose import tree
@@ -56,7 +57,6 @@ def _raise(fork: Fork[ProgramContext], label: Callable[[int], str]) -> None:
 @expression(tree.Parallel)
 class ParallelCode(Code):
     def prepare(self, node: tree.Parallel) -> None:
-        self.needs: list[Needs] | None = None
         self.codes: list[Code | None] = []
         self.bodies: list[Body] = []
         for branch in node.branches:
@@ -70,7 +70,7 @@ class ParallelCode(Code):
         number, repeat = s.numbers.next(PARALLEL), s.count("parallel")
         modifiers = node.modifiers if s.host.preview is None else ALL
         join = Join(modifiers, len(node.branches))
-        split = ForkAllocation(len(node.branches), self._needs())
+        split = ForkAllocation(len(node.branches), self._needs)
         steps = [BranchStep(number, i, branch_label(b, i)) for i, b in enumerate(node.branches)]
         names = tuple(b.name.id if b.name is not None else None for b in node.branches)
         if s.host.listeners:
@@ -90,10 +90,9 @@ class ParallelCode(Code):
             s.emit(ParallelJoined(s.place(node), number))
         return self._result(s, fork)
 
+    @cached_property
     def _needs(self) -> list[Needs]:
-        if self.needs is None:
-            self.needs = [needs_of(branch) for branch in self.node.branches]
-        return self.needs
+        return [needs_of(branch) for branch in self.node.branches]
 
     async def _branch(self, s: ProgramContext, index: int) -> Value:
         code, body = self.codes[index], self.bodies[index]

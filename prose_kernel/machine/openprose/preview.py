@@ -35,7 +35,7 @@ async def preview(run: ProgramRun, program: tree.Program, source: Source, cwd: s
     """Return every session, command and gate of a checked text, in source order, based on the run's current state."""
     answers = _Answers()
     shadow = _copied_run(run, answers)
-    context = ProgramContext(shadow, shadow.root, source, cwd, f"c{run.cell + 1}")
+    context = ProgramContext(shadow, shadow.root, source, cwd, f"c{run.progress.cell + 1}")
     with contextlib.suppress(Full):
         await drive(run_text(context, program, {}))
     return tuple(answers.found)
@@ -102,15 +102,9 @@ class _Answers(PreviewAnswers):
     async def items(self, s: ProgramContext, code: Code, name: str) -> list[Value]:
         """Return the first items of a collection; one placeholder if they are unknown."""
         try:
-            return self.items_of(await value_of(code, s), name)
-        except RunError:
-            return [unknown(name)]
-
-    def items_of(self, value: Value, name: str) -> list[Value]:
-        if isinstance(value, str) and is_unknown(value):
-            return [unknown(name)]
-        try:
-            return structured_text.collection(value)[:MOST_PASSES]
+            value = await value_of(code, s)
+            known = not (isinstance(value, str) and is_unknown(value))
+            return structured_text.collection(value)[:MOST_PASSES] if known else [unknown(name)]
         except (RunError, structured_text.JudgeNeeded):
             return [unknown(name)]
 
@@ -125,9 +119,6 @@ class _Answers(PreviewAnswers):
         return [unknown(name)]
 
 
-# ---------------------------------------------------------------- the copy of a run
-
-
 def _copied_run(run: ProgramRun, answers: _Answers) -> ProgramRun:
     """Return a copy of a run with its own bindings, counters and registries, whose host makes no requests."""
     host = answers.make_host(run.host)
@@ -140,7 +131,7 @@ def _copied_run(run: ProgramRun, answers: _Answers) -> ProgramRun:
     shadow.supplied, shadow.elsewhere = run.supplied, run.elsewhere
     shadow.started_agents = set(run.started_agents)
     shadow.finished.extend(run.finished)
-    shadow.progress.cell, shadow.progress.ordinal = run.cell, run.ordinal
+    shadow.progress.cell, shadow.progress.ordinal = run.progress.cell, run.progress.ordinal
     shadow.functions, shadow.other_agents = dict(run.functions), dict(run.other_agents)
     shadow.numbers = copy.deepcopy(run.numbers)
     return shadow

@@ -18,7 +18,7 @@ from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose import other_languages
 from prose_kernel.machine.openprose.bindings import bind
-from prose_kernel.machine.openprose.code import compile_statement, expression
+from prose_kernel.machine.openprose.code import Body, compile_statement, expression
 from prose_kernel.machine.openprose.program_context import ProgramContext, ProgramRun
 from prose_kernel.machine.openprose.program_text import call_of
 from prose_kernel.runtime.compiled_code import Code, Step, value_of
@@ -62,7 +62,7 @@ async def run_text(
     `used` a `for` at the end computes its array.
     """
     if program.declared is not None:
-        return cast("Value", await call(s.host.renderer.run_file(s, program)))
+        return cast("Value", await call(s.host.renderer.run_contract(s, program)))
     s.run.begin(program)
     if imports is not None:
         s.run.programs.update(imports)
@@ -138,22 +138,9 @@ def _define(s: ProgramContext, program: tree.Program) -> None:
 async def _execute(s: ProgramContext, step: Step) -> Value:
     """Run one top-level statement."""
     s.statement = step.node
-    host = s.host
-    try:
-        if host.hook is not None and (held := host.hook.before(s, step.node)) is not None:
-            await held
-        if host.scheduler.due():
-            await s.breathe()
-        return step.now(s) if step.now is not None else await call(step.run(s))
-    except RunError as error:
-        if host.preview is not None:
-            return cast("Value", host.preview.failed(s, step.node))
-        await s.announce_with_hook(error, step.node)
-        raise
-    except ControlFlow:
-        if host.preview is not None:
-            return None
-        raise
+    body = Body((step.node,), False)
+    body.use([step])
+    return await call(body.run(s))
 
 
 def _done(s: ProgramContext, step: Step, node: tree.Node, value: Value) -> None:

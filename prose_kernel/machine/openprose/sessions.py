@@ -267,7 +267,7 @@ async def _request(
         memory=memory,
         scope=scope,
         program=s.run.name,
-        position=s.run.ordinal,
+        position=s.run.progress.ordinal,
         finished=tuple(s.run.finished),
         timeout=seconds,
         output=await _output(s, node, own, entry),
