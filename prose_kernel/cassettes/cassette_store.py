@@ -203,8 +203,6 @@ class CassetteStore:
         message = differences.message(asked.title, self._nearest, asked.req, at, used_up=used_up)
         return Miss(key, message, differences.command(asked.program))
 
-    # ------------------------------------------------------------ races
-
     def note_request(self, at: str) -> None:
         """Note that a session or a judgement was requested at this path: the races around it must be recorded."""
         parts = at.split("/")
@@ -303,8 +301,6 @@ class CassetteStore:
         self._pending.clear()  # in this run, they still answer
         lost = "a record" if count == 1 else f"{count} records"
         self.warn(f"{self.own_name}: {lost} could not be written: {why}")
-
-    # ------------------------------------------------------------ the end
 
     def close(self) -> None:
         """Write pending records, and remove replaced ones."""

@@ -85,9 +85,6 @@ def _digests_of(here: bytes | None, redaction: Redaction) -> set[str | None]:
     return {_digest(here)}
 
 
-# ---------------------------------------------------------------- replaying
-
-
 _FileChange = tuple[Path, bytes | None]
 """One file to change: its new bytes, or None to remove it."""
 

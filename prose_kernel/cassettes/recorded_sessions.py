@@ -107,8 +107,6 @@ class RecordedSessions:
         policy = store.identity.policy(request)
         await FileReplay(policy, store.where.cwd, store.redaction, found.entry.place).apply(writes, may_write)
 
-    # ------------------------------------------------------------ calling and recording
-
     async def _call(self, session: RecordedSession, inner: Sessions, on_progress: OnProgress) -> SessionResult:
         from prose_kernel.cassettes.recorded_requests import NOT_RECORDED
 

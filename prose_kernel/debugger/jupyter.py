@@ -120,8 +120,6 @@ class KernelDebugger:
         body = shown.data.get("text/markdown", fenced(text) + (f"\n\n… ({rest})" if rest else ""))  # Markdown: sessions
         return {"data": {"text/markdown": f"{head}\n\n{body}", "text/plain": plain}, "metadata": {}}
 
-    # ------------------------------------------------------------ events
-
     def _publish(self, event: str, message: dict[str, Any]) -> None:
         kernel = self._kernel
         kernel.session.send(

@@ -270,8 +270,6 @@ class Journal:
             self._replay.go_live()
         self._recorder.write(Noted(key, codec.encode_error(error)))
 
-    # ------------------------------------------------------------ long computations
-
     def must_yield_turn(self) -> bool:
         """Whether a branch that has computed for a long time has to wait for its turn; called at its yield points."""
         if not self._replay.active:

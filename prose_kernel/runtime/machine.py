@@ -201,7 +201,7 @@ class Machine:
         if self._shared.busy:
             raise UsageError("a program is running here already; wait until it has ended")
         self._shared.busy = True
-        index = self._run.cell + 1
+        index = self._run.progress.cell + 1
         self._run.supplied, self._run.is_file = dict(inputs or {}), not cell
         context = self._context(source, f"{self._shared.at}c{index}")
         try:
@@ -230,7 +230,7 @@ class Machine:
             turns.text_ends()
 
     def _announce(self, source: Source, index: int, program: Any) -> None:
-        place = Place(source, Span(0, 0), self._run.ordinal)
+        place = Place(source, Span(0, 0), self._run.progress.ordinal)
         self.host.loops.clear()
         if not self._shared.started:
             self.host.heard(RunStarted(place, self._shared.program_file))
@@ -254,7 +254,7 @@ class Machine:
         if not self._shared.started or self._shared.ended:
             return
         self._shared.ended = True
-        place = Place(Source("", self._shared.program_file), Span(0, 0), self._run.ordinal)
+        place = Place(Source("", self._shared.program_file), Span(0, 0), self._run.progress.ordinal)
         outputs = len(self.outputs())
         self.host.heard(RunEnded(place, error, outputs))
         await self._run.store.flush()

@@ -484,9 +484,6 @@ class Memories(Protocol):
         """Return the text that a call would get now, without locking or changing anything. Raises `ProviderError`."""
 
 
-# ---------------------------------------------------------------- files of answers
-
-
 class Answers(Protocol):
     """The files for answers of agent calls, if calls return references (docs/reference/vvm.md 7)."""
 
@@ -641,9 +638,6 @@ class Phrases(Protocol):
 
 class LiveJudge(Judge, Phrases, Protocol):
     """A model or an agent."""
-
-
-# ---------------------------------------------------------------- races
 
 
 class Races(Protocol):

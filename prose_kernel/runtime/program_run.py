@@ -68,7 +68,11 @@ class Recent:
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of a run, and its unsaved values. Machines of several languages in one run share it."""
+    """The progress of a run, and its unsaved values. Machines of several languages in one run share it.
+
+    `cell` is the number of the last file or cell that was started, `ordinal` that of the last root statement, counted
+    over all cells, and `in_cell` its number in the file or cell.
+    """
 
     cell: int = 0
     ordinal: int = 0
@@ -103,16 +107,6 @@ class Run:
         self.progress = Progress()
         self.numbers = NumberSequence()
         self._warned: dict[int, object] = {}
-
-    @property
-    def cell(self) -> int:
-        """The number of the last file or cell that was started."""
-        return self.progress.cell
-
-    @property
-    def ordinal(self) -> int:
-        """The number of the last root statement that was started, counted over all cells."""
-        return self.progress.ordinal
 
     def begin(self, program: Any) -> None:
         """Count a file or a cell that begins to run."""

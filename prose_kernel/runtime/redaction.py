@@ -111,8 +111,6 @@ def mapped(data: Any, change: Callable[[str], str]) -> Any:
             return data
 
 
-# ---------------------------------------------------------------- displayed commands
-
 _MASK = "***"
 _RULES: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]] = (
     (("=",), ASSIGNED, rf"\1{_MASK}"),

@@ -180,16 +180,14 @@ class Steps:
         return hashlib.blake2b(chain.encode() + data, digest_size=8).hexdigest()
 
 
+@dataclass(slots=True, eq=False)
 class OpenStep:
     """A step that is being made. `at` is its path in the run; `attempt` counts from 1."""
 
-    __slots__ = ("_end", "_is_over", "at", "attempt")
-
-    def __init__(self, at: str, attempt: int, end: Callable[[Raw, Sequence[object]], None]) -> None:
-        self.at = at
-        self.attempt = attempt
-        self._end = end
-        self._is_over = False
+    at: str
+    attempt: int
+    _end: Callable[[Raw, Sequence[object]], None]
+    _is_over: bool = False
 
     def ends(self, value: Raw = NOTHING, usage: Sequence[object] = ()) -> None:
         """Record the end of the step, once. Without a `value` a resumed run makes it again."""

@@ -315,9 +315,6 @@ class Tasks(Protocol):
         """Ask the task to end; a second call kills it. Returns immediately; an event reports the end."""
 
 
-# ---------------------------------------------------------------- the person
-
-
 class Asker(Protocol):
     """The person at a front end: an input box in a notebook, a terminal. `User`, `Gates`, the human provider and the
     human judge use it; the machine does not.

@@ -165,7 +165,7 @@ class Context(ExecutionContext):
 
     def place(self, node: Any) -> Place:
         kind = type(node).__name__.lower()
-        return Place(self.source, node.span, self.run.ordinal, branches=self.branches, kind=kind, at=self.path)
+        return Place(self.source, node.span, self.run.progress.ordinal, branches=self.branches, kind=kind, at=self.path)
 
     def bind(self, node: Node, value: Value) -> Value:
         self.names[node.name] = value
@@ -291,7 +291,7 @@ class TallyMachine(Machine):
         context.run.begin(program)
         value: Value = NOTHING
         for node in program.items:
-            context.path, context.counts = f"c{context.run.cell}/{context.run.next_statement()}", {}
+            context.path, context.counts = f"c{context.run.progress.cell}/{context.run.next_statement()}", {}
             value = await call(Statements([node], True).run(context))
         return value
 

@@ -410,7 +410,7 @@ def request_of(s: Context, task: AgentTask, at: str, prelude: str, target: Targe
         target=target,
         filed=target is not None,
         program=s.run.name,
-        position=s.run.ordinal,
+        position=s.run.progress.ordinal,
         timeout=duration(options.timeout) if options.timeout is not None else None,
         given=task.given,
         prelude=prelude,

@@ -80,9 +80,6 @@ def _same(value: Value, member: Value) -> bool:
         return False
 
 
-# ---------------------------------------------------------------- templates
-
-
 @dataclass(frozen=True, slots=True)
 class Rendered:
     """A template with its values: the whole `text`, the text as `written` with its placeholders, and the text
