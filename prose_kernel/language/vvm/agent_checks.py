@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from prose_kernel.errors import ImportProgramError
@@ -11,7 +11,7 @@ from prose_kernel.language.diagnostics import Findings
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Span
 from prose_kernel.language.vvm import configurations, tree
-from prose_kernel.language.vvm.configurations import Fault
+from prose_kernel.language.vvm.configurations import Rule
 from prose_kernel.language.vvm.modules import LoadModule
 from prose_kernel.language.vvm.static_values import computed_parts, is_perm, node_at, static_value
 from prose_kernel.language.vvm.tree import Expression, Keyword
@@ -54,26 +54,21 @@ class AgentChecker:
 
     def check_options(self, keywords: tuple[Keyword, ...]) -> None:
         """Check the options of an agent call (6.5)."""
-        self.check_repeated(keywords, "in this call")
-        for keyword in keywords:
-            self._option(keyword, "call option", configurations.CALL_OPTIONS, configurations.option_fault)
+        self._check(keywords, "in this call", "call option", configurations.OPTIONS)
 
     def check_bounds(self, keywords: tuple[Keyword, ...]) -> None:
         """Check the bounds of `constrain` (4.9)."""
-        self.check_repeated(keywords, "in these bounds")
-        for keyword in keywords:
-            self._option(keyword, "bound of `constrain`", configurations.BOUNDS, configurations.bound_fault)
+        self._check(keywords, "in these bounds", "bound of `constrain`", configurations.BOUNDS)
 
-    def _option(
-        self, keyword: Keyword, kind: str, names: tuple[str, ...], fault_of: Callable[[str, Any], Fault | None]
-    ) -> None:
-        name = keyword.name
-        if name not in names:
-            near = did_you_mean(self._near(name, names))
-            hint = near or f"the names are {', '.join(names)}"
-            self._report("V702", name_span(keyword), f"`{name}` is not a {kind}; it is ignored", hint)
-        elif fault := fault_of(name, static_value(keyword.value)):
-            self._report("V208", keyword.value.span, str(fault), fault.accepted)
+    def _check(self, keywords: tuple[Keyword, ...], where: str, kind: str, rules: Mapping[str, Rule]) -> None:
+        self.check_repeated(keywords, where)
+        for keyword in keywords:
+            name = keyword.name
+            if name not in rules:
+                hint = did_you_mean(self._near(name, rules)) or f"the names are {', '.join(rules)}"
+                self._report("V702", name_span(keyword), f"`{name}` is not a {kind}; it is ignored", hint)
+            elif fault := configurations.fault_of(rules, name, static_value(keyword.value)):
+                self._report("V208", keyword.value.span, str(fault), fault.accepted)
 
     # ------------------------------------------------------------ configurations
 
@@ -101,21 +96,18 @@ class AgentChecker:
             at = node_at(last[str(fault.path[0])], fault.path[1:])
             self._report("V209", at.span, str(fault), fault.accepted)
         if isinstance(path := values.get(configurations.OUTPUT), str) and self._load is not None:
-            self._schema_file(path, last[configurations.OUTPUT].value.span)
+            try:
+                self._load(f"{typed_answers.FILE_PREFIX}{path}")
+            except ImportProgramError as problem:
+                span = last[configurations.OUTPUT].value.span
+                self._report("V209", span, f"`output` cannot be used: {problem.message}")
         if "skills" in values:
             self._skill_list(last["skills"].value, values["skills"])
         if "permissions" in values and (perm or not isinstance(last["permissions"].value, tree.Call)):
             self._permissions(last["permissions"].value)
 
-    def _schema_file(self, path: str, span: Span) -> None:
-        assert self._load is not None
-        try:
-            self._load(f"{typed_answers.FILE_PREFIX}{path}")
-        except ImportProgramError as problem:
-            self._report("V209", span, f"`output` cannot be used: {problem.message}")
-
     def _not_static(self, keyword: Keyword, part: Expression) -> None:
-        if isinstance(part, tree.Call) and is_perm_name(part.callee):
+        if isinstance(part, tree.Call) and part.callee == tree.Name("perm"):
             message = f"`perm` in `{keyword.name}` takes keywords only"
             self._report("V209", part.span, message, 'for example perm(read=["docs/**"])')
             return
@@ -126,12 +118,10 @@ class AgentChecker:
         self._report("V041", part.span, message, hint)
 
     def _unknown(self, keyword: Keyword) -> None:
-        name = keyword.name
-        near = did_you_mean(self._near(name, configurations.CONFIGURATION_KEYS))
-        hint = near or f"the standard keys are {', '.join(configurations.CONFIGURATION_KEYS)}"
-        self._report(
-            "V520", name_span(keyword), f"`{name}` is not a standard key of an agent; it is passed to the host", hint
-        )
+        name, keys = keyword.name, configurations.CONFIGURATION_KEYS
+        hint = did_you_mean(self._near(name, keys)) or f"the standard keys are {', '.join(keys)}"
+        message = f"`{name}` is not a standard key of an agent; it is passed to the host"
+        self._report("V520", name_span(keyword), message, hint)
 
     def _skill_list(self, value: Expression, skills: Any) -> None:
         if skills == []:
@@ -159,10 +149,6 @@ class AgentChecker:
                     hint = did_you_mean(self._near(pair.key, keys)) or f"the standard keys are {', '.join(keys)}"
                     message = f"`{pair.key}` is not a standard permission; it is passed to the host"
                     self._report("V709", key_span(pair), message, hint)
-
-
-def is_perm_name(callee: Expression) -> bool:
-    return isinstance(callee, tree.Name) and callee.id == "perm"
 
 
 def name_span(keyword: Keyword) -> Span:

@@ -64,22 +64,12 @@ _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 # ---------------------------------------------------------------- call options and bounds
 
 
-def option_fault(name: str, value: Any) -> Fault | None:
-    """Return the fault of the value of a call option (6.5); None for a valid value, or an unknown option."""
-    return _fault(_OPTIONS, name, value)
-
-
-def bound_fault(name: str, value: Any) -> Fault | None:
-    """Return the fault of the value of a bound of `constrain` (4.9); None for a valid value, or an unknown bound."""
-    return _fault(_BOUNDS, name, value)
-
-
 def duration(value: Any) -> float | None:
     """Return the seconds of a duration: digits, optionally decimals, and `ms`, `s`, `m` or `h`; else None."""
     return parse_duration(value, zero=True) if isinstance(value, str) else None
 
 
-class _Rule(NamedTuple):
+class Rule(NamedTuple):
     """A test for a value, with the message and the accepted values if it fails."""
 
     holds: Callable[[Any], bool]
@@ -87,49 +77,49 @@ class _Rule(NamedTuple):
     accepted: str
 
 
-def _fault(rules: Mapping[str, _Rule], name: str, value: Any) -> Fault | None:
+def fault_of(rules: Mapping[str, Rule], name: str, value: Any) -> Fault | None:
+    """Return the fault of a value by the rule for its name; None for a valid value, or for an unknown name."""
     rule = rules.get(name)
     if rule is None or value is UNKNOWN or rule.holds(value):
         return None
     return Fault((name,), rule.message, rule.accepted)
 
 
-def _one_of(*words: str) -> _Rule:
+def _one_of(*words: str) -> Rule:
     shown = ", ".join(f'"{word}"' for word in words[:-1]) + f' or "{words[-1]}"'
-    return _Rule(lambda value: isinstance(value, str) and value in words, f"must be {shown}", f"write {shown}")
+    return Rule(lambda value: isinstance(value, str) and value in words, f"must be {shown}", f"write {shown}")
 
 
-_COUNT: Final = _Rule(
+_COUNT: Final = Rule(
     lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
     "must be a whole number from 0 upwards",
     "for example 2",
 )
-_NUMBER: Final = _Rule(
+_NUMBER: Final = Rule(
     lambda value: isinstance(value, int | float) and not isinstance(value, bool), "must be a number", "for example 0.5"
 )
-_DURATION: Final = _Rule(
+_DURATION: Final = Rule(
     lambda value: duration(value) is not None,
     "must be a duration in quotes",
     'for example "500ms", "30s", "5m" or "1.5h"',
 )
-_TEXT: Final = _Rule(lambda value: isinstance(value, str), "must be a string", 'write it in quotes: "..."')
-_GLOBS: Final = _Rule(
+_TEXT: Final = Rule(lambda value: isinstance(value, str), "must be a string", 'write it in quotes: "..."')
+_GLOBS: Final = Rule(
     lambda value: isinstance(value, list) and all(item is UNKNOWN or isinstance(item, str) for item in value),
     "must be a list of strings",
     'for example ["docs/**"]; `[]` means none',
 )
 
-_OPTIONS: Final[Mapping[str, _Rule]] = {
+OPTIONS: Final[Mapping[str, Rule]] = {
     "retry": _COUNT,
     "timeout": _DURATION,
     "backoff": _one_of(*BACKOFFS),
     "name": _TEXT,
     "memory_mode": _one_of(*MEMORY_MODES),
 }
-_BOUNDS: Final[Mapping[str, _Rule]] = {"attempts": _COUNT, "time": _DURATION, "budget": _NUMBER}
-
-CALL_OPTIONS: Final = tuple(_OPTIONS)
-BOUNDS: Final = tuple(_BOUNDS)
+"""The options of a call (6.5)."""
+BOUNDS: Final[Mapping[str, Rule]] = {"attempts": _COUNT, "time": _DURATION, "budget": _NUMBER}
+"""The bounds of `constrain` (4.9)."""
 
 
 # ---------------------------------------------------------------- agent configurations
@@ -140,12 +130,13 @@ def configuration_faults(configuration: Mapping[str, Any], *, whole: bool = True
 
     Without `whole` these are overrides of `.with(...)`: an object may leave out keys that the agent already has.
     """
-    return [
-        fault
-        for name, value in configuration.items()
-        if name in _CONFIGURATION and value is not UNKNOWN
-        for fault in _CONFIGURATION[name](value, whole)
-    ]
+    found: list[Fault] = []
+    for name, value in configuration.items():
+        if fault := fault_of(_TEXTS, name, value):
+            found.append(fault)
+        elif name in _CONFIGURATION and value is not UNKNOWN:
+            found += _CONFIGURATION[name](value, whole)
+    return found
 
 
 def merged(configuration: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,9 +155,7 @@ def permissions(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def permission_faults(given: Mapping[str, Any]) -> Iterator[Fault]:
     """Yield the faults of a permission object, or of the arguments of `perm`; unknown keys are ignored."""
-    for key, value in given.items():
-        if fault := _fault(_PERMISSIONS, key, value):
-            yield fault
+    yield from (fault for key, value in given.items() if (fault := fault_of(_PERMISSIONS, key, value)))
 
 
 def escaped(key: str) -> str:
@@ -176,14 +165,6 @@ def escaped(key: str) -> str:
         chr(byte) if byte in _PLAIN and not (at == 0 and byte == 0x2E) else f"%{byte:02X}"
         for at, byte in enumerate(data)
     )
-
-
-def _text_faults(name: str) -> Callable[[Any, bool], Iterator[Fault]]:
-    def faults(value: Any, whole: bool) -> Iterator[Fault]:
-        if not isinstance(value, str):
-            yield Fault((name,), _TEXT.message, _TEXT.accepted)
-
-    return faults
 
 
 def _skill_faults(value: Any, whole: bool) -> Iterator[Fault]:
@@ -206,22 +187,16 @@ def _permissions_faults(value: Any, whole: bool) -> Iterator[Fault]:
 
 
 def _memory_faults(value: Any, whole: bool) -> Iterator[Fault]:
+    accepted = 'for example {scope: "project", key: "notes"}'
     if not isinstance(value, dict):
-        yield Fault(("memory",), "must be an object", 'for example {scope: "project", key: "notes"}')
+        yield Fault(("memory",), "must be an object", accepted)
         return
-    if whole:
-        for name in ("scope", "key"):
-            if name not in value:
-                accepted = 'for example {scope: "project", key: "notes"}'
-                yield Fault(("memory",), f"has no `{name}`", accepted)
+    for name in ("scope", "key") if whole else ():
+        if name not in value:
+            yield Fault(("memory",), f"has no `{name}`", accepted)
     for name in _MEMORY:
-        if name in value and (fault := _fault(_MEMORY, name, value[name])):
+        if name in value and (fault := fault_of(_MEMORY, name, value[name])):
             yield fault._replace(path=("memory", *fault.path))
-    yield from _memory_path_faults(value, whole)
-
-
-def _memory_path_faults(value: Mapping[str, Any], whole: bool) -> Iterator[Fault]:
-    """Yield a fault if `path` is missing for the scope "path", or given for another scope."""
     scope = value.get("scope")
     if scope == "path" and "path" not in value and whole:
         accepted = 'for example {scope: "path", path: "notes", key: "team"}'
@@ -238,25 +213,24 @@ def _output_faults(value: Any, whole: bool) -> Iterator[Fault]:
         yield problem.fault
 
 
-def _is_memory_key(value: Any) -> bool:
-    return isinstance(value, str) and value != "" and len(escaped(value)) <= _MAX_KEY_BYTES
-
-
+_TEXTS: Final[Mapping[str, Rule]] = {"model": _TEXT, "prompt": _TEXT}
 _CONFIGURATION: Final[Mapping[str, Callable[[Any, bool], Iterator[Fault]]]] = {
-    "model": _text_faults("model"),
-    "prompt": _text_faults("prompt"),
     "skills": _skill_faults,
     "permissions": _permissions_faults,
     "memory": _memory_faults,
     OUTPUT: _output_faults,
 }
-_PERMISSIONS: Final[Mapping[str, _Rule]] = {
+_PERMISSIONS: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(PERMISSION_LISTS, _GLOBS),
     **dict.fromkeys(PERMISSION_MODES, _one_of(*PERMISSION_WORDS)),
 }
-_MEMORY: Final[Mapping[str, _Rule]] = {
+_MEMORY: Final[Mapping[str, Rule]] = {
     "scope": _one_of(*MEMORY_SCOPES),
-    "key": _Rule(_is_memory_key, "must be a string of 1 to 240 bytes when escaped", 'for example "notes"'),
+    "key": Rule(
+        lambda value: isinstance(value, str) and 0 < len(escaped(value)) <= _MAX_KEY_BYTES,
+        "must be a string of 1 to 240 bytes when escaped",
+        'for example "notes"',
+    ),
     "path": _TEXT,
 }
 

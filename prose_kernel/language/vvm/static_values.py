@@ -21,18 +21,28 @@ def static_value(expression: Expression, *, perm: bool = True) -> Any:
     agenda: list[Any] = [expression]
     while agenda:
         node = agenda.pop()
-        if isinstance(node, _Container):
-            parts = done[len(done) - node.count :]
-            del done[len(done) - node.count :]
-            done.append(node.made_of(parts))
+        if isinstance(node, tuple):  # a container, and how many of the values done are its parts
+            container, count = node
+            parts = [done.pop() for _ in range(count)][::-1]
+            done.append(_container_of(container, parts))
             continue
         inside = parts_of(node) if perm or not isinstance(node, tree.Call) else None
-        if inside is None:
-            done.append(_leaf(node))
+        if inside is not None:
+            agenda += [(node, len(inside)), *reversed(inside)]
+        elif isinstance(node, _LITERALS):
+            done.append(node.value)
         else:
-            agenda.append(_Container(node, len(inside)))
-            agenda.extend(reversed(inside))
+            done.append(None if isinstance(node, tree.Unit) else UNKNOWN)
     return done[0]
+
+
+def _container_of(node: Any, parts: list[Any]) -> Any:
+    """Return the value of a container from the values of its parts."""
+    if isinstance(node, tree.List):
+        return parts
+    if isinstance(node, tree.Object):
+        return {pair.key: part for pair, part in zip(node.pairs, parts, strict=True)}
+    return permissions({keyword.name: part for keyword, part in zip(node.keywords, parts, strict=True)})
 
 
 def parts_of(node: Expression) -> list[Expression] | None:
@@ -87,28 +97,3 @@ def _child(node: Expression, part: str | int) -> Expression | None:
     if isinstance(node, tree.Call):
         return next((keyword.value for keyword in reversed(node.keywords) if keyword.name == part), None)
     return None
-
-
-def _leaf(node: Expression) -> Any:
-    if isinstance(node, _LITERALS):
-        return node.value
-    return None if isinstance(node, tree.Unit) else UNKNOWN
-
-
-class _Container:
-    """Builds the value of a container from the values of its parts."""
-
-    __slots__ = ("count", "node")
-
-    def __init__(self, node: Expression, count: int) -> None:
-        self.node = node
-        self.count = count
-
-    def made_of(self, parts: list[Any]) -> Any:
-        node = self.node
-        if isinstance(node, tree.List):
-            return parts
-        if isinstance(node, tree.Object):
-            return {pair.key: part for pair, part in zip(node.pairs, parts, strict=True)}
-        assert isinstance(node, tree.Call)
-        return permissions({keyword.name: part for keyword, part in zip(node.keywords, parts, strict=True)})

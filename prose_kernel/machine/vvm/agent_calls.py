@@ -34,11 +34,12 @@ from prose_kernel.language.typed_answers import FILE_PREFIX, Schema
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.configurations import (
     CONFIGURATION_KEYS,
+    OPTIONS,
     OUTPUT,
     PERMISSION_KEYS,
     duration,
     escaped,
-    option_fault,
+    fault_of,
     permissions,
     schema_of,
 )
@@ -100,7 +101,7 @@ class Options(Struct, frozen=True):
     def of(cls, s: Context, node: tree.AgentCall, given: Mapping[str, Value]) -> Options:
         """Return the checked options without unknown ones. Raises R212."""
         for name, value in given.items():
-            if (fault := option_fault(name, value)) is not None:
+            if (fault := fault_of(OPTIONS, name, value)) is not None:
                 at = next(option for option in reversed(node.options) if option.name == name)
                 raise raised(s, at, "R212", f"bad option: {fault}", hint=fault.accepted)
         return cls(**{name: value for name, value in given.items() if name in cls.__struct_fields__})  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from prose_kernel.errors import JudgeError, ProseError, RunError, Undecided, VvmRaise
 from prose_kernel.language.vvm import tree
-from prose_kernel.language.vvm.configurations import BOUNDS, bound_fault
+from prose_kernel.language.vvm.configurations import BOUNDS, fault_of
 from prose_kernel.machine.vvm.code import Body, Left, Step, compile_expression, expression, statement
 from prose_kernel.machine.vvm.context import Context, reader
 from prose_kernel.machine.vvm.expressions import member
@@ -313,6 +313,6 @@ class ConstrainStep(Step):
 
 def check_bound(s: Context, node: tree.Node, name: str, value: Value) -> None:
     """Check a computed bound of `constrain`. Raises R212; unknown bounds are ignored."""
-    fault = bound_fault(name, value)
+    fault = fault_of(BOUNDS, name, value)
     if fault is not None:
         raise raised(s, node, "R212", f"bad option: {fault}", hint=fault.accepted)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from prose_kernel.language.vvm.configurations import (
+    BOUNDS,
+    OPTIONS,
     UNKNOWN,
-    bound_fault,
     configuration_faults,
     duration,
     escaped,
+    fault_of,
     merged,
-    option_fault,
     permissions,
 )
 
@@ -39,20 +40,20 @@ def test_texts_that_are_not_a_duration(value):
     ],
 )
 def test_call_options(name, good, bad):
-    assert [option_fault(name, value) for value in [*good, UNKNOWN]] == [None] * (len(good) + 1)
-    assert all(option_fault(name, value) for value in bad)
+    assert [fault_of(OPTIONS, name, value) for value in [*good, UNKNOWN]] == [None] * (len(good) + 1)
+    assert all(fault_of(OPTIONS, name, value) for value in bad)
 
 
 def test_unknown_options_and_bounds_are_not_a_fault():
-    assert option_fault("colour", object()) is None
-    assert bound_fault("colour", object()) is None
+    assert fault_of(OPTIONS, "colour", object()) is None
+    assert fault_of(BOUNDS, "colour", object()) is None
 
 
 def test_bounds():
-    assert [bound_fault(*pair) for pair in (("attempts", 3), ("time", "5m"), ("budget", 0.5), ("budget", 2))] == [
+    assert [fault_of(BOUNDS, *pair) for pair in (("attempts", 3), ("time", "5m"), ("budget", 0.5), ("budget", 2))] == [
         None
     ] * 4
-    assert all(bound_fault(*pair) for pair in (("attempts", 1.5), ("time", 5), ("budget", "1"), ("budget", True)))
+    assert all(fault_of(BOUNDS, *pair) for pair in (("attempts", 1.5), ("time", 5), ("budget", "1"), ("budget", True)))
 
 
 def test_a_fault_says_where_what_and_what_else():
