@@ -50,7 +50,7 @@ def check(
     """
     checker = Checker(program, source, known or _NO_NAMES, load, cell, syntax_findings)
     found = [*syntax_findings, *checker.run()]
-    modules = execution_order(checker.imports.modules)
+    modules = execution_order(checker.imports.resolved.values())
     if modules:
         return _with_modules(found, modules, program, source)
     return in_order(found)
@@ -76,15 +76,6 @@ def check_module(
     return tuple(in_file(found, source.name)), checker.imports.resolved
 
 
-def _functions(program: Program, binding_counts: Mapping[str, int]) -> Mapping[str, tuple[str, ...]]:
-    """Return the parameters of the module's functions whose names are bound only once."""
-    return {
-        item.name.id: tuple(parameter.id for parameter in item.parameters)
-        for item in program.items
-        if isinstance(item, tree.Def) and binding_counts[item.name.id] == 1
-    }
-
-
 class Checker:
     """Checks one program."""
 
@@ -104,14 +95,17 @@ class Checker:
         self._cell = cell
         self._findings = Findings(source)
         near = Nearest()
-        self._scopes = Scopes(program.items, self._report_early_read)
+        self._scopes = Scopes(program.items, lambda name, span: self._expressions.report_early_read(name, span))
         self.imports = ImportChecker(self._findings, near, load)
         self.imports.check(program)
-        agents = self.imports.agents
         skills = {*known.skills, *self.imports.skills}
-        checks = AgentChecker(self._findings, near, skills, self._is_defined, load)
-        self._agents = checks
-        names = ModuleNames(known, agents, _functions(program, self._scopes.binding_counts))
+        self._agents = checks = AgentChecker(self._findings, near, skills, self._is_defined, load)
+        functions = {
+            item.name.id: tuple(parameter.id for parameter in item.parameters)
+            for item in program.items
+            if isinstance(item, tree.Def) and self._scopes.binding_counts[item.name.id] == 1
+        }
+        names = ModuleNames(known, self.imports.agents, functions)
         self._expressions = ExpressionChecker(self._findings, near, names, self._scopes, checks, self._is_reached)
         self._walk = self._expressions.walk
         self._report = self._findings.report
@@ -136,9 +130,6 @@ class Checker:
     def _is_reached(self) -> bool:
         """Return whether the current statement runs whenever the module does, and outside of a `try`."""
         return not self._nesting and self._scopes.current.is_module
-
-    def _report_early_read(self, name: str, span: Span) -> None:
-        self._expressions.report_early_read(name, span)
 
     # ------------------------------------------------------------ the agenda
 
@@ -194,7 +185,7 @@ class Checker:
 
     def _is_misplaced(self, node: tree.Node, words: str) -> bool:
         """Return whether a statement of a module is inside a block or a function, and report it (V202)."""
-        if not self._nesting and self._scopes.current.is_module:
+        if self._is_reached():
             return False
         if self._may_lack_header(node):
             return True
@@ -252,29 +243,21 @@ class Checker:
         scope = self._scopes.current
         self._bind(node.name)
         if not scope.is_module:
-            self._check_nested_def(node, scope)
+            message = f"`{node.name.id}` is a function inside a function, which other implementations may not accept"
+            self._report("V706", node.name.span, message)
+            self.imports.check_function(node.name, scope.functions)
         elif self._nesting:
             self._is_misplaced(node, "def")
-        self._check_parameters(node)
         self._defer(self._leave_function, (self._scopes.enter(node), self._nesting))
         self._nesting = 0
-        for parameter in node.parameters:
-            self._bind(parameter)
-        self._schedule(node.body)
-
-    def _check_nested_def(self, node: tree.Def, scope: Scope) -> None:
-        name = node.name
-        message = f"`{name.id}` is a function inside a function, which other implementations may not accept"
-        self._report("V706", name.span, message)
-        self.imports.check_function(name, scope.functions)
-
-    def _check_parameters(self, node: tree.Def) -> None:
         seen: set[str] = set()
         for parameter in node.parameters:
             if parameter.id in seen:
                 message = f"the parameter `{parameter.id}` appears twice"
                 self._report("V204", parameter.span, message, "choose another name")
             seen.add(parameter.id)
+            self._bind(parameter)
+        self._schedule(node.body)
 
     def _leave_function(self, outer: tuple[Scope, int]) -> None:
         self._report_unread(self._scopes.current)
@@ -292,9 +275,8 @@ class Checker:
     def visit_break(self, node: tree.Break | tree.Continue) -> None:
         if not self._scopes.current.loops and not self._may_lack_header(node):
             word = "break" if isinstance(node, tree.Break) else "continue"
-            self._report(
-                "V081", node.span, f"`{word}` outside a loop", "it belongs into a `for` or `while` of the same function"
-            )
+            hint = "it belongs into a `for` or `while` of the same function"
+            self._report("V081", node.span, f"`{word}` outside a loop", hint)
 
     visit_continue = visit_break
 
@@ -378,17 +360,14 @@ class Checker:
     def visit_constrain(self, node: tree.Constrain) -> None:
         target, scope = node.target, self._scopes.current
         if target.id not in scope.bound and not (scope.is_module and self._known.binds(target.id)):
-            self._not_bound_yet(target, scope)
+            hint = f"assign `{target.id}` before"
+            if not scope.is_module and target.id in self._scopes.module.names:
+                hint = f"a function cannot rebind a name of the module: make `{target.id}` a parameter"
+            message = f"`constrain {target.id}`: nothing above binds `{target.id}` in this scope"
+            self._report("V070", target.span, message, hint)
         self._agents.check_bounds(node.bounds)
         self._walk(*(bound.value for bound in node.bounds), *(one.criterion for one in node.requirements))
         self._bind(target)
-
-    def _not_bound_yet(self, target: Name, scope: Scope) -> None:
-        hint = f"assign `{target.id}` before"
-        if not scope.is_module and target.id in self._scopes.module.names:
-            hint = f"a function cannot rebind a name of the module: make `{target.id}` a parameter"
-        message = f"`constrain {target.id}`: nothing above binds `{target.id}` in this scope"
-        self._report("V070", target.span, message, hint)
 
     def visit_try(self, node: tree.Try) -> None:
         if node.final is not None:

@@ -98,14 +98,6 @@ def _fields(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _keys(owner: str) -> list[Offer]:
-    return [
-        Offer(f"{name}=", "property", entry.summary)
-        for name, entry in _words().properties.items()
-        if owner in entry.owners
-    ]
-
-
 def _keywords(words: Iterable[str]) -> list[Offer]:
     return [Offer(word, "keyword", _words().keywords[word].summary) for word in words]
 
@@ -218,9 +210,7 @@ class _TokenizedText:
         if self.at_line_start:
             return self._statements(known)
         if before == "@":
-            exported = self._at(-2) == "export"
-            held = [] if exported else self._possible_agents(known, values)
-            return [*self.agents(known), *held]
+            return [*self.agents(known), *(self._possible_agents(known, values) if self._at(-2) != "export" else ())]
         if before == ".":
             return self._after_dot(known, values)
         if before in _NEW_NAME and not self.open:
@@ -270,20 +260,12 @@ class _TokenizedText:
             entry = _words().properties.get(self._at(-2))
             found = [Offer(value, "value") for value in entry.values] if entry else []
             return [*found, *_keywords(_VALUE_WORDS), *names]
-        if before in ("(", "{", "["):
-            return self._after_bracket(opened, owner, known, names)
-        if before == ",":
+        if before in ("(", "{", "[", ","):
             keys = [] if self.tokens[opened] == "[" else self._keys_of(opened, owner, known)
-            return keys if owner in _ONLY_KEYS else [*keys, *_keywords(_VALUE_WORDS), *names]
+            if owner in _ONLY_KEYS:
+                return keys
+            return [*keys, *_keywords(_VALUE_WORDS), *names] if before != "{" else []  # a new key
         return self._after_value(names)
-
-    def _after_bracket(self, opened: int, owner: str, known: Known, names: list[Offer]) -> list[Offer]:
-        keys = self._keys_of(opened, owner, known)
-        if owner in _ONLY_KEYS:
-            return keys
-        if self.tokens[opened] == "{":
-            return []  # a new key
-        return [*keys, *_keywords(_VALUE_WORDS), *names]
 
     def _owner(self, opened: int) -> str:
         """Return the name under which words.toml lists the keys of a bracket; "" if they are not listed."""
@@ -313,8 +295,9 @@ class _TokenizedText:
         if owner == "error":
             return [Offer("kind=", "property", "Error values of one kind."), Offer("_", "keyword", "Any error value.")]
         if owner:
-            colon = self.tokens[opened] == "{" and self._token(opened - 1) != "@"
-            return [offer._replace(text=f"{offer.text[:-1]}: ") if colon else offer for offer in _keys(owner)]
+            after = ": " if self.tokens[opened] == "{" and self._token(opened - 1) != "@" else "="
+            found = [(name, entry) for name, entry in _words().properties.items() if owner in entry.owners]
+            return [Offer(f"{name}{after}", "property", entry.summary) for name, entry in found]
         name = self._token(opened - 1)
         parameters = known.functions.get(name) or LIBRARY.get(name, ())
         return [Offer(f"{one}=", "property", f"of {name}") for one in parameters]

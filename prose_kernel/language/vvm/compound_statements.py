@@ -59,9 +59,7 @@ class StatementParser(SimpleStatementParser):
         return name
 
     def read_if(self, start: int) -> None:
-        self.at += 1
-        condition = self.expression()
-        self.body(If(start, condition))
+        self.body(If(start, self.next_value()))
 
     def clause(self, word: str) -> ClausedCompound:
         """Return the open statement that `word`, the next token, continues; an empty one if there is none."""
@@ -75,10 +73,8 @@ class StatementParser(SimpleStatementParser):
     def _report_stray_clause(self, block: Block, word: str) -> None:
         """Report that no open statement can continue with `word`."""
         last = block.open.node() if block.open is not None else block.items[-1] if block.items else None
-        hint: str | None = (
-            f"it belongs below {'an `if`' if word in ('elif', 'else') else 'a `try`'}, in the same column"
-        )
-        message = f"`{word}` without {'`if`' if word in ('elif', 'else') else '`try`'}"
+        article, owner = ("an", "if") if word in ("elif", "else") else ("a", "try")
+        message, hint = f"`{word}` without `{owner}`", f"it belongs below {article} `{owner}`, in the same column"
         if isinstance(last, tree.If) and last.otherwise is not None and word in ("elif", "else"):
             message, hint = f"`{word}` after `else`", "`else` comes last, and once"
         elif isinstance(last, tree.Try) and word in ("except", "finally"):
@@ -94,9 +90,7 @@ class StatementParser(SimpleStatementParser):
 
     def read_elif(self, start: int) -> None:
         owner = self.clause("elif")
-        self.at += 1
-        condition = self.expression()
-        self.begin_clause(owner, "elif", start, condition)
+        self.begin_clause(owner, "elif", start, self.next_value())
 
     def read_else(self, start: int) -> None:
         is_elif = self.texts[self.at + 1] == "if"
@@ -105,8 +99,7 @@ class StatementParser(SimpleStatementParser):
         if is_elif:
             if owner is self.blocks[-1].open:
                 self.report("V001", start, self.tokens.end(self.at), "there is no `else if`", "write `elif`")
-            self.at += 1
-            self.begin_clause(owner, "elif", start, self.expression())
+            self.begin_clause(owner, "elif", start, self.next_value())
         else:
             self.begin_clause(owner, "else", start, None)
 
@@ -118,9 +111,7 @@ class StatementParser(SimpleStatementParser):
         block.open = None
 
     def read_while(self, start: int) -> None:
-        self.at += 1
-        condition = self.expression()
-        self.body(Compound("while", start, tree.While.at, condition))
+        self.body(Compound("while", start, tree.While.at, self.next_value()))
 
     def read_for(self, start: int) -> None:
         target = self.name(self.at + 1)
@@ -141,8 +132,7 @@ class StatementParser(SimpleStatementParser):
             hint = "write `except as err:`; it catches every error: distinguish them with `match err:`"
             raise self.unexpected(self.at, "`as`", hint)
         self.word("as", "write `except as err:`")
-        target = self.name(self.at)
-        self.begin_clause(owner, "except", start, target)
+        self.begin_clause(owner, "except", start, self.name(self.at))
 
     def read_finally(self, start: int) -> None:
         owner = self.clause("finally")
@@ -152,13 +142,10 @@ class StatementParser(SimpleStatementParser):
     def read_with(self, start: int) -> None:
         self.at += 1
         self.word("input", "write `with input value:`")
-        value = self.expression()
-        self.body(Compound("with", start, tree.WithInput.at, value))
+        self.body(Compound("with", start, tree.WithInput.at, self.expression()))
 
     def read_match(self, start: int) -> None:
-        self.at += 1
-        value = self.expression()
-        self.body(Compound("match", start, tree.Match.at, value))
+        self.body(Compound("match", start, tree.Match.at, self.next_value()))
 
     def read_case(self, start: int) -> None:
         self.at += 1
@@ -208,8 +195,7 @@ class StatementParser(SimpleStatementParser):
         return self.trouble(at, f"not a pattern: found {self.described(at)}", word_hints.PATTERNS, "V050")
 
     def read_choose(self, start: int) -> None:
-        self.at += 1
-        value = self.expression()
+        value = self.next_value()
         example = "write ``choose value by ?`criterion` as name:``"
         self.word("by", example)
         criterion = self.criterion()

@@ -161,31 +161,26 @@ class ExpressionChecker:
 
     def visit_template(self, node: Template) -> None:
         for part in node.parts:
-            if isinstance(part, tree.Placeholder) and part.path:
-                self._check_placeholder(part.path[0], part.span)
-
-    def _check_placeholder(self, name: str, span: Span) -> None:
-        if self._scopes.read(name, span) or name in LIBRARY or self._known.binds(name):
-            return
-        message = f"`{name}` in this template is not defined"
-        if self.is_agent(name):
-            message = f"`{name}` in this template is an agent, which has no text"
-        near = self._nearest(name, LIBRARY)
-        hint = near or f"assign `{name}` first; for literal braces write `{{{{{name}}}}}`"
-        self.report("V051", span, message, hint)
+            if not isinstance(part, tree.Placeholder) or not part.path:
+                continue
+            name = part.path[0]
+            if self._scopes.read(name, part.span) or name in LIBRARY or self._known.binds(name):
+                continue
+            message = f"`{name}` in this template is not defined"
+            if self.is_agent(name):
+                message = f"`{name}` in this template is an agent, which has no text"
+            near = self._nearest(name, LIBRARY)
+            hint = near or f"assign `{name}` first; for literal braces write `{{{{{name}}}}}`"
+            self.report("V051", part.span, message, hint)
 
     def visit_agent_name(self, node: AgentName) -> None:
         name = node.id
-        if self.is_agent(name):
-            self._check_local_name(node)
-        elif not self._scopes.read(name, node.span) and not self._known.binds(name):
-            self.report_missing_agent(name, node.span)
-
-    def _check_local_name(self, node: AgentName) -> None:
-        holder = self._scopes.holder(node.id)
-        if holder is not None and not holder.is_module:
-            holder.reads.add(node.id)
-            message = f"`@{node.id}` is the agent that this module declares, not the local name `{node.id}`"
+        if not self.is_agent(name):
+            if not self._scopes.read(name, node.span) and not self._known.binds(name):
+                self.report_missing_agent(name, node.span)
+        elif (holder := self._scopes.holder(name)) is not None and not holder.is_module:
+            holder.reads.add(name)
+            message = f"`@{name}` is the agent that this module declares, not the local name `{name}`"
             self.report("V707", node.span, message, "give one of the two another name")
 
     def report_missing_agent(self, name: str, span: Span, *, variables: bool = True) -> None:
@@ -259,17 +254,12 @@ class ExpressionChecker:
     # ------------------------------------------------------------ objects and operators
 
     def visit_object(self, node: tree.Object) -> None:
-        pairs = node.pairs
-        if len(pairs) > 1:
-            seen: set[str] = set()
-            for pair in pairs:
-                if pair.key in seen:
-                    self.report(
-                        "V705",
-                        key_span(pair),
-                        f"the key `{pair.key}` appears twice in this object; the last one counts",
-                    )
-                seen.add(pair.key)
+        seen: set[str] = set()
+        for pair in node.pairs:
+            if pair.key in seen:
+                message = f"the key `{pair.key}` appears twice in this object; the last one counts"
+                self.report("V705", key_span(pair), message)
+            seen.add(pair.key)
 
     def visit_not(self, node: tree.Not) -> None:
         self.report_error(certain_errors.condition(node.value))

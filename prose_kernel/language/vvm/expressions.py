@@ -345,7 +345,7 @@ class ExpressionParser(SyntaxErrors):
         """Return the text of the string at `at`."""
         text = self.texts[at]
         if text.startswith('"""'):
-            if self.tokens.is_unclosed(at):
+            if at in self.tokens.unclosed:
                 raise self.unterminated(at, "V003")
             quotes = 3
         elif is_closed(text):
@@ -367,7 +367,7 @@ class ExpressionParser(SyntaxErrors):
 
     def template(self, at: int) -> Template:
         """Return the template at `at`."""
-        if self.tokens.is_unclosed(at):
+        if at in self.tokens.unclosed:
             raise self.unterminated(at, "V004")
         return template(self.texts[at], self.starts[at], self.report)
 

@@ -183,13 +183,10 @@ def _simple(node: Statement) -> _LineWriter:
         case tree.Export():
             return _fixed(f"export {'@' * node.agent}{node.name.id}")
         case tree.ExportPack():
-            return lambda header: header.put(
-                ["export pack", *header.called(node.arguments, node.keywords, node.span.end)]
-            )
+            return lambda it: it.put(["export pack", *it.called(node.arguments, node.keywords, node.span.end)])
         case tree.AgentDeclaration():
-            return lambda header: header.put(
-                [f"agent {node.name.id}", *header.bracketed("(", header.keywords(node.keywords), ")", node.span.end)]
-            )
+            head, end = f"agent {node.name.id}", node.span.end
+            return lambda it: it.put([head, *it.bracketed("(", it.keywords(node.keywords), ")", end)])
     return _fixed(type(node).__name__.lower())  # pass, break, continue; return and raise without a value
 
 
@@ -250,11 +247,11 @@ class _Writer:
         """Return a line with the comments in it and after it; `limit` is the index of the next line's first comment."""
         trailing = [index for index in range(self.next, limit) if not self.comments[index].alone]
         inside = trailing[-1] if trailing else self.next
-        header = Header(self.source, self.comments, self.next, limit, inside, wrap=False)
-        line.write(header)
-        if header.misplaced:
-            header = Header(self.source, self.comments, self.next, limit, inside, wrap=True)
+        for wrap in (False, True):
+            header = Header(self.source, self.comments, self.next, limit, inside, wrap=wrap)
             line.write(header)
+            if not header.misplaced:
+                break
         self.next = header.next
         text = Layout(header.pieces, line.level).text()
         if self.next < limit and not self.comments[self.next].alone:

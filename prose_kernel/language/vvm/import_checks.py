@@ -22,8 +22,8 @@ _SKILL_SOURCE: Final = re.compile(r"github:[^/\s]+/\S+|npm:\S+|\.\.?/.*", re.DOT
 class ImportChecker:
     """Checks the hoisted statements at the top level of one module.
 
-    Afterwards `agents` holds the names of its agents, `skills` the source of each skill, `modules` the imported modules
-    in source order; `resolved` maps their paths to them.
+    Afterwards `agents` holds the names of its agents, `skills` the source of each skill; `resolved` maps the paths of
+    imports to the modules, in source order.
     """
 
     def __init__(self, findings: Findings, near: Nearest, load: LoadModule | None) -> None:
@@ -39,10 +39,6 @@ class ImportChecker:
         self._imports: dict[str, Span] = {}
         self._functions: dict[str, Span] = {}
         self._exports: dict[str, tuple[bool, Span]] = {}  # whether by `pack`
-
-    @property
-    def modules(self) -> tuple[Module, ...]:
-        return tuple(self.resolved.values())
 
     def check(self, program: Program) -> None:
         for item in program.items:
@@ -73,9 +69,8 @@ class ImportChecker:
         if not source.strip():
             self._report("V030", item.source.span, "the skill import has an empty source", f"the forms are {_FORMS}")
         elif _SKILL_SOURCE.fullmatch(source) is None:
-            self._report(
-                "V501", item.source.span, f'"{source}" is not a known form of a skill source', f"the forms are {_FORMS}"
-            )
+            message = f'"{source}" is not a known form of a skill source'
+            self._report("V501", item.source.span, message, f"the forms are {_FORMS}")
         if not name.strip():
             return
         if name in self.skills:
@@ -108,7 +103,11 @@ class ImportChecker:
                 message = f"{path.value} is a program of OpenProse, which a VVM file cannot import"
                 raise ImportProgramError(message, code="V090", hint="cells of one notebook may be in both languages")
             if not names_file(path.value):
-                raise ImportProgramError(f"Module not found: {path.value}", code="V090", hint=_file_hint(path.value))
+                hint = 'give the path of a file: "./name.vvm"'
+                if path.value.strip():
+                    example = f'"./{path.value.lstrip("./~")}"'
+                    hint = f"a module is a file, with a path that begins with `./`, `../` or `/`: {example}"
+                raise ImportProgramError(f"Module not found: {path.value}", code="V090", hint=hint)
             found = self._load(path.value) if self._load is not None else None
         except ImportProgramError as error:
             self._report(error.code, path.span, error.message, error.hint)
@@ -175,12 +174,6 @@ class ImportChecker:
 
 
 _FORMS: Final = '"github:user/repo", "npm:package", "./path" and "../path"'
-
-
-def _file_hint(path: str) -> str:
-    if not path.strip():
-        return 'give the path of a file: "./name.vvm"'
-    return f'a module is a file, with a path that begins with `./`, `../` or `/`: "./{path.lstrip("./~")}"'
 
 
 def skill_conflicts(modules: Iterable[Module], program: Program, source: Source) -> list[Diagnostic]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from prose_kernel.language.vvm.tree import Comment
@@ -14,13 +15,12 @@ _MAX_INDENT: Final = 60
 """The maximum indentation inside brackets: otherwise deep nesting would cost the square of its depth."""
 
 
+@dataclass(slots=True, eq=False)
 class Mark:
     """A possible line break, or the start or end of a group of them; with its text in flat and in broken groups."""
 
-    __slots__ = ("broken", "flat")
-
-    def __init__(self, flat: str = "", broken: str = "") -> None:
-        self.flat, self.broken = flat, broken
+    flat: str = ""
+    broken: str = ""
 
 
 GROUP: Final = Mark()
@@ -77,20 +77,12 @@ class Layout:
             after[index] = index if breaks else after[index + 1]
             next_tall[index] = index if tall[index + 1] == index else next_tall[index + 1]
 
-    def _first_line(self, index: int) -> int:
-        piece = self._pieces[index]
-        return piece.index("\n") if isinstance(piece, str) else 0
-
-    def _last_line(self, index: int) -> int:
-        piece = self._pieces[index]
-        return len(piece) - piece.rindex("\n") - 1 if isinstance(piece, str) else 0
-
     def _width_to_break(self, begin: int, end: int) -> int:
         """Return the width from piece `begin` to the next line break, or to the first possible break from `end` on."""
         tall = self._next_multiline[begin]
         stop = self._next_break[end]
         if tall < stop:
-            return self._width[tall] - self._width[begin] + self._first_line(tall)
+            return self._width[tall] - self._width[begin] + str(self._pieces[tall]).index("\n")
         return self._width[stop] - self._width[begin]
 
     def _fits(self, begin: int, column: int) -> bool:
@@ -102,7 +94,8 @@ class Layout:
             return column + self._width_to_break(begin, end) <= _WIDTH
         if self._pieces[begin] is ELEMENTS:
             return False
-        rest = self._last_line(last) + self._width_to_break(last + 1, max(last + 1, end))
+        last_line = str(self._pieces[last]).rpartition("\n")[2]
+        rest = len(last_line) + self._width_to_break(last + 1, max(last + 1, end))
         return column + self._width_to_break(begin, end) <= _WIDTH and rest <= _WIDTH
 
     def text(self) -> str:

@@ -71,7 +71,7 @@ class Tokens:
         self.texts = list(map(str.rstrip, pieces, repeat(" \t")))
         self.texts.append(END)
         self.last = len(pieces)
-        self.unclosed: set[int] = set()
+        self.unclosed: set[int] = set()  # indexes of the templates and triple-quoted strings without an end
         if pieces[-1].startswith(_MULTILINE):
             self._close_earlier()
 
@@ -95,14 +95,6 @@ class Tokens:
             if not pieces[-1].startswith(_MULTILINE):
                 return
         self.unclosed.add(self.last - 1)
-
-    def is_unclosed(self, at: int) -> bool:
-        """Return whether the template or triple-quoted string at `at` has no end."""
-        return at in self.unclosed
-
-    def is_last(self, at: int) -> bool:
-        """Return whether the token at `at` is the last one."""
-        return at == self.last - 1
 
     def end(self, at: int) -> int:
         """Return the offset after the token at `at`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 from prose_kernel.language.nodes import descendants, fields_with
@@ -19,6 +20,7 @@ OnEarlyRead = Callable[[str, Span], None]
 """Called for the read of a name before all its assignments in the same scope."""
 
 
+@dataclass(slots=True, eq=False)
 class Scope:
     """The names of the module or of one function.
 
@@ -27,19 +29,16 @@ class Scope:
     the reads in a loop that come before any binding.
     """
 
-    __slots__ = ("assigned", "bound", "early", "exempt", "functions", "is_module", "loops", "names", "reads", "shadows")
-
-    def __init__(self, *, is_module: bool) -> None:
-        self.is_module = is_module
-        self.names: set[str] = set()
-        self.bound: set[str] = set()
-        self.reads: set[str] = set()
-        self.assigned: dict[str, Name] = {}
-        self.exempt: set[str] = set()
-        self.functions: dict[str, Span] = {}
-        self.shadows: set[str] = set()
-        self.loops = 0
-        self.early: list[tuple[str, Span]] = []
+    is_module: bool
+    names: set[str] = field(default_factory=set)
+    bound: set[str] = field(default_factory=set)
+    reads: set[str] = field(default_factory=set)
+    assigned: dict[str, Name] = field(default_factory=dict)
+    exempt: set[str] = field(default_factory=set)
+    functions: dict[str, Span] = field(default_factory=dict)
+    shadows: set[str] = field(default_factory=set)
+    loops: int = 0
+    early: list[tuple[str, Span]] = field(default_factory=list)
 
     def unread(self) -> Iterator[Name]:
         """Yield the first assignments of names that nothing reads."""
@@ -131,12 +130,11 @@ class Scopes:
 def bound_names(body: tree.Body) -> Iterator[str]:
     """Yield the names that the statements of one scope bind, without nested functions."""
     for node in nested_statements(body, functions=False):
-        field = _NAME_FIELD.get(type(node))
-        if field is None or (isinstance(node, tree.ModuleImport) and node.agent):
-            continue
-        name: Name | None = getattr(node, field)
-        if name is not None:
-            yield name.id
+        kind = type(node)
+        if kind in _NAME_FIELD and not (isinstance(node, tree.ModuleImport) and node.agent):
+            name: Name | None = getattr(node, _NAME_FIELD[kind])
+            if name is not None:
+                yield name.id
 
 
 def nested_statements(body: tree.Body, *, functions: bool = True) -> Iterator[tree.Node]:

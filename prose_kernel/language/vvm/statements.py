@@ -26,11 +26,16 @@ class SimpleStatementParser(ExpressionParser):
 
     # ---- parts of statements
 
+    def next_value(self) -> Any:
+        """Return the expression after the next token."""
+        self.at += 1
+        return self.expression()
+
     def name(self, at: int, expected: str = "a name") -> Name:
         """Return the name at `at`; `expected` describes it in errors."""
         word = self.texts[at]
         if self.kind(at) != WORD:
-            raise self.bad_name(at, expected)
+            raise self.unexpected(at, expected, "a name is written without quotes" if self.kind(at) == STRING else None)
         start, end = self.starts[at], self.tokens.end(at)
         if word in RESERVED:
             self.reserved_name(at)
@@ -40,12 +45,6 @@ class SimpleStatementParser(ExpressionParser):
             hint = f"write `{hyphenated.replace('-', '_')}`"
             raise self.trouble(self.at, f"`{hyphenated}` is not a name", hint)
         return Name.at(start, end, word)
-
-    def bad_name(self, at: int, expected: str) -> Trouble:
-        hint = None
-        if self.kind(at) == STRING:
-            hint = "a name is written without quotes"
-        return self.unexpected(at, expected, hint)
 
     def reserved_name(self, at: int) -> None:
         """Report a reserved word at `at`, in place of a name."""

@@ -37,6 +37,7 @@ _CLOSING: Final = frozenset(")]}")
 _OPENING: Final = {")": "(", "]": "[", "}": "{"}
 _AFTER_OPERAND: Final = frozenset({*")]},:.([", "+", "-", "==", "!=", "<", "<=", ">", ">=", "and", "or"})
 _SENTENCE: Final = re.compile(r"[\w ,.?!-]+")
+_OBJECT: Final = "an object is written `{key: value}`"
 _ANY_SIGN: Final = frozenset({*"()[]{},:.=<>+-@?", "==", "!=", "<=", ">="})
 
 
@@ -247,9 +248,8 @@ class SyntaxErrors:
         text = self.texts[at]
         bracket = self._open_bracket()
         if bracket is None:
-            return self.trouble(
-                at, f"`{text}` closes nothing", f"a `{_OPENING[text]}` is missing before it, or leave it out"
-            )
+            hint = f"a `{_OPENING[text]}` is missing before it, or leave it out"
+            return self.trouble(at, f"`{text}` closes nothing", hint)
         return self.trouble(at, f"`{text}` does not close `{self.texts[bracket.at]}`", f"write `{bracket.closer}`")
 
     def _reserved(self, at: int, word: str) -> tuple[Any, int, int]:
@@ -257,8 +257,7 @@ class SyntaxErrors:
         start, end = self.span(at)
         follows = self.texts[at + 1]
         if word == "not":
-            message = "`not` cannot follow this operator"
-            raise self.trouble(at, message, "put it into parentheses: `(not …)`")
+            raise self.trouble(at, "`not` cannot follow this operator", "put it into parentheses: `(not …)`")
         hint: str | None
         if word == "error":
             hint = 'an error value is an object: `{error: {kind: "…", message: "…"}}`'
@@ -272,26 +271,24 @@ class SyntaxErrors:
         else:
             hint = f"a name of your own must be another word, such as `{word}_`"
         message = f"`{word}` is a reserved word, not a value"
-        if not self.is_end(at + 1) and follows not in _AFTER_OPERAND:
-            raise self.trouble(at, message, hint, "V010")
-        if self.stack and self._next_statement(at):
+        is_followed = not self.is_end(at + 1) and follows not in _AFTER_OPERAND
+        if is_followed or (self.stack and self._next_statement(at)):
             raise self.trouble(at, message, hint, "V010")
         self.report("V010", start, end, message, hint)
         return tree.Unit.at(start, end), start, end
 
     def _single_quoted(self, at: int, text: str) -> tuple[Any, int, int]:
         start, end = self.span(at)
-        content = text[1:-1] if len(text) > 1 and text[-1] == "'" else text[1:]
-        hint = (
-            'write double quotes: `"…"`' if len(content) > 40 or '"' in content else f'write `"{printable(content)}"`'
-        )
         if len(text) < 2 or text[-1] != "'":
             raise self.trouble(at, "strings are written in double quotes", 'write `"…"`')
+        content = text[1:-1]
+        is_plain = len(content) <= 40 and '"' not in content
+        hint = f'write `"{printable(content)}"`' if is_plain else 'write double quotes: `"…"`'
         self.report("V001", start, end, "strings are written in double quotes", hint)
         return tree.String.at(start, end, content), start, end
 
     def _loose_template(self, at: int) -> tuple[Any, int, int]:
-        if self.tokens.is_unclosed(at):
+        if at in self.tokens.unclosed:
             raise self.unterminated(at, "V004")
         before = self.texts[at - 1] if at else ""
         if before == "by":
@@ -337,9 +334,8 @@ class SyntaxErrors:
             hint = "write `+` between two strings"
         elif kind == TEMPLATE:
             if KINDS.get(before[0]) == WORD and self.texts[at - 2] not in (".", "@"):
-                return self.trouble(
-                    at, "a template belongs after an agent or `?`", f"write `@{before}` to call an agent"
-                )
+                hint = f"write `@{before}` to call an agent"
+                return self.trouble(at, "a template belongs after an agent or `?`", hint)
             hint = "a template belongs after `@name` or `?`; give the agent a name first"
         elif text == "?" and self.kind(at + 1) == TEMPLATE and (self.texts[at + 2] != ":" or self.is_end(at + 3)):
             hint = "write the value after the criterion: ``?`criterion`(value)``"
@@ -435,18 +431,14 @@ class SyntaxErrors:
             return text[1:-1]
         if self.kind(at) == NUMBER:
             if self.texts[at + 1] in (",", "}"):
-                raise (
-                    self.unexpected(at + 1, "`:`", "an object is written `{key: value}`")
-                    if bracket.values
-                    else self.set_literal(at)
-                )
+                raise self.unexpected(at + 1, "`:`", _OBJECT) if bracket.values else self.set_literal(at)
             self.report_at(at, "a key is a name or a string", f'write `"{printable(text)}"`')
             return text
         if text == "**":
             raise self.trouble(at, "there is no `**` before a value", "write the fields out: `{key: value}`")
         if text == ",":
             raise self.unexpected(at, "a key", "write one comma between two items")
-        raise self.unexpected(at, "a key", "an object is written `{key: value}`")
+        raise self.unexpected(at, "a key", _OBJECT)
 
     def missing_colon(self, bracket: Bracket, at: int) -> int:
         """Report that no `:` follows the key of an object; return the index where its value is read."""
@@ -458,11 +450,11 @@ class SyntaxErrors:
             self.report_at(at, "expected `:`, found `=`", "write `key: value` in an object")
             return at + 1
         if text in (",", "}"):
-            hint = f"write `{key}: {key}`" if key.isidentifier() else "an object is written `{key: value}`"
+            hint = f"write `{key}: {key}`" if key.isidentifier() else _OBJECT
             self.report_at(at, f"expected `:`, found `{text}`", hint)
             self.quiet_until = at
             return at
-        raise self.unexpected(at, "`:`", "an object is written `{key: value}`")
+        raise self.unexpected(at, "`:`", _OBJECT)
 
     def set_literal(self, at: int) -> Trouble:
         """Report the number or string at `at`: it is the first key of an object, and has no value."""
@@ -510,7 +502,7 @@ class SyntaxErrors:
             literal, hint = "string", 'close it with `"""`'
         else:
             literal, hint = "string", 'close it with `"` on this line; text of several lines belongs in `"""`'
-        if self.tokens.is_last(at):
+        if at == self.tokens.last - 1:
             self.unclosed = literal
         self.report(code, start, self.tokens.end(at), f"this {literal} is never closed", hint)
         return Trouble(at + 1)

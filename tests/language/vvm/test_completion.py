@@ -51,6 +51,7 @@ def found(text: str, inside: str = "code") -> set[str]:
         ("x = ", {"plan", "shorten", "writer", "true", "it", "not", "pmap"}, {"if", "and"}),
         ("x = plan ", {"and", "or"}, {"plan"}),
         ("if ", {"plan", "not"}, {"if"}),
+        ("x = len[", {"plan", "not"}, {"value="}),
         ("for x ", {"in"}, {"and"}),
         ("for x in ", {"plan"}, {"if"}),
         ("choose plan ", {"by"}, {"as"}),
