@@ -11,7 +11,7 @@ from lsprotocol import types
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.fixes import Edit, Fix, is_improvement, replaced
 from prose_kernel.language.incomplete_text import kind_at, literals
-from prose_kernel.language.nodes import Node, walk
+from prose_kernel.language.nodes import walk
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.symbols import Symbol, comment_above
 from prose_kernel.language.word_catalogue import Offer
@@ -66,10 +66,6 @@ def to_range(text: Text, span: Span) -> types.Range:
     return types.Range(types.Position(*start), types.Position(*end))
 
 
-def offset_of(document: Document, position: types.Position) -> int:
-    return document.text.offset(Position(position.line, position.character))
-
-
 # ---------------------------------------------------------------- diagnostics
 
 
@@ -112,31 +108,24 @@ def _as_protocol(
     one: Diagnostic, where: types.Range, message: str, place: types.Location | None, about: str | None
 ) -> types.Diagnostic:
     """Return a diagnostic with this message; `about` is the text for the related `place`."""
-    is_error = one.severity == "error"
+    heading = reference_pages.heading(reference_pages.page_of(one.code), one.code)
+    reference = types.CodeDescription(f"{uri_of(heading.path)}#{heading.anchor}") if heading is not None else None
     return types.Diagnostic(
         where,
         message,
-        severity=types.DiagnosticSeverity.Error if is_error else types.DiagnosticSeverity.Warning,
+        severity=types.DiagnosticSeverity.Error if one.severity == "error" else types.DiagnosticSeverity.Warning,
         code=one.code,
-        code_description=_reference_link(one),
+        code_description=reference,
         source="prose",
         related_information=[types.DiagnosticRelatedInformation(place, about)] if place and about else [],
     )
-
-
-def _reference_link(one: Diagnostic) -> types.CodeDescription | None:
-    """Return a link to the language reference that comes with the package."""
-    heading = reference_pages.heading(reference_pages.page_of(one.code), one.code)
-    if heading is None:
-        return None
-    return types.CodeDescription(f"{uri_of(heading.path)}#{heading.anchor}")
 
 
 # ---------------------------------------------------------------- completion and hover
 
 
 def completion(document: Document, position: types.Position) -> types.CompletionList:
-    cursor, language = offset_of(document, position), document.scripting
+    cursor, language = document.text.offset(position), document.scripting
     script = document.script_at(cursor)
     if script is None:
         return types.CompletionList(False, [])
@@ -178,7 +167,7 @@ def _item(offer: Offer, whole: types.Range, number: int) -> types.CompletionItem
 
 def hover(documents: Documents, document: Document, position: types.Position) -> types.Hover | None:
     """Return the hover text of the word at a position: its definition, or its meaning in the language."""
-    offset = offset_of(document, position)
+    offset = document.text.offset(position)
     occurrence = document.index.at(offset)
     if occurrence is not None:
         span = Span(occurrence.start, occurrence.end)
@@ -276,21 +265,13 @@ def folding(document: Document) -> list[types.FoldingRange]:
         start, end = node.span
         if node is document.compiled.program or find("\n", start, end) < 0:
             continue
-        first, last = source.line_column(start)[0], source.line_column(_trimmed(source.text, node))[0]
+        end = start + len(source.text[start:end].rstrip())  # without blank lines below it
+        first, last = source.line_column(start)[0], source.line_column(end)[0]
         if last > first:
             last_of[first] = max(last, last_of.get(first, 0))
     found = [types.FoldingRange(first - 1, last - 1) for first, last in sorted(last_of.items())]
-    comments = [
-        types.FoldingRange(first, last, kind=types.FoldingRangeKind.Comment)
-        for first, last in _comments(source.text, document.language.delimiters)
-    ]
-    return [*found, *comments]
-
-
-def _trimmed(text: str, node: Node) -> int:
-    """Return the end of a node, without blank lines after it."""
-    start, end = node.span
-    return start + len(text[start:end].rstrip())
+    comments, kind = _comments(source.text, document.language.delimiters), types.FoldingRangeKind.Comment
+    return [*found, *(types.FoldingRange(first, last, kind=kind) for first, last in comments)]
 
 
 def _comments(text: str, delimiters: tuple[str, ...]) -> Iterator[tuple[int, int]]:
@@ -340,12 +321,9 @@ def edits(text: Text, changes: Iterable[Edit]) -> list[types.TextEdit]:
     return [types.TextEdit(to_range(text, one.span), text.with_line_ends(one.text)) for one in changes]
 
 
-class LosesComments(Exception):
-    """Formatting would lose comments, which the canonical form of the text does not keep."""
-
-
-def formatting(document: Document) -> list[types.TextEdit]:
-    """Return the edit that gives a document its canonical form; none if it has errors. Raises `LosesComments`."""
+def formatting(document: Document) -> list[types.TextEdit] | None:
+    """Return the edit that gives a document its canonical form; none if it has errors. Return None if comments would be
+    lost, which the canonical form does not keep."""
     compiled = document.compiled
     if not compiled.ok:
         return []
@@ -353,14 +331,14 @@ def formatting(document: Document) -> list[types.TextEdit]:
     if text == document.source.text:
         return []
     if text.count("#") < document.source.text.count("#"):
-        raise LosesComments
+        return None
     whole = types.Range(types.Position(0, 0), types.Position(*document.text.end))
     return [types.TextEdit(whole, document.text.with_line_ends(text))]
 
 
 def code_actions(document: Document, wanted: types.Range) -> list[types.CodeAction]:
     """Return quick fixes for the diagnostics in a range. Each was tried: it removes one, and causes no new error."""
-    first, last = offset_of(document, wanted.start), offset_of(document, wanted.end)
+    first, last = document.text.offset(wanted.start), document.text.offset(wanted.end)
     found = [
         one
         for one in document.compiled.diagnostics
@@ -369,17 +347,13 @@ def code_actions(document: Document, wanted: types.Range) -> list[types.CodeActi
     actions: dict[str, types.CodeAction] = {}
     for one in found[:_MAX_FIXES]:
         fix = _working_fix(document, one)
-        if fix is not None:
-            changes = edits(document.text, fix.edits)
-            actions.setdefault(
+        if fix is not None and fix.title not in actions:
+            actions[fix.title] = types.CodeAction(
                 fix.title,
-                types.CodeAction(
-                    fix.title,
-                    kind=types.CodeActionKind.QuickFix,
-                    diagnostics=[_diagnostic(document, one)],
-                    is_preferred=True,
-                    edit=types.WorkspaceEdit(changes={document.uri: changes}),
-                ),
+                kind=types.CodeActionKind.QuickFix,
+                diagnostics=[_diagnostic(document, one)],
+                is_preferred=True,
+                edit=types.WorkspaceEdit(changes={document.uri: edits(document.text, fix.edits)}),
             )
     return list(actions.values())
 

@@ -11,9 +11,12 @@ import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from prose_kernel.language.source import Source, Span
+
+if TYPE_CHECKING:
+    from lsprotocol import types
 
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
 _LINE_END: Final = re.compile(r"\r\n?|\n")
@@ -25,14 +28,6 @@ class Position(NamedTuple):
 
     line: int
     character: int
-
-
-class Change(NamedTuple):
-    """The replacement of a part of a text in an editor."""
-
-    start: Position
-    end: Position
-    text: str
 
 
 @dataclass(frozen=True)
@@ -68,7 +63,7 @@ class Text:
 
     # ---- offsets of the source
 
-    def offset(self, position: Position) -> int:
+    def offset(self, position: Position | types.Position) -> int:
         """Return the offset in the source; a position past the end of a line or of the text counts as that end."""
         raw = self.raw_offset(position)
         return raw - bisect_left(self._dropped, raw) if self._dropped else raw
@@ -93,8 +88,8 @@ class Text:
 
     # ---- offsets in the text itself
 
-    def raw_offset(self, position: Position) -> int:
-        line, character = position
+    def raw_offset(self, position: Position | types.Position) -> int:
+        line, character = position.line, position.character
         if line < 0:
             return 0
         if line >= len(self._starts):
@@ -119,7 +114,7 @@ class Text:
         """Return text to insert here, with CRLF if this text has CRLF."""
         return text.replace("\n", "\r\n") if "\r\n" in self.raw else text
 
-    def changed(self, change: Change) -> Text:
-        """Return the text after a change by the editor."""
-        start, end = self.raw_offset(change.start), self.raw_offset(change.end)
-        return Text(self.raw[:start] + change.text + self.raw[max(start, end) :], self.encoding)
+    def changed(self, first: Position | types.Position, last: Position | types.Position, text: str) -> Text:
+        """Return the text after a change by the editor, which replaces the part between two positions."""
+        start, end = self.raw_offset(first), self.raw_offset(last)
+        return Text(self.raw[:start] + text + self.raw[max(start, end) :], self.encoding)

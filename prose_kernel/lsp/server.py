@@ -18,13 +18,12 @@ from pygls.protocol import LanguageServerProtocol, lsp_method
 
 from prose_kernel._version import __version__
 from prose_kernel.language.diagnostics import Profile
-from prose_kernel.language.fixes import Edit
 from prose_kernel.language.source import Span
 from prose_kernel.lsp import language_features
 from prose_kernel.lsp.documents import Document, Documents, path_of, uri_of
 from prose_kernel.lsp.names import RenameRefused, references, renamable_name, rename
 from prose_kernel.lsp.names import definition as definition_of
-from prose_kernel.lsp.positions import Change, Position, Text
+from prose_kernel.lsp.positions import Text
 from prose_kernel.runs import languages
 
 _MIN_DELAY, _MAX_DELAY = 0.03, 0.5
@@ -136,13 +135,14 @@ def _answered(
 
 
 def _guarded(name: str, handler: Callable[[ProseServer, Any], object]) -> Callable[..., object]:
-    """Return a handler that returns None if it fails: an editor would show a traceback, or give up the server."""
+    """Return a handler that refuses a rename with an error, and returns None if it fails in another way, because an
+    editor would show a traceback, or give up the server."""
 
     def handle(ls: ProseServer, params: Any) -> object:
         try:
             return handler(ls, params)
-        except JsonRpcException:
-            raise
+        except RenameRefused as refused:
+            raise JsonRpcException(str(refused), _REQUEST_FAILED) from None
         except Exception as defect:
             _log_line(f"{name}: {type(defect).__name__}: {defect}")
             return None
@@ -198,9 +198,7 @@ def _changed(server: ProseServer, params: types.DidChangeTextDocumentParams) -> 
     def apply(text: Text) -> Text:
         for change in params.content_changes:
             if isinstance(change, types.TextDocumentContentChangePartial):
-                start, end = change.range.start, change.range.end
-                places = Position(start.line, start.character), Position(end.line, end.character)
-                text = text.changed(Change(*places, change.text))
+                text = text.changed(change.range.start, change.range.end, change.text)
             else:
                 text = Text(change.text, text.encoding)
         return text
@@ -234,14 +232,14 @@ def _folders(server: ProseServer, params: types.DidChangeWorkspaceFoldersParams)
 
 
 def _definition(server: ProseServer, document: Document, params: types.DefinitionParams) -> types.Location | None:
-    place = definition_of(server.documents, document, language_features.offset_of(document, params.position))
+    place = definition_of(server.documents, document, document.text.offset(params.position))
     if place is None:
         return None
     return types.Location(place.document.uri, language_features.to_range(place.document.text, place.span))
 
 
 def _references(server: ProseServer, document: Document, params: types.ReferenceParams) -> list[types.Location]:
-    occurrence = document.index.at(language_features.offset_of(document, params.position))
+    occurrence = document.index.at(document.text.offset(params.position))
     found = references(server.documents, document, occurrence) if occurrence is not None else []
     return [
         types.Location(where.uri, language_features.to_range(where.text, Span(one.start, one.end)))
@@ -253,7 +251,7 @@ def _references(server: ProseServer, document: Document, params: types.Reference
 def _highlights(
     server: ProseServer, document: Document, params: types.DocumentHighlightParams
 ) -> list[types.DocumentHighlight]:
-    occurrence = document.index.at(language_features.offset_of(document, params.position))
+    occurrence = document.index.at(document.text.offset(params.position))
     if occurrence is None or occurrence.symbol is None:
         return []
     kinds = types.DocumentHighlightKind.Read, types.DocumentHighlightKind.Write
@@ -266,44 +264,27 @@ def _highlights(
 def _prepare_rename(
     server: ProseServer, document: Document, params: types.PrepareRenameParams
 ) -> types.PrepareRenamePlaceholder:
-    span, name = _refusing(lambda: renamable_name(document, language_features.offset_of(document, params.position)))
+    span, name = renamable_name(document, document.text.offset(params.position))
     return types.PrepareRenamePlaceholder(language_features.to_range(document.text, span), name)
 
 
 def _rename(server: ProseServer, document: Document, params: types.RenameParams) -> types.WorkspaceEdit:
-    offset = language_features.offset_of(document, params.position)
-    changes: list[tuple[Document, list[Edit]]] = _refusing(
-        lambda: rename(server.documents, document, offset, params.new_name)
-    )
-    return types.WorkspaceEdit(
-        changes={where.uri: language_features.edits(where.text, edits) for where, edits in changes}
-    )
-
-
-def _refusing(ask: Callable[[], Any]) -> Any:
-    """Return the answer; turn `RenameRefused` into an error that an editor shows."""
-    try:
-        return ask()
-    except RenameRefused as refused:
-        raise JsonRpcException(str(refused), _REQUEST_FAILED) from None
+    changes = rename(server.documents, document, document.text.offset(params.position), params.new_name)
+    edits = {where.uri: language_features.edits(where.text, edits) for where, edits in changes}
+    return types.WorkspaceEdit(changes=edits)
 
 
 def _formatting(server: ProseServer, document: Document, params: Any) -> list[types.TextEdit] | None:
-    try:
-        return language_features.formatting(document)
-    except language_features.LosesComments:
+    edits = language_features.formatting(document)
+    if edits is None:
         message = "this text holds comments, which its canonical form drops; it was left alone"
         server.window_show_message(types.ShowMessageParams(types.MessageType.Info, message))
-        return None
+    return edits
 
 
 def _links(server: ProseServer, document: Document, params: Any) -> list[types.DocumentLink]:
-    found = ((span, document.file_of(path)) for span, path in document.index.links)
-    return [
-        types.DocumentLink(language_features.to_range(document.text, span), uri_of(file))
-        for span, file in found
-        if file
-    ]
+    found = [(span, file) for span, path in document.index.links if (file := document.file_of(path)) is not None]
+    return [types.DocumentLink(language_features.to_range(document.text, span), uri_of(file)) for span, file in found]
 
 
 _SYNCHRONISATION: Final[Mapping[str, tuple[Callable[[ProseServer, Any], object], Any]]] = {

@@ -82,13 +82,9 @@ class Editor:
 
 def applied(text: Text, edits: Iterable[types.TextEdit]) -> str:
     """Return a text after edits."""
-    from prose_kernel.lsp.positions import Position
-
     raw = text.raw
     ordered: Sequence[types.TextEdit] = sorted(edits, key=lambda one: (one.range.start.line, one.range.start.character))
     for one in reversed(ordered):
-        start, end = (
-            text.raw_offset(Position(place.line, place.character)) for place in (one.range.start, one.range.end)
-        )
+        start, end = text.raw_offset(one.range.start), text.raw_offset(one.range.end)
         raw = raw[:start] + one.new_text + raw[end:]
     return raw
