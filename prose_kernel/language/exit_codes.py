@@ -109,12 +109,15 @@ def _list_hides(commands: list[_Command], options: _Options, depth: int) -> bool
         match command.operator:
             case "&":
                 return True
-            case "|" if not options.pipefail and not all(_only_writes(c) for c in commands[start : number + 1]):
-                return True
+            case "|" if not options.pipefail:
+                before = commands[start : number + 1]
+                if not all(c.name in _OUTPUT_COMMANDS and not c.substitutions for c in before):
+                    return True
             case "||" if following is None or not _always_fails(following):
                 return True
             case ";":
-                options = _options_after(command, options)
+                for index in range(1, len(command.words)) if command.words[:1] == ["set"] else ():
+                    options = _with_option(options, command.words, index)
                 if following is not None and not _stops_at_failure(commands[start : number + 1], options):
                     return True
                 start = number + 1
@@ -153,14 +156,6 @@ def _scripts(command: _Command) -> Iterator[tuple[str, _Options]]:
     yield from ((text, given) for text in command.stdin)
 
 
-def _options_after(command: _Command, options: _Options) -> _Options:
-    """Return the options after a command such as `set -euo pipefail`."""
-    if command.words[:1] == ["set"]:
-        for number in range(1, len(command.words)):
-            options = _with_option(options, command.words, number)
-    return options
-
-
 def _with_option(options: _Options, words: list[str], number: int) -> _Options:
     """Return the options after the word at index `number` in the arguments of `set` or of a shell."""
     word = words[number]
@@ -193,10 +188,6 @@ def _obeys_errexit(command: _Command) -> bool:
 def _sets_up(command: _Command) -> bool:
     name = next(iter(command.words), "")
     return not command.substitutions and not command.mark and (name in _SETUP_COMMANDS or not command.name)
-
-
-def _only_writes(command: _Command) -> bool:
-    return command.name in _OUTPUT_COMMANDS and not command.substitutions
 
 
 def _always_fails(command: _Command) -> bool:
@@ -288,9 +279,7 @@ class _Reader:
         """Read the here-documents that the line before announces."""
         for end, tabs, command in self._pending_documents:
             lines: list[str] = []
-            while True:
-                if self._at >= len(self._text):
-                    break
+            while self._at < len(self._text):
                 stop = self._text.find("\n", self._at)
                 stop = len(self._text) if stop < 0 else stop
                 line = self._text[self._at : stop]
@@ -370,11 +359,8 @@ class _Reader:
                 self._at += 1
                 return "".join(parts)
             if sign == "\\":
-                parts.append(
-                    text[self._at + 1 : self._at + 2]
-                    if text[self._at + 1 : self._at + 2] in '$`"\\'
-                    else text[self._at : self._at + 2]
-                )
+                escaped = text[self._at + 1 : self._at + 2]
+                parts.append(escaped if escaped in '$`"\\' else f"\\{escaped}")
                 self._at += 2
             elif sign in "`$":
                 parts.append(self._quoted(sign, command))

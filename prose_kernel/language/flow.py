@@ -71,12 +71,6 @@ class Step:
     scoped: tuple[str, ...] = ()
 
 
-def label_of(source: Source, span: Span) -> str:
-    """Return the beginning of a part of a program, on one line."""
-    text = source.text[span.start : min(span.end, span.start + 2 * LABEL)]
-    return shortened(text if span.end - span.start <= 2 * LABEL else text + " ")
-
-
 def shortened(text: str) -> str:
     """Return the beginning of a text, on one line."""
     line = " ".join(text[: 2 * LABEL].split())
@@ -109,7 +103,10 @@ class FlowBuilder(Generic[S]):
         return tuple(step for item in items for step in self.statement(item, depth))
 
     def text(self, node: Node) -> str:
-        return label_of(self.source, node.span)
+        """Return the beginning of a node's text, on one line."""
+        start, end = node.span
+        text = self.source.text[start : min(end, start + 2 * LABEL)]
+        return shortened(text if end - start <= 2 * LABEL else text + " ")
 
     def with_ways(self, step: Step, node: Node, bodies: Iterable[tuple[str, tuple[S, ...]]], depth: int) -> Step:
         """Return `step` with a way for each body; at the deepest level only with the number of their statements."""

@@ -169,14 +169,7 @@ def rebuilt(root: N, change: Callable[[Node], Node]) -> N:
 _stored_span = Node.__dict__["span"].__get__
 _store_span = Node.__dict__["span"].__set__
 _pair = tuple.__new__
-
-
-def _span(self: Node) -> Span:
-    return _pair(Span, _stored_span(self))
-
-
-Node.span = property(_span)  # type: ignore[assignment]
-
+Node.span = property(lambda self: _pair(Span, _stored_span(self)))  # type: ignore[assignment]
 
 _LEAVES: Final = frozenset({str, int, float, bool, type(None)})
 
@@ -220,9 +213,10 @@ def visitors(tree: ModuleType, methods: Mapping[str, Any]) -> dict[type[Node], C
 
     A class calls it with `vars()` below its methods. Raises `KeyError` for a method that is named after no node.
     """
-    kinds = {f"visit_{kind_of(kind).replace('-', '_')}": kind for kind in vars(tree).values() if _is_node(kind)}
+    kinds = {f"visit_{kind_of(kind).replace('-', '_')}": kind for kind in kinds_in(tree)}
     return {kinds[name]: method for name, method in methods.items() if name.startswith("visit_")}
 
 
-def _is_node(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Node)
+def kinds_in(tree: ModuleType) -> list[type[Node]]:
+    """Return the kinds of nodes in a module."""
+    return [kind for kind in vars(tree).values() if isinstance(kind, type) and issubclass(kind, Node)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 Schema = Mapping[str, Any]
@@ -140,19 +140,13 @@ def resolved(root: Schema, part: Schema) -> Schema:
     return found
 
 
-def _parts(part: Schema) -> Iterator[Schema]:
-    for name in _NAMED_PARTS:  # definitions count where they are used
-        group = part.get(name)
-        if isinstance(group, Mapping):
-            yield from (inner for inner in group.values() if isinstance(inner, Mapping))
-    for name in _LISTED_PARTS:
-        listed = part.get(name)
-        if isinstance(listed, list):
-            yield from (inner for inner in listed if isinstance(inner, Mapping))
-    for name in _SINGLE_PARTS:
-        inner = part.get(name)
-        if isinstance(inner, Mapping):
-            yield inner
+def _parts(part: Schema) -> list[Schema]:
+    """Return the schemas directly inside a part; definitions count where they are used."""
+    groups, lists = [part.get(name) for name in _NAMED_PARTS], [part.get(name) for name in _LISTED_PARTS]
+    inner = [one for group in groups if isinstance(group, Mapping) for one in group.values()]
+    inner += [one for listed in lists if isinstance(listed, list) for one in listed]
+    inner += [part.get(name) for name in _SINGLE_PARTS]
+    return [one for one in inner if isinstance(one, Mapping)]
 
 
 def _check_part(part: Schema) -> None:

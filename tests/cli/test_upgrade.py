@@ -82,6 +82,7 @@ def test_a_program_that_no_function_can_express_is_refused(world: ContractWorld,
         "### Returns\n\n- `x`\n",
         "### Returns\n\n- `x`\n\n### Execution\n\n```prose\nreturn 1\n```\n",
         "### Returns\n\n- `x`\n\n### Execution\n\n```prose\nlet x = 1\n\nreturn x\n```\n\n## more\n",
+        '### Parameters\n\n- `a.b`: words\n\n### Execution\n\n```prose\nsession "x"\n```\n',
     ],
 )
 def test_converting_back_loses_nothing(world: ContractWorld, sections: str) -> None:

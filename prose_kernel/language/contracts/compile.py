@@ -62,7 +62,12 @@ class ContractProgram(tree.Program, frozen=True):
 
     @property
     def declared(self) -> FileContract:
-        return _contract(self)
+        unit, given = self.node, self.node.contract
+        inputs = {one.name: not one.optional for one in given.inputs}
+        outputs = tuple(one.name for one in given.outputs)
+        defaults = {one.name: one.default for one in given.inputs if one.optional}
+        prior = unit.truth if unit.node.kind in ("responsibility", "gateway") else None
+        return FileContract(inputs, outputs, None, unit.node.kind, unit.name, defaults, called(unit), prior)
 
     def scripts(self) -> tuple[tree.Program, ...]:
         units = self.file.units if self.unit is self.file.own else (self.node,)
@@ -313,15 +318,6 @@ class FileContract(Contract):
     defaults: Mapping[str, Any] = field(default_factory=dict)
     calls: tuple[str, ...] = ()
     prior: tuple[str, ...] | None = None
-
-
-def _contract(program: ContractProgram) -> FileContract:
-    unit, given = program.node, program.node.contract
-    inputs = {one.name: not one.optional for one in given.inputs}
-    outputs = tuple(one.name for one in given.outputs)
-    defaults = {one.name: one.default for one in given.inputs if one.optional}
-    prior = unit.truth if unit.node.kind in ("responsibility", "gateway") else None
-    return FileContract(inputs, outputs, None, unit.node.kind, unit.name, defaults, called(unit), prior)
 
 
 def format_file(program: ContractProgram) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, cast
@@ -15,7 +14,7 @@ from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.items import OPTIONAL, declared, read_items
 from prose_kernel.language.contracts.layout import Block, blocks, front_matter
 from prose_kernel.language.contracts.tree import ContractFile, Item, Kind, Node, Section
-from prose_kernel.language.diagnostics import STRICT_PROFILES, Diagnostic, Profile, diagnostic
+from prose_kernel.language.diagnostics import STRICT_PROFILES, Diagnostic, Findings, Profile
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose.keywords import NAME
 from prose_kernel.language.source import Source, Span
@@ -72,18 +71,16 @@ _LONGEST_KNOWN: Final = max(map(len, _KNOWN_SECTIONS)) + 2
 
 
 class Reader:
-    """Reads one file. `found` are the findings, in no particular order."""
+    """Reads one file. The findings are in no particular order."""
 
-    def __init__(self, source: Source, profile: Profile = "default") -> None:
+    def __init__(self, source: Source, profile: Profile) -> None:
         self.source = source
         self.text = source.text
         self.strict = profile in STRICT_PROFILES
-        self.found: list[Diagnostic] = []
+        self.findings = Findings(source)
+        self.report = self.findings.report
         self.blocks = blocks(self.text)
         self.fields: dict[str, Any] = {}
-
-    def report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
-        self.found.append(diagnostic(self.source, code, span, message, hint))
 
     def read(self) -> ContractFile:
         for block in self.blocks:
@@ -219,7 +216,7 @@ class Reader:
 
 def read(source: Source, profile: Profile = "default") -> tuple[ContractFile, list[Diagnostic]]:
     reader = Reader(source, profile)
-    return reader.read(), reader.found
+    return reader.read(), reader.findings.found
 
 
 def _split(part: Sequence[Block], level: int) -> Iterator[tuple[Block, Sequence[Block]]]:
@@ -291,7 +288,6 @@ def field_span(text: str, name: str) -> Span:
 
 def _check_sections(reader: Reader, node: Node) -> None:
     """Report repeated, retired, empty, misplaced and missing sections of a node."""
-    counts = Counter(one.name for one in node.sections if one.name)
     seen: set[str] = set()
     for section in node.sections:
         if not section.name:
@@ -309,7 +305,13 @@ def _check_sections(reader: Reader, node: Node) -> None:
         seen.add(section.name)
         if node.kind:
             _check_kind(reader, node, section)
-    _required(reader, node, counts)
+    for names in _REQUIRED.get(node.kind, ()):
+        if seen.isdisjoint(names):
+            needed = " or ".join(f"`### {name}`" for name in names)
+            reader.report("E308", node.heading, f"a {node.kind} needs {needed}")
+    if node.kind == "function" and "Returns" not in seen:
+        hint = "add `### Returns`"
+        reader.report("W307", node.heading, "no Returns: the whole answer is the result", hint)
     if node.kind == "gateway":
         continuity = node.section("Continuity")
         if continuity is None or "external-driven" not in continuity.text:
@@ -336,13 +338,3 @@ def _check_kind(reader: Reader, node: Node, section: Section) -> None:
         reader.report("E309", section.line, message, f"it has {_INTERFACES[node.kind]}")
     else:
         reader.report("W302", section.line, f"`### {section.name}` has no effect in a {node.kind}")
-
-
-def _required(reader: Reader, node: Node, counts: Counter[str]) -> None:
-    for names in _REQUIRED.get(node.kind, ()):
-        if not any(counts[name] for name in names):
-            needed = " or ".join(f"`### {name}`" for name in names)
-            reader.report("E308", node.heading, f"a {node.kind} needs {needed}")
-    if node.kind == "function" and not counts["Returns"]:
-        hint = "add `### Returns`"
-        reader.report("W307", node.heading, "no Returns: the whole answer is the result", hint)

@@ -16,6 +16,7 @@ from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.compile import ContractProgram, compile_source
 from prose_kernel.language.contracts.items import read_items
 from prose_kernel.language.diagnostics import first_error
+from prose_kernel.language.escapes import code_fence
 from prose_kernel.language.fixes import Edit, replaced
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
@@ -46,9 +47,9 @@ def upgraded(program: tree.Program, source: Source) -> tuple[str, str]:
     if names:
         given = names[0] if len(names) == 1 else f"{{ {', '.join(f'{one}: {one}' for one in names)} }}"
         script = f"{script}\n\nreturn {given}".lstrip("\n")
-    else:
-        names = _returned(program)
-    fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`{3,}", script)), default=0))
+    elif isinstance(last := next(reversed(program.items), None), tree.Return) and isinstance(last.value, tree.Object):
+        names = [entry.key for entry in last.value.entries]
+    fence = code_fence(script)
     parts = [f"---\nname: {name}\nkind: function\n---\n", f"# {_TITLE.sub(' ', name).strip().capitalize()}\n"]
     if inputs:
         parts.append("### Parameters\n\n" + "".join(_parameter(source, one) for one in inputs))
@@ -75,7 +76,9 @@ def downgraded(program: ContractProgram, source: Source) -> tuple[str, str]:
     script = source.slice(unit.node.fences[0].inside)
     outputs = [one.name for one in unit.contract.outputs]
     body = _with_outputs(script, outputs) if outputs else script
-    lines = [f'input {one.name}: "{_prompt(program, one.name)}"\n' for one in unit.contract.inputs]
+    prompts = {name: item.text for item in unit.node.items("Parameters") for name in item.roots}
+    escaped = ((one.name, prompts[one.name].replace("\\", "\\\\").replace('"', '\\"')) for one in unit.contract.inputs)
+    lines = [f'input {name}: "{prompt}"\n' for name, prompt in escaped]
     text = "".join([*lines, "\n" if lines else "", body.strip("\n"), "\n"])
     made = Source(text, f"{unit.name}.prose")
     compiled = compile_program(made)
@@ -127,14 +130,6 @@ def _variables(outputs: Iterable[tree.Output]) -> Iterator[Edit]:
         seen.add(one.name.id)
 
 
-def _returned(program: tree.Program) -> list[str]:
-    """Return the names of the results of a program that ends with `return { ... }`; empty for another program."""
-    last = program.items[-1] if program.items else None
-    if isinstance(last, tree.Return) and isinstance(last.value, tree.Object):
-        return [entry.key for entry in last.value.entries]
-    return []
-
-
 def _parameter(source: Source, one: tree.Input) -> str:
     prompt = one.prompt.text if isinstance(one.prompt, tree.Discretion) else one.prompt
     words = " ".join(prompt.raw.split())
@@ -170,11 +165,6 @@ def _with_outputs(script: str, names: list[str]) -> str:
         if not count:
             raise NotConvertible(f"the output `{name}` is not a variable at the top level of the script")
     return body
-
-
-def _prompt(program: ContractProgram, name: str) -> str:
-    item = next(item for item in program.file.own.node.items("Parameters") if name in item.names)
-    return item.text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _error_at(source: Source, span: Span, message: str, hint: str | None = None) -> NotConvertible:

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Profile
-from prose_kernel.language.nodes import descendants, fields_with, walk
+from prose_kernel.language.nodes import descendants, fields_with, kinds_in, walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.keywords import NAME
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
@@ -189,9 +189,8 @@ def uses_of(program: tree.Program) -> dict[str, str]:
 
 # ---------------------------------------------------------------- walking
 
-_KINDS: Final = [kind for kind in vars(tree).values() if isinstance(kind, type) and issubclass(kind, Node)]
 _INNER_FIELDS: Final[dict[type[Node], tuple[str, ...]]] = {
-    **fields_with("Body|Statement|Arm|Branch|Option|Catch|PipeOperation", _KINDS),
+    **fields_with("Body|Statement|Arm|Branch|Option|Catch|PipeOperation", kinds_in(tree)),
     **dict.fromkeys((tree.ExpressionStatement, tree.Let, tree.Assign, tree.Output, tree.Return), ("value",)),
 }
 """For each kind of node, its fields that hold statements, clauses or compounds."""
