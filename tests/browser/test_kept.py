@@ -16,7 +16,7 @@ def configure_keep(lab: Lab) -> None:
     lab.server.root.joinpath("prose.toml").write_text('rerun = "keep"\n')
 
 
-def ran(lab: Lab) -> list[str]:
+def commands_run(lab: Lab) -> list[str]:
     return (lab.server.root / "ran").read_text().split()
 
 
@@ -30,13 +30,13 @@ def check_ask_again(lab: Lab, notebook: Notebook, number: int = 0, pictures: Pic
     notebook.start(number)
     expect(buttons).to_have_count(2)
     expect(notebook.cell(number).locator(".prose-kept").first).to_contain_text(re.compile(r"kept from \d+:\d\d"))
-    assert ran(lab) == ["tea", "cups"]
+    assert commands_run(lab) == ["tea", "cups"]
     if pictures is not None:
         pictures.take("kept", notebook.cell(number))
     buttons.nth(1).click()
     expect(buttons).to_have_count(1)
     expect(notebook.outputs(number).nth(1)).to_contain_text("3")
-    assert ran(lab) == ["tea", "cups", "cups"]
+    assert commands_run(lab) == ["tea", "cups", "cups"]
 
 
 def test_a_click_on_ask_again_renews_one_answer(lab: Lab, pictures: Pictures) -> None:
@@ -64,4 +64,4 @@ def test_ask_again_works_in_a_python_notebook(lab: Lab) -> None:
     expect(buttons).to_have_count(2)
     buttons.first.click()
     expect(buttons).to_have_count(1)
-    assert ran(lab) == ["tea", "cups", "tea"]
+    assert commands_run(lab) == ["tea", "cups", "tea"]

@@ -2,7 +2,7 @@
 
 `python -m durability.power [--cases NAME ...]` builds all disks (`make durability`); the suite takes a sample.
 
-A disk holds only what was synced: the bytes of a file after `fsync` of the file, a name after `fsync` of its directory.
+A disk has only synced data: the bytes of a file after `fsync` of the file, a name after `fsync` of its directory.
 Everything else may be missing. Four disks are therefore built for each sync of a run, as if the power had been cut
 just before it:
 

@@ -113,7 +113,7 @@ def test_the_tree_is_restored_at_every_point_of_a_run(seed: int, place: Path) ->
         assert tree(place) == trees[at]
 
 
-def test_a_branch_can_go_back_beyond_its_own_start(place: Path) -> None:
+def test_a_branch_can_go_back_to_points_before_its_start(place: Path) -> None:
     (place / "a").write_text("0")
     run_id = run(place, *(f"printf {number} > a" for number in range(1, 5)))
     fork(run_id, "c1/3")

@@ -226,7 +226,7 @@ def test_a52_the_clock_of_the_owner_does_not_matter(project: Project, monkeypatc
 
 
 @pytest.mark.parametrize(("change", "state"), [(Project.renew, "running"), (Project.expire, "lost")])
-def test_a50_a_run_whose_process_is_gone_is_not_running_for_ever(
+def test_a50_a_run_without_its_process_is_not_listed_as_running_for_ever(
     change: Callable[[Project], None], state: str, project: Project, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     started, run_id = project.started_until_c(project.directory("first"))

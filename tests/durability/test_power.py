@@ -19,7 +19,7 @@ def test_no_answer_is_lost_and_nothing_starts_twice(case: str, server: Server, t
     assert list(cuts.problems(2)) == []
 
 
-def test_a_disk_holds_what_was_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_of_a_disk_has_only_synced_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model of the disk handles bytes without a name, a name without bytes, and a replaced file."""
     for name in ("fsync", "fdatasync", "replace"):
         monkeypatch.setattr(os, name, getattr(os, name))  # put back after the test

@@ -117,7 +117,7 @@ def ends(number: int) -> Callable[[Record], bool]:
     return lambda record: isinstance(record, StepEnded) and record.number == number
 
 
-def ran(place: Path) -> list[str]:
+def commands_run(place: Path) -> list[str]:
     return (place / "ran" / "all").read_text().splitlines()
 
 
@@ -133,7 +133,7 @@ async def test_a_killed_session_continues_after_its_last_answer(stub: StubServer
         (tmp_path / "made.txt").write_text("changed by hand")
     ended = await work(stub)()
     assert "marked second" in ended["outputs"]["said"] and "remember the milk" in ended["outputs"]["said"]
-    assert ran(tmp_path) == ONCE
+    assert commands_run(tmp_path) == ONCE
     assert (tmp_path / "made.txt").read_text() == ("changed by hand" if number > 6 else "one three")
     assert stub.stats.requests == 7
     usage: Line = ended["usage"]
@@ -152,7 +152,7 @@ async def test_a_step_without_an_answer_is_made_again(
     """A command gets the same place and the next attempt number; a request that was sent is counted."""
     assert in_a_child(tmp_path, work(stub), before=ends(number)) is None
     ended = await work(stub)()
-    assert ran(tmp_path) == lines
+    assert commands_run(tmp_path) == lines
     lost = number % 2
     assert stub.stats.requests == 7 + lost
     assert (ended["usage"].requests, ended["usage"].uncounted) == (7 + lost, lost)
@@ -167,7 +167,7 @@ async def test_a_session_survives_a_kill_at_each_step_while_it_resumes(stub: Stu
     for number in range(2, 14, STEP):
         assert in_a_child(tmp_path, work(stub), before=begins(number)) is None
     ended = await work(stub)()
-    assert ran(tmp_path) == ONCE
+    assert commands_run(tmp_path) == ONCE
     assert stub.stats.requests == 7 and ended["usage"].requests == 7
 
 
@@ -181,7 +181,7 @@ async def test_with_fail_the_session_fails_and_its_requests_are_counted(stub: St
 
     ended = await work(stub, how=failing_resumption)()
     assert ended["outputs"] == {"failed": "the run was killed while this session was under way"}
-    assert ran(tmp_path) == ONCE[:1]
+    assert commands_run(tmp_path) == ONCE[:1]
     assert stub.stats.requests == 4 and ended["usage"].requests == 4
 
 
@@ -193,7 +193,7 @@ async def test_a_session_that_its_server_failed_continues_after_the_last_tool_re
     ended = await work(stub, providers={"stub": server(stub, down)})()
     assert "failed" in ended["outputs"] and stub.stats.requests == 5
     ended = await work(stub)()
-    assert ran(tmp_path) == ONCE
+    assert commands_run(tmp_path) == ONCE
     assert stub.stats.requests == 8 and ended["usage"].requests == 7  # a refused request consumes nothing
 
 
@@ -202,7 +202,7 @@ async def test_another_model_continues_the_conversation(stub: StubServer, tmp_pa
     assert in_a_child(tmp_path, work(stub), before=begins(9)) is None
     model = stub.script("others", *TURNS, "Read by another: {results}.")
     ended = await work(stub, provider="other", providers={"other": server(stub, model)})()
-    assert ran(tmp_path) == ONCE and stub.stats.requests == 7
+    assert commands_run(tmp_path) == ONCE and stub.stats.requests == 7
     assert ended["outputs"]["said"].startswith("Read by another: ")
 
 
@@ -214,7 +214,7 @@ async def test_the_fallback_that_answered_is_asked_first_when_the_run_resumes(st
     assert in_a_child(tmp_path, work(stub, provider="away", providers=servers), before=begins(10)) is None
     sent = stub.stats.requests
     await work(stub, provider="away", providers=servers)()
-    assert [line.split()[0] for line in ran(tmp_path)] == ["first", "second", "third"]
+    assert [line.split()[0] for line in commands_run(tmp_path)] == ["first", "second", "third"]
     assert stub.stats.by_model["err-500-1"] == 1 and stub.stats.requests == sent + 3
 
 
@@ -306,9 +306,9 @@ async def test_no_recorded_step_is_lost_by_a_power_cut(
         path = journal_in(tmp_path)
         assert path is not None
         known = {one.number for _, one in read(path).records() if isinstance(one, StepEnded)}
-        before = [line.split()[0] for line in ran(tmp_path)]
+        before = [line.split()[0] for line in commands_run(tmp_path)]
         await work(stub, journal="durable")()
-        after = Counter(line.split()[0] for line in ran(tmp_path))
+        after = Counter(line.split()[0] for line in commands_run(tmp_path))
         for number, word in ((8, "first"), (10, "second"), (12, "third")):
             again = word in before and number not in known
             assert after[word] == 1 + again, (word, known, before)
@@ -320,9 +320,9 @@ async def test_after_more_budget_a_session_continues_after_the_last_tool_result(
     ended = await work(stub, budget="100 tokens")()
     assert "the budget of the run is spent" in ended["outputs"]["failed"]
     sent = stub.stats.requests
-    assert ran(tmp_path) == ONCE[:2]
+    assert commands_run(tmp_path) == ONCE[:2]
     ended = await work(stub)()
-    assert ran(tmp_path) == ONCE
+    assert commands_run(tmp_path) == ONCE
     assert (sent, stub.stats.requests, ended["usage"].requests) == (5, 7, 7)
 
 

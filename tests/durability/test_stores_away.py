@@ -308,7 +308,7 @@ async def test_a40_a_cell_ended_by_its_store_has_failed(tmp_path: Path, small_di
     assert (tmp_path / "ran").read_text().split() == ["a", "one", "d"]
 
 
-# ---------------------------------------------------------------- waiting for a store that comes back
+# ---------------------------------------------------------------- waiting for a store
 
 STOP = 'exec "touch ready; until test -e go; do sleep 0.02; done"'
 SCRIPTED = ["--provider=scripted", "--script=script.yaml"]

@@ -129,7 +129,7 @@ async def test_relative_imports_resolve_against_the_redirected_url(shelf: Shelf)
 
 
 @pytest.mark.parametrize(
-    ("status", "says", "requests"),
+    ("status", "reason", "requests"),
     [
         ("404 Not Found", "the server has no such program (404)", 1),
         ("410 Gone", "it was removed from the server (410)", 1),
@@ -141,10 +141,10 @@ async def test_relative_imports_resolve_against_the_redirected_url(shelf: Shelf)
     ],
 )
 async def test_an_error_status_of_the_server_is_reported_in_words(
-    shelf: Shelf, status: str, says: str, requests: int
+    shelf: Shelf, status: str, reason: str, requests: int
 ) -> None:
     shelf.server.pages["/dana/x"] = response(b"no", status=status, more="Retry-After: 2\r\n")
-    assert await failure(shelf.resolver(), "dana/x") == f'"{shelf.url}dana/x" cannot be loaded: {says}'
+    assert await failure(shelf.resolver(), "dana/x") == f'"{shelf.url}dana/x" cannot be loaded: {reason}'
     assert len(shelf.server.requests) == requests
     assert shelf.pauses == [2.0] * (requests - 1)
 
@@ -183,7 +183,7 @@ async def test_redirects_are_limited(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize(
-    ("to", "says"),
+    ("to", "reason"),
     [
         ("http://example.org/x", "the server redirects to what is not fetched: "),
         ("ftp://example.org/x", "only http and https URLs can be fetched"),
@@ -193,14 +193,14 @@ async def test_redirects_are_limited(shelf: Shelf) -> None:
         ("https://169.254.169.254/x", "'169.254.169.254' is this machine or a private network"),
     ],
 )
-async def test_each_redirect_is_checked(shelf: Shelf, to: str, says: str) -> None:
+async def test_each_redirect_is_checked(shelf: Shelf, to: str, reason: str) -> None:
     shelf.server.pages["/dana/x"] = redirect(to)
     message = await failure(shelf.resolver(), "dana/x")
-    assert says in message and "secret" not in message
+    assert reason in message and "secret" not in message
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "reason"),
     [
         ("http://example.org/x.prose", "only https is fetched, so that the program can't be changed on the way"),
         ("https://user:secret@example.org/x", "a URL with a user name or password is not loaded"),
@@ -212,9 +212,9 @@ async def test_each_redirect_is_checked(shelf: Shelf, to: str, says: str) -> Non
         ("https://no-such-host.invalid/x", "there is no host 'no-such-host.invalid'"),
     ],
 )
-async def test_invalid_and_private_addresses_are_not_fetched(shelf: Shelf, url: str, says: str) -> None:
+async def test_invalid_and_private_addresses_are_not_fetched(shelf: Shelf, url: str, reason: str) -> None:
     message = await failure(shelf.resolver(), url)
-    assert says in message and "secret" not in message
+    assert reason in message and "secret" not in message
 
 
 async def test_a_private_host_in_the_settings_is_connected_to(shelf: Shelf) -> None:
@@ -319,7 +319,7 @@ def test_a_url_has_one_spelling_and_keeps_its_host(scheme: str, host: str, rest:
 
 
 @pytest.mark.parametrize(
-    ("body", "kind", "says"),
+    ("body", "kind", "reason"),
     [
         (b"<!DOCTYPE html><p>hi", "text/html; charset=utf-8", "it is an HTML page, not a program"),
         (b"\n <HTML>", "text/plain", "it is an HTML page, not a program"),
@@ -330,9 +330,9 @@ def test_a_url_has_one_spelling_and_keeps_its_host(scheme: str, host: str, rest:
         (b"output x = = 1\n", "text/plain", "it has errors: line 1, column 12"),
     ],
 )
-async def test_a_text_that_is_not_a_program_is_an_error(shelf: Shelf, body: bytes, kind: str, says: str) -> None:
+async def test_a_text_that_is_not_a_program_is_an_error(shelf: Shelf, body: bytes, kind: str, reason: str) -> None:
     shelf.server.pages["/dana/x"] = response(body, kind)
-    assert says in await failure(shelf.resolver("y"), "dana/x")
+    assert reason in await failure(shelf.resolver("y"), "dana/x")
     assert shelf.lock.pins() == {} and not shelf.lock.path.exists()
 
 
@@ -687,7 +687,7 @@ GOOD = text_of([pin("https://a/x")])
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "reason"),
     [
         (GOOD.replace("version = 1", "<<<<<<< HEAD\nversion = 1"), "line 2 is the mark of a merge conflict"),
         (GOOD.replace("version = 1", "version = 2"), "it has version 2, this prose_kernel reads version 1"),
@@ -702,11 +702,11 @@ GOOD = text_of([pin("https://a/x")])
         ("\udcff", "it is not UTF-8 text"),
     ],
 )
-async def test_an_invalid_lock_file_stops_loading(shelf: Shelf, text: str, says: str) -> None:
+async def test_an_invalid_lock_file_stops_loading(shelf: Shelf, text: str, reason: str) -> None:
     shelf.lock.path.write_bytes(text.encode("utf-8", "surrogateescape"))
     shelf.put("dana/outline", QUIET)
     message = await failure(shelf.resolver("y"), "dana/outline")
-    assert message.startswith("prose.lock cannot be used: ") and says in message
+    assert message.startswith("prose.lock cannot be used: ") and reason in message
     assert shelf.server.requests == [] and shelf.lock.path.read_bytes() == text.encode("utf-8", "surrogateescape")
 
 

@@ -81,7 +81,7 @@ def test_a_vvm_file_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "kind", "says"),
+    ("call", "kind", "message"),
     [
         (lambda: api.run("let = 1"), CompileError, "="),
         (lambda: api.run("flow.prose"), UsageError, "text"),
@@ -95,9 +95,9 @@ def test_a_vvm_file_runs(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_of_the_caller_raise_before_anything_runs(
-    call: Callable[[], object], kind: type[Exception], says: str, tmp_path: Path
+    call: Callable[[], object], kind: type[Exception], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(kind, match=says):
+    with pytest.raises(kind, match=message):
         call()
     assert not (tmp_path / ".prose").exists()
 
@@ -125,7 +125,7 @@ CYCLE.append(CYCLE)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ({"inputs": [1]}, "argument inputs: values by name, not [1]"),
         ({"inputs": {1: "x"}}, "argument inputs: values by name, not {1: 'x'}"),
@@ -148,11 +148,11 @@ CYCLE.append(CYCLE)
         ({"cwd": "x" * 300}, "argument cwd: an existing directory"),
     ],
 )
-def test_invalid_arguments_are_errors(arguments: dict[str, Any], says: str, tmp_path: Path) -> None:
+def test_invalid_arguments_are_errors(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
     for start in (partial(api.run, 'input a: "A?"'), api.Session):
         with pytest.raises(UsageError) as wrong:
             start(**arguments)
-        assert str(wrong.value).startswith(says)
+        assert str(wrong.value).startswith(message)
     assert not list(tmp_path.iterdir())
 
 
@@ -279,7 +279,7 @@ def raising(error: BaseException, *, within_loop: bool = False) -> Callable[[obj
 
 
 @pytest.mark.parametrize(
-    ("function", "says"),
+    ("function", "message"),
     [
         (raising(SystemExit(3)), "SystemExit: 3"),
         (raising(SystemExit(3), within_loop=True), "SystemExit: 3"),
@@ -287,11 +287,11 @@ def raising(error: BaseException, *, within_loop: bool = False) -> Callable[[obj
         (raising(StopIteration()), "StopIteration"),
     ],
 )
-def test_exits_of_functions_are_failures(function: Callable[[object], Any], says: str) -> None:
+def test_exits_of_functions_are_failures(function: Callable[[object], Any], message: str) -> None:
     asked = api.run('session "x"', settings=MEMORY, provider=function).error
-    assert str(asked).endswith(f"the provider function raised {says}")
+    assert str(asked).endswith(f"the provider function raised {message}")
     judged = api.run("if **this reads well**:\n  throw", settings=MEMORY, judge=function).error
-    assert str(judged).endswith(f"the judge function raised {says}")
+    assert str(judged).endswith(f"the judge function raised {message}")
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])

@@ -477,7 +477,7 @@ def test_a19_other_settings_are_loaded_in_spite_of_wrong_ones(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "says"),
+    ("name", "content", "message"),
     [
         ("prose.toml", b"x = " + b"[" * 5000 + b"]" * 5000, "prose.toml is nested too deeply"),
         ("prose.toml", b"a" + b".a" * 5000 + b" = 1", None),
@@ -488,12 +488,12 @@ def test_a19_other_settings_are_loaded_in_spite_of_wrong_ones(tmp_path: Path) ->
         (".prose/.env", b"\xff\xfe", ".env cannot be read: it is not UTF-8 text"),
     ],
 )
-def test_a19_a_damaged_file_is_reported(tmp_path: Path, name: str, content: bytes, says: str | None) -> None:
+def test_a19_a_damaged_file_is_reported(tmp_path: Path, name: str, content: bytes, message: str | None) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UsageError) as refused:
         settings.load(tmp_path, {})
-    assert says is None or str(refused.value).startswith(says)
+    assert message is None or str(refused.value).startswith(message)
     problems: list[UsageError] = []
     assert settings.load(tmp_path, {}, problems=problems) == Settings() and problems
 

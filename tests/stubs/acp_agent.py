@@ -357,10 +357,10 @@ class Turn:
         call = self.call_of(kind, raw)
         options = [OPTIONS[name] for name in names.split(",")]
         answer = await self.ask("session/request_permission", toolCall=call, options=options)
-        said = answer["outcome"].get("optionId", "cancelled")
-        status = "completed" if said.startswith("yes") else "failed"
+        outcome = answer["outcome"].get("optionId", "cancelled")
+        status = "completed" if outcome.startswith("yes") else "failed"
         await self.notify("tool_call_update", toolCallId=call["toolCallId"], status=status)
-        await self.do_say(f"answer: {said}")
+        await self.do_say(f"answer: {outcome}")
 
     async def ask(self, method: str, /, **params: Any) -> Json:
         answer: Json = await self.client.ask(method, sessionId=self.id, **params)

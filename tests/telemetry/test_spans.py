@@ -255,7 +255,7 @@ async def test_otel_sdk_disabled_switches_the_collector_off(
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "says"),
+    ("variable", "value", "expected"),
     [
         ("OTEL_EXPORTER_OTLP_HEADERS", "key-that-nobody-may-see-" * 20, "Header format invalid!"),
         ("OTEL_TRACES_SAMPLER", "most", "Couldn't recognize sampler most."),
@@ -269,12 +269,12 @@ async def test_an_invalid_variable_is_reported_in_one_line(
     capfd: pytest.CaptureFixture[str],
     variable: str,
     value: str,
-    says: str,
+    expected: str,
 ) -> None:
     monkeypatch.setenv(variable, value)
     person = await run(tmp_path, 'exec "touch ran"', telemetry_otel=True)
     (warning,) = person.transcript
-    assert warning.startswith(f"Warning: OpenTelemetry: {says}")
+    assert warning.startswith(f"Warning: OpenTelemetry: {expected}")
     assert "nobody" not in warning
     assert (tmp_path / "ran").exists()
     assert capfd.readouterr().err == ""
@@ -371,7 +371,7 @@ def test_settings_and_variables_are_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "variables", "state", "says"),
+    ("table", "variables", "state", "expected"),
     [
         ("", {}, "ok", "off"),
         ("otel = true", {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://u:key@c.example/x?k=key"}, "ok", "https://c.example,"),
@@ -383,7 +383,7 @@ def test_settings_and_variables_are_loaded(tmp_path: Path) -> None:
     ],
 )
 def test_doctor_reports_the_exporter_and_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, variables: dict[str, str], state: str, says: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, variables: dict[str, str], state: str, expected: str
 ) -> None:
     from prose_kernel.cli import doctor
 
@@ -393,7 +393,7 @@ def test_doctor_reports_the_exporter_and_the_log(
     (tmp_path / "prose.toml").write_text(f"[telemetry]\n{table}\n")
     found = doctor.telemetry(load(tmp_path, {}))
     assert found.state == state
-    assert says in found.text
+    assert expected in found.text
     assert "key" not in found.text
 
 
