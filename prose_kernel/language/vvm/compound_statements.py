@@ -10,7 +10,7 @@ from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import STRING, WORD
 from prose_kernel.language.vvm.parser_state import (
     CALL,
-    PART_WORDS,
+    PART_OWNERS,
     Block,
     Bracket,
     ClausedCompound,
@@ -221,7 +221,7 @@ class StatementParser(SimpleStatementParser):
     def report_misplaced(self, start: int) -> None:
         """Report a `case`, `option` or `require` outside of its statement."""
         word = self.texts[self.at]
-        owner = {"case": "match", "option": "choose", "require": "constrain"}[word]
+        owner = PART_OWNERS[word]
         hint = f"it belongs in the body of a `{owner}`"
         if word == "require" and self.kind(self.at + 1) in (STRING, None):
             hint = word_hints.word("require") or hint
@@ -232,6 +232,6 @@ HANDLERS: Final[dict[str, Callable[[StatementParser, int], Any]]] = {
     word: getattr(StatementParser, f"read_{word}") for word in RESERVED if hasattr(StatementParser, f"read_{word}")
 }
 """The parser method for a statement, a clause or a part, by its first word."""
-PART_HANDLERS: Final = {word: HANDLERS.pop(word) for word in PART_WORDS.values()}
+PART_HANDLERS: Final = {word: HANDLERS.pop(word) for word in PART_OWNERS}
 """The parser methods for the parts of `match`, `choose` and `constrain`."""
 HANDLERS.update(dict.fromkeys(PART_HANDLERS, StatementParser.report_misplaced))

@@ -77,9 +77,8 @@ class _Flow(FlowBuilder[tree.Statement]):
                 text = f"choose by ?{self.text(criterion)}"
                 return self.with_ways(Step("if", text, span, reads, (target.id,), always=True), node, bodies, depth)
             case tree.While(condition=condition, body=body):
-                return self.with_ways(
-                    Step("loop", f"while {self.text(condition)}", span, reads), node, [("", body)], depth
-                )
+                step = Step("loop", f"while {self.text(condition)}", span, reads)
+                return self.with_ways(step, node, [("", body)], depth)
             case tree.For(target=target, items=items, body=body):
                 text = f"for {target.id} in {self.text(items)}"
                 return self.with_ways(Step("loop", text, span, reads, scoped=(target.id,)), node, [("", body)], depth)
@@ -87,9 +86,8 @@ class _Flow(FlowBuilder[tree.Statement]):
                 error = handler.target if handler is not None else None
                 return self.try_step(node, "except", handler, error, (), depth)
             case tree.WithInput(value=value, body=body):
-                return self.with_ways(
-                    Step("body", f"with input {self.text(value)}", span, reads), node, [("", body)], depth
-                )
+                step = Step("body", f"with input {self.text(value)}", span, reads)
+                return self.with_ways(step, node, [("", body)], depth)
             case tree.Constrain(target=target):
                 return Step("judgement", f"constrain {target.id}", node.span, (target.id,), (target.id,))
             case _:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from prose_kernel.language.diagnostics import Diagnostic, ParsedText, in_order
@@ -17,7 +18,7 @@ from prose_kernel.language.vvm import tree, word_hints
 from prose_kernel.language.vvm.compound_statements import HANDLERS, PART_HANDLERS, StatementParser
 from prose_kernel.language.vvm.keywords import CLAUSES, RESERVED
 from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, WORD
-from prose_kernel.language.vvm.parser_state import PART_WORDS, Block, Compound, Trouble, Try
+from prose_kernel.language.vvm.parser_state import PART_OWNERS, PART_WORDS, Block, Compound, Trouble, Try
 from prose_kernel.language.vvm.tree import Assign, Body, ExpressionStatement, Name, Program
 from prose_kernel.language.vvm.word_hints import printable
 
@@ -60,10 +61,8 @@ class Parser(StatementParser):
         awaited = tuple(self.findings.found[before:])
         if _SURROGATE.search(self.text):
             self._report_unprintable()
-        last = self.tokens.last
-        make: Any = Program
-        items = tuple(self.blocks[0].items)
-        program = make(items, self.tokens.comments(), self.text, span=(0, self.span(last)[0]))
+        items, end = tuple(self.blocks[0].items), self.span(self.tokens.last)[0]
+        program = Program.at(0, end, items, self.tokens.comments(), self.text)
         return Parsed(
             program,
             in_order(self.findings.found, self.text),
@@ -123,14 +122,11 @@ class Parser(StatementParser):
                 if made is not None:
                     block.items.append(made)
             except Trouble as trouble:
-                line = self._recover(trouble)
+                from prose_kernel.language.vvm.recovery import recover
+
+                line = recover(self, trouble)
                 block = blocks[-1]
         self.at = line
-
-    def _recover(self, trouble: Trouble) -> int:
-        from prose_kernel.language.vvm.recovery import recover
-
-        return recover(self, trouble)
 
     def _assign_reserved(self) -> Any:
         """Report `word = value`, where the word is reserved; return the value as a statement."""
@@ -153,8 +149,7 @@ class Parser(StatementParser):
         if block.is_reported:
             raise Trouble(at)
         block.is_reported = True
-        owner = next(owner for owner, part in PART_WORDS.items() if part == block.part)
-        hint = None
+        owner, hint = PART_OWNERS[block.part], None
         if owner == "match" and word in ("else", "default", "_"):
             hint = "the last case is written `case _:`"
         elif owner == "constrain" and word in ("?", "`"):
@@ -249,9 +244,8 @@ class Parser(StatementParser):
         self.report(code, header.clause, header.clause + len(header.word), message, hint)
 
     def _report_parts(self, header: Compound, part: str) -> None:
-        self._report_head(
-            "V001", header, f"`{header.word}` needs at least one `{part}`", f"write `{part}` below it, indented"
-        )
+        message, hint = f"`{header.word}` needs at least one `{part}`", f"write `{part}` below it, indented"
+        self._report_head("V001", header, message, hint)
 
     def _close_block(self, end: int) -> None:
         block = self.blocks.pop()
@@ -322,21 +316,16 @@ class Parser(StatementParser):
         """Report `=` after something that cannot be assigned to."""
         first = self.first
         before = self.texts[first:at]
-        if (
-            len(before) % 2
-            and all(text == "-" for text in before[1::2])
-            and all(KINDS.get(t[0]) == WORD for t in before[::2])
-        ):
+        words, signs = before[::2], before[1::2]
+        if len(words) > len(signs) and set(signs) <= {"-"} and all(KINDS.get(word[0]) == WORD for word in words):
             name = printable("".join(before))
             return self.trouble(at, f"`{name}` is not a name", f"write `{name.replace('-', '_')}`")
-        if before[0] == "@":
-            return self.trouble(
-                at, "only a plain name can be assigned", "leave the `@` out, or declare `agent name(…)`"
-            )
         if before[0] in RESERVED:
             return self.after_value(at, "the end of the line")
         hint = None
-        if before[-1] == "]" or "." in before:
+        if before[0] == "@":
+            hint = "leave the `@` out, or declare `agent name(…)`"
+        elif before[-1] == "]" or "." in before:
             hint = "values are never changed: assign a new one, such as `x = x + [item]`"
         elif before[1:2] == ["="]:
             hint = "assign each name on a line of its own"
@@ -345,9 +334,7 @@ class Parser(StatementParser):
     def _report_unprintable(self) -> None:
         """Report halves of surrogate pairs, also in strings: a file cannot contain them."""
         reported = {d.span.start for d in self.findings.found}
-        for count, match in enumerate(_SURROGATE.finditer(self.text)):
-            if count == _MAX_SURROGATES:
-                break
+        for match in islice(_SURROGATE.finditer(self.text), _MAX_SURROGATES):
             if match.start() not in reported:
                 message = f"{word_hints.code_point(match[0])} is not allowed in a program"
                 self.report("V001", match.start(), match.end(), message)

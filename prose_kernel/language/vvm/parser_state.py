@@ -10,6 +10,7 @@ from prose_kernel.language.vvm.tree import Body, Keyword, Template
 
 PART_WORDS: Final = {"match": "case", "choose": "option", "constrain": "require"}
 """The word that begins every statement in the body of these compound statements."""
+PART_OWNERS: Final = {part: owner for owner, part in PART_WORDS.items()}
 
 
 class Compound:

@@ -59,24 +59,17 @@ class _Indexer(Indexer):
     def _hoist(self, item: Node, module: _Scope) -> None:
         """Register agents, functions and imports, which exist from the beginning."""
         match item:
-            case tree.AgentDeclaration(name=name) if name.id:
+            case tree.AgentDeclaration(name=name) | tree.ModuleImport(agent=True, local=name) if name.id:
                 self._agents.setdefault(name.id, Symbol(name.id, "agent", name.span, item.span))
-            case tree.ModuleImport(agent=True) if item.local.id:
-                local = item.local
-                self._agents.setdefault(local.id, Symbol(local.id, "agent", local.span, item.span))
             case tree.Def():
                 self._bind_function(item, module)
-            case _:
-                pass
 
     # ------------------------------------------------------------ names
 
     def _bind(self, name: Name, scope: _Scope, kind: SymbolKind, extent: Span) -> Symbol | None:
         if not name.id:
             return None
-        symbol = scope.names.get(name.id)
-        if symbol is None:
-            symbol = scope.names[name.id] = Symbol(name.id, kind, name.span, extent)
+        symbol = scope.names[name.id] = scope.names.get(name.id) or Symbol(name.id, kind, name.span, extent)
         self.bind(symbol, kind, name.span, extent)
         return symbol
 
@@ -85,9 +78,7 @@ class _Indexer(Indexer):
         holder = scope.holder(name)
         if holder is None:
             return None
-        symbol = holder.names[name]
-        if symbol is None:
-            symbol = holder.names[name] = Symbol(name, "variable", Span(-1, -1), span)
+        symbol = holder.names[name] = holder.names[name] or Symbol(name, "variable", Span(-1, -1), span)
         return symbol
 
     def _read(self, name: str, span: Span, scope: _Scope) -> Symbol | None:
@@ -145,9 +136,8 @@ class _Indexer(Indexer):
                     self._share_value(argument.id, module)
             for keyword in item.keywords:
                 if keyword.name:
-                    self.define(keyword.name, "export", name_span(keyword), item.span).shared.add(
-                        f"value {keyword.name}"
-                    )
+                    symbol = self.define(keyword.name, "export", name_span(keyword), item.span)
+                    symbol.shared.add(f"value {keyword.name}")
         elif item.agent:
             if item.name.id in self._agents:
                 self._agents[item.name.id].shared.add(f"agent {item.name.id}")
@@ -197,8 +187,7 @@ class _Indexer(Indexer):
             return
         else:
             self._named_arguments(callee, self._read(callee.id, callee.span, scope), node.keywords, scope)
-        self.walk(node.arguments, scope)
-        self.walk(node.keywords, scope)
+        self.walk((node.arguments, node.keywords), scope)
 
     def _named_arguments(
         self, callee: Name, symbol: Symbol | None, keywords: Iterable[tree.Keyword], scope: _Scope
