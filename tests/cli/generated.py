@@ -16,7 +16,7 @@ import click
 from msgspec import NODEFAULT
 
 from prose_kernel.cli.main import cli
-from prose_kernel.language.openprose import properties
+from prose_kernel.language.openprose import keywords
 from prose_kernel.language.openprose.tables import GRAMMAR_FILE
 from prose_kernel.runs.settings import Setting, Settings, all_settings
 
@@ -229,7 +229,7 @@ def _part(name: str, page: str) -> str:
 def property_table(_rest: str) -> str:
     """Return the properties of each statement, from the checker's table."""
     heads = {"session": "`session`, `resume`"}
-    rows = [(heads.get(owner, f"`{owner}`"), names) for owner, names in properties.ALLOWED.items()]
+    rows = [(heads.get(owner, f"`{owner}`"), names) for owner, names in keywords.PROPERTIES.items()]
     lines = [f"| {head} | {', '.join(f'`{name}`' for name in names)} |" for head, names in rows]
     return "\n".join(["| In | Properties |", "| --- | --- |", *lines])
 

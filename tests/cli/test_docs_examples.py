@@ -20,7 +20,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.language.openprose import compile_source
-from prose_kernel.language.openprose.properties import ALLOWED
+from prose_kernel.language.openprose.keywords import PROPERTIES
 from prose_kernel.language.source import Source
 from prose_kernel.models.providers import vendors
 from prose_kernel.notebook.magics.registry import all_magics
@@ -207,7 +207,7 @@ def test_cells_of_both_languages_run_in_one_notebook(tmp_path: Path) -> None:
 REFERENCE = ("exec-and-tasks", "sessions", "jupyter")
 """Pages whose programs name the codes that they are reported with: ```` ```prose W051 ````; none means none."""
 
-COMING = {"max-output", "stdin", "env", "format"} - set(ALLOWED["exec"])
+COMING = {"max-output", "stdin", "env", "format"} - set(PROPERTIES["exec"])
 """Properties that the pages describe and this version does not have yet."""
 
 

@@ -89,7 +89,7 @@ def _without_redundant(read: Sequence[Diagnostic], checked: Sequence[Diagnostic]
     """
     from prose_kernel.language.openprose.builder import NO_EFFECT
     from prose_kernel.language.openprose.checker import EMPTY
-    from prose_kernel.language.openprose.spawn_builder import PLACEHOLDER
+    from prose_kernel.language.openprose.tree import PLACEHOLDER
 
     checked = _without_arguments(checked)
     read, checked = _with_piped_commands(read, checked)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, cast
 
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.spawn_builder import SpawnBuilder
+from prose_kernel.language.openprose.expression_builder import ExpressionBuilder
 from prose_kernel.language.openprose.strings import marker_text
 from prose_kernel.language.openprose.tree import Body, Expression, Name, Statement, Text, is_hole
 from prose_kernel.language.source import Span
@@ -18,7 +18,7 @@ _STRATEGIES: Final = ("all", "first", "any")
 _POLICIES: Final = ("fail-fast", "continue", "ignore")
 
 
-class BodyBuilder(SpawnBuilder):
+class BodyBuilder(ExpressionBuilder):
     """Builds statements that have bodies: conditions, loops, branches, handlers, pipelines."""
 
     def body(self, start: int, end: int, statements: Sequence[Statement] = ()) -> Body:

@@ -30,8 +30,7 @@ from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.properties import PropertyChecker
 from prose_kernel.language.openprose.scopes import Answer, Construct, Frame, KnownValue, Place, Result
-from prose_kernel.language.openprose.spawn_builder import PLACEHOLDER
-from prose_kernel.language.openprose.tree import Discretion, Name, Node, Program
+from prose_kernel.language.openprose.tree import PLACEHOLDER, Discretion, Name, Node, Program
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.typed_answers import Schema
 

@@ -9,8 +9,7 @@ from prose_kernel.language.openprose.contract import LoadContract, local_name, p
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.scopes import Entry, Form, KnownValue, redeclaration_code
-from prose_kernel.language.openprose.spawn_builder import PLACEHOLDER
-from prose_kernel.language.openprose.tree import Name, Program, SkillImport, Text, Use
+from prose_kernel.language.openprose.tree import PLACEHOLDER, Name, Program, SkillImport, Text, Use
 from prose_kernel.language.source import Span
 
 _REDECLARATIONS = {

@@ -6,7 +6,7 @@ position: where the grammar allows only a name, the parser turns the keyword int
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*+(?>(?:-[A-Za-z0-9_]++)*)"
 """The pattern of names and keywords."""
@@ -76,6 +76,23 @@ SCRIPT_KINDS: Final = frozenset({*SCRIPT_BEFORE, "_RAISE", "_STAGE", "_PARALLEL_
 
 KEYWORDS: Final[dict[str, str]] = {kind.lower(): kind for kind in (*ONLY_BEFORE, *NEVER_BEFORE)}
 
+Owner = Literal["agent", "session", "exec", "gate"]
+PROPERTIES: Final[dict[Owner, tuple[str, ...]]] = {
+    "agent": (
+        *("model", "prompt", "persist", "context", "skills", "permissions"),
+        *("retry", "backoff", "budget", "output", "tools"),
+    ),
+    "session": (
+        *("model", "prompt", "context", "permissions"),
+        *("retry", "backoff", "timeout", "budget", "output", "tools"),
+    ),
+    "exec": (
+        *("timeout", "on-fail", "cwd", "stdin", "env", "max-output", "format", "display", "pipefail"),
+        *("retry", "backoff", "reads", "writes", "needs"),
+    ),
+    "gate": ("prompt", "allow", "timeout", "on_reject"),
+}
+"""The properties of each owner."""
 NOT_STRICT: Final[dict[str, frozenset[str]]] = {
     "agent": frozenset({"budget", "output", "tools"}),
     "session": frozenset({"budget", "output", "permissions", "timeout", "tools"}),  # 2.3 rows 21 and 53

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language import budget_values, typed_answers
@@ -12,13 +12,11 @@ from prose_kernel.language.durations import LONG_TIMEOUT, parse_duration
 from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import LoadContract, memory_of
-from prose_kernel.language.openprose.keywords import NOT_STRICT
+from prose_kernel.language.openprose.keywords import NOT_STRICT, PROPERTIES, Owner
 from prose_kernel.language.openprose.name_resolution import NameChecker
 from prose_kernel.language.openprose.output_types import NotAType, schema_of
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.tree import Value
-
-Owner = Literal["agent", "session", "exec", "gate"]
 
 MODELS = ("sonnet", "opus", "haiku")
 SHAPE = ("self", "delegates", "prohibited")
@@ -28,21 +26,6 @@ PERMISSION_TYPES = ("read", "write", "execute", "bash", "network", "tools")
 PERMISSION_WORDS = ("allow", "deny", "prompt")
 _WORD_PERMISSIONS = ("bash", "network", "tools")
 
-ALLOWED: dict[Owner, tuple[str, ...]] = {
-    "agent": (
-        *("model", "prompt", "persist", "context", "skills", "permissions"),
-        *("retry", "backoff", "budget", "output", "tools"),
-    ),
-    "session": (
-        *("model", "prompt", "context", "permissions"),
-        *("retry", "backoff", "timeout", "budget", "output", "tools"),
-    ),
-    "exec": (
-        *("timeout", "on-fail", "cwd", "stdin", "env", "max-output", "format", "display", "pipefail"),
-        *("retry", "backoff", "reads", "writes", "needs"),
-    ),
-    "gate": ("prompt", "allow", "timeout", "on_reject"),
-}
 RETRY_IF_LOST = "lost"
 """The value of `retry` for an `exec` that is retried only if its worker is lost (3.13)."""
 FORMATS = ("json", "jsonl", "csv", "lines")
@@ -76,7 +59,7 @@ class PropertyChecker:
     def check(self, owner: Owner, properties: tree.Properties) -> None:
         """Report repeated (E009) and unknown (W005) properties, and check the values of all others."""
         seen: set[str] = set()
-        allowed: tuple[str, ...] = ALLOWED[owner]
+        allowed: tuple[str, ...] = PROPERTIES[owner]
         if owner == "agent" and self.survey.script:
             allowed = (*allowed, "shape")
         for item in properties:
@@ -110,7 +93,7 @@ class PropertyChecker:
         article = "an" if owner in ("agent", "exec") else "a"
         message = f"Unknown property `{name}` of {article} {owner}"
         hint = self._unknown_hint(name, owner)
-        if hint is None and (near := self.survey.near(name, ALLOWED[owner])) is not None:
+        if hint is None and (near := self.survey.near(name, PROPERTIES[owner])) is not None:
             hint = did_you_mean(near)
             if self.survey.profile == "default":  # as a warning, a misspelt property would be lost
                 self._report("E148", item.name, message, hint)
@@ -206,13 +189,8 @@ class PropertyChecker:
         self.names.context(value)
 
     def check_skills(self, name: tree.Name, value: Value, owner: Owner) -> None:
-        if not isinstance(value, tree.Array):
-            self._report("E013", value, "`skills` must be an array", 'write `skills: ["name"]`')
-            return
-        if not value.elements:
-            self._report("W010", value, "The array of skills is empty")
-        survey = self.survey
-        for element in value.elements:
+        survey, empty = self.survey, ("W010", "The array of skills is empty", None)
+        for element in self._elements(value, "E013", "`skills` must be an array", 'write `skills: ["name"]`', empty):
             if not isinstance(element, tree.Text):
                 self._report("E014", element, "A skill must be a string", "put its name in quotes")
                 continue
@@ -288,15 +266,22 @@ class PropertyChecker:
     def check_tools(self, name: tree.Name, value: Value, owner: Owner) -> None:
         if no_tools(value):
             return
-        if not isinstance(value, tree.Array):
-            self._report("E013", value, "`tools` must be an array", 'write `tools: ["name"]`, or `tools: none`')
-            return
-        if not value.elements:
-            self._report("W010", value, "The array of tools is empty")
-        for element in value.elements:
+        hint, empty = 'write `tools: ["name"]`, or `tools: none`', ("W010", "The array of tools is empty", None)
+        for element in self._elements(value, "E013", "`tools` must be an array", hint, empty):
             if not isinstance(element, tree.Text) or _TOOL.fullmatch(element.raw) is None:
                 hint = 'a server, one of its tools or a function: `"weather"`, `"weather.forecast"`, `"word_count"`'
                 self._report("E014", element, "A tool must be named by a string", hint)
+
+    def _elements(
+        self, value: Value, code: str, message: str, hint: str, empty: tuple[str, str, str | None] | None = None
+    ) -> tuple[tree.Expression, ...]:
+        """Return the elements of an array; report another value, and an empty array by the finding `empty`."""
+        if not isinstance(value, tree.Array):
+            self._report(code, value, message, hint)
+            return ()
+        if not value.elements and empty is not None:
+            self._report(empty[0], value, *empty[1:])
+        return value.elements
 
     def _agent_retry(self, name: tree.Name) -> None:
         message = f"`{name.id}` has no effect on an agent"
@@ -402,10 +387,7 @@ class PropertyChecker:
 
     def check_reads(self, name: tree.Name, value: Value, owner: Owner) -> None:
         hint = f'write `{name.id}: ["src/**/*.py"]`'
-        if not isinstance(value, tree.Array):
-            self._report("E004", value, f"`{name.id}` takes a list of globs", hint)
-            return
-        for element in value.elements:
+        for element in self._elements(value, "E004", f"`{name.id}` takes a list of globs", hint):
             if not isinstance(element, tree.Text):
                 self._report("E004", element, f"`{name.id}` takes globs", hint)
             elif element.interpolations:
@@ -434,18 +416,13 @@ class PropertyChecker:
         self.check("gate", properties)
 
     def check_allow(self, name: tree.Name, value: Value, owner: Owner) -> None:
-        if not isinstance(value, tree.Array):
-            self._report("E198", value, "`allow` must be an array of strings", 'write `allow: ["user"]`')
-            return
-        if not value.elements:
-            self._report("W198", value, "No person may approve this gate", 'write `allow: ["user"]`')
-        for element in value.elements:
+        message, hint = "`allow` must be an array of strings", 'write `allow: ["user"]`'
+        for element in self._elements(value, "E198", message, hint, ("W198", "No person may approve this gate", hint)):
             if not isinstance(element, tree.Text):
-                hint = 'put the name in quotes: `allow: ["user"]`'
-                self._report("E198", element, "`allow` must be an array of strings", hint)
+                self._report("E198", element, message, 'put the name in quotes: `allow: ["user"]`')
             elif element.raw != "user":
-                message = f"The principal `{element.raw}` is not recognised"
-                self._report("W198", element, message, "every person outside the run is `user`")
+                unknown = f"The principal `{element.raw}` is not recognised"
+                self._report("W198", element, unknown, "every person outside the run is `user`")
 
     def check_on_reject(self, name: tree.Name, value: Value, owner: Owner) -> None:
         if isinstance(value, tree.OnReject) and value.text is not None:

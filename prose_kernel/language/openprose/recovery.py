@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import LAYOUT, RawToken, line_end
-from prose_kernel.language.openprose.spawn_builder import PLACEHOLDER
 from prose_kernel.language.openprose.syntax_errors import Line, explain, first_word
-from prose_kernel.language.openprose.tree import Array, Constant, Discretion, Name, Text
+from prose_kernel.language.openprose.tree import PLACEHOLDER, Array, Constant, Discretion, Name, Text
 from prose_kernel.language.source import Span
 
 if TYPE_CHECKING:

@@ -127,6 +127,10 @@ class Constant(Expression, frozen=True, gc=False):
     value: bool | None
 
 
+PLACEHOLDER = "..."
+"""Stands for text that could not be parsed."""
+
+
 def is_hole(value: object) -> bool:
     """Return whether a value is a placeholder of error recovery; its error is reported already."""
     return isinstance(value, Constant) and value.span.start == value.span.end
