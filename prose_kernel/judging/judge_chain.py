@@ -49,6 +49,17 @@ class Script(Protocol):
     def items(self, value: str, at: str = "") -> tuple[str, ...] | None: ...
 
 
+class _Question(NamedTuple):
+    """A question in messages, the reason why no rule answers it, and what to do about that."""
+
+    text: str
+    why: str
+    fix: str
+
+
+_ITEMS = _Question("which items a text holds", "the text is neither JSON nor a list", STRUCTURE)
+
+
 class ModelOrPersonJudge:
     """The `Judge` port without recordings: a model or CLI agent (`live`), else the person.
 
@@ -72,50 +83,29 @@ class ModelOrPersonJudge:
         """Return the verdict of the model, else of the person. Raises `Undecided`, as all methods do, if neither
         decides."""
         _, why = _ruling(request, self._rules, self._criteria)
-        return await self._ask(
-            quoted(request),
-            why,
-            lambda judge: judge.decide(request),
-            lambda human: human.decide(request, why),
-            _fix(request),
-        )
+        question = _Question(quoted(request), why, _fix(request))
+        return await self._ask(question, lambda judge: judge.decide(request), lambda human: human.decide(request, why))
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         return await self._ask(
-            f"the choice {quoted(request)}",
-            _no_label(request),
-            lambda judge: judge.choose(request, labels),
-            lambda human: human.choose(request, labels),
-            _fix(request),
+            _choice(request), lambda judge: judge.choose(request, labels), lambda human: human.choose(request, labels)
         )
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
-        question = f"what `{path}` is in a text"
         return await self._ask(
-            question,
-            "the text is not JSON",
-            lambda judge: judge.extract(request, value, path),
-            lambda human: human.extract(value, path),
-            STRUCTURE,
+            _member(path), lambda judge: judge.extract(request, value, path), lambda human: human.extract(value, path)
         )
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
-        return await self._ask(
-            "which items a text holds",
-            "the text is neither JSON nor a list",
-            lambda judge: judge.items(request, value),
-            lambda human: human.items(value),
-            STRUCTURE,
-        )
+        return await self._ask(_ITEMS, lambda judge: judge.items(request, value), lambda human: human.items(value))
 
     async def _ask(
         self,
-        question: str,
-        why: str,
+        question: _Question,
         calling: Callable[[Judge], Awaitable[Answer]],
         asking: Callable[[HumanJudge], Awaitable[Answer]],
-        fix: str,
     ) -> Answer:
+        text, why, fix = question
         failed = False
         if self._live is not None and (judge := self._live()) is not None:
             try:
@@ -131,10 +121,10 @@ class ModelOrPersonJudge:
                         self._person.show(f"The judge has no answer: {why}")
                     return await asking(HumanJudge(self._person))
             except EOFError:
-                raise Undecided(f"the person's input ended before {question} was decided", hint=fix) from None
+                raise Undecided(f"the person's input ended before {text} was decided", hint=fix) from None
             except NoPerson:
                 pass
-        raise Undecided(f"cannot decide {question}: {why}", hint=fix, failed=failed)
+        raise Undecided(f"cannot decide {text}: {why}", hint=fix, failed=failed)
 
 
 def _fix(request: JudgeRequest) -> str:
@@ -142,8 +132,13 @@ def _fix(request: JudgeRequest) -> str:
     return FIX if request.subject is None else ASK
 
 
-def _no_label(request: JudgeRequest) -> str:
-    return "no binding it names is one of its options" if request.subject is None else "no judge is chosen"
+def _choice(request: JudgeRequest) -> _Question:
+    why = "no binding it names is one of its options" if request.subject is None else "no judge is chosen"
+    return _Question(f"the choice {quoted(request)}", why, _fix(request))
+
+
+def _member(path: str) -> _Question:
+    return _Question(f"what `{path}` is in a text", "the text is not JSON", STRUCTURE)
 
 
 def _no_rules(request: JudgeRequest, rules: RulesMode, criteria: bool) -> str:
@@ -231,7 +226,7 @@ class JudgeChain:
         if self._dry_run:
             again = request.loop is not None and bool(request.loop_index)
             return Verdict(None, "dry-run", "undecided", no_progress=again)
-        self._refuse_if_only_rules(quoted(request), why, _fix(request))
+        self._refuse_if_only_rules(_Question(quoted(request), why, _fix(request)))
         try:
             return await self._others.decide(self._with_batch(request))
         except Undecided as problem:  # suggest the cheapest fix first: a rule needs no judge and no recording
@@ -274,7 +269,7 @@ class JudgeChain:
             return Pick(label, "scripted")
         if self._dry_run:
             return Pick(labels[0], "dry-run", "undecided: " + " | ".join(labels))
-        self._refuse_if_only_rules(f"the choice {quoted(request)}", _no_label(request), _fix(request))
+        self._refuse_if_only_rules(_choice(request))
         return await self._others.choose(request, labels)
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
@@ -284,7 +279,7 @@ class JudgeChain:
             return Finding(found, "scripted")
         if self._dry_run:
             return Finding(value, "dry-run", "undecided")
-        self._refuse_if_only_rules(f"what `{path}` is in a text", "the text is not JSON", STRUCTURE)
+        self._refuse_if_only_rules(_member(path))
         return await self._others.extract(request, value, path)
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
@@ -297,12 +292,12 @@ class JudgeChain:
             raise Undecided("the text has several lines: they are its items")
         if self._dry_run:
             return Finding([value], "dry-run", "undecided")
-        self._refuse_if_only_rules("which items a text holds", "the text is neither JSON nor a list", STRUCTURE)
+        self._refuse_if_only_rules(_ITEMS)
         return await self._others.items(request, value)
 
-    def _refuse_if_only_rules(self, question: str, why: str, fix: str) -> None:
+    def _refuse_if_only_rules(self, question: _Question) -> None:
         if self._rules == "only":
-            raise Undecided(f"no rule decides {question}: {why}", hint=fix)
+            raise Undecided(f"no rule decides {question.text}: {question.why}", hint=question.fix)
 
 
 def _scripted_verdict(answer: str, text: str) -> Verdict:
