@@ -246,10 +246,11 @@ class ExecutionContext:
 
     # ------------------------------------------------------------ errors
 
-    def announce(self, error: RunError, node: Node) -> None:
-        """Set the statement and the stack of a new error, and notify the listeners. Does nothing the second time."""
+    def announce(self, error: RunError, node: Node) -> bool:
+        """Set the statement and the stack of a new error, and notify the listeners. Does nothing the second time.
+        Returns whether the error is new."""
         if "statement" in error.details or isinstance(error, StoreFailed):
-            return
+            return False
         located(self, error, node)
         if not error.answer and self.answered is not None and self.answered[1] is node:
             error.answer = self.answered[0]
@@ -258,14 +259,12 @@ class ExecutionContext:
         error.call_stack = (*self.stack_lines(), *self.run.stack(f" at line {line} of {self.source.name}"))
         if self.host.listeners:
             self.emit(Failed(self.place(node), error))
+        return True
 
     async def announce_with_hook(self, error: RunError, node: Node) -> None:
         """Announce an error in a statement that can wait, and let a hook pause the program there."""
-        if "statement" in error.details or isinstance(error, StoreFailed):
-            return
-        self.announce(error, node)
         hook = self.host.hook
-        if hook is not None and (held := hook.failed(self, node, error)) is not None:
+        if self.announce(error, node) and hook is not None and (held := hook.failed(self, node, error)) is not None:
             await held
 
     def error_details(self) -> Mapping[str, object]:

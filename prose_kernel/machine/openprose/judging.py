@@ -150,15 +150,8 @@ def _described_body(s: ProgramContext, body: Sequence[tree.Node]) -> str:
     return ", ".join(lines) + (f" and {more} more" if more else "") if lines else "nothing"
 
 
-async def decide(s: ProgramContext, node: tree.Node, text: str, asking: Asking) -> bool | None:
-    """Return the judge's answer: True, False, or None if uncertain. Raises E211 if no judge can answer."""
-    try:
-        return await _verdict(s, node, text, asking)
-    except Undecided as error:
-        raise _no_answer(s, error, node) from None
-
-
 async def _verdict(s: ProgramContext, node: tree.Node, text: str, asking: Asking) -> bool | None:
+    """Return the judge's answer, None if uncertain. Raises `Undecided` if no judge can answer."""
     request = await _request(s, text, asking, node)
     verdict = await s.ask(request, Verdict, lambda: s.host.ports.judge.decide(request))
     if verdict.no_progress:
@@ -273,11 +266,7 @@ async def items(s: ProgramContext, node: tree.Node, value: Value) -> list[Value]
 async def is_true(s: ProgramContext, value: Value, node: tree.Node) -> bool:
     """Return the truth of a value (3.10). The judge decides free text, which is true if no judge can answer."""
     answer = truth(value)
-    if answer is None:
-        asking = Asking()
-        answer = await _is_text_true(s, value, node, asking)
-        return asking.default if answer is None else answer
-    return answer
+    return answer if answer is not None else await _is_text_true(s, value, node, Asking()) is True
 
 
 async def _is_text_true(s: ProgramContext, value: Value, node: tree.Node, asking: Asking) -> bool | None:
@@ -302,8 +291,10 @@ async def condition(code: Code, s: ProgramContext, asking: Asking) -> bool | Non
     """Return a condition's value, None if uncertain. A marker is judged only if the other parts do not decide (3.9)."""
     node = code.node
     if isinstance(node, tree.Discretion):
-        words = inserted_text(await value_of(code.parts[0], s))
-        return await decide(s, node, words, asking)
+        try:
+            return await _verdict(s, node, inserted_text(await value_of(code.parts[0], s)), asking)
+        except Undecided as error:
+            raise _no_answer(s, error, node) from None
     if isinstance(node, tree.Not):
         answer = await call(condition(code.parts[0], s, asking))
         return None if answer is None else not answer

@@ -102,15 +102,9 @@ def _named(s: ProgramContext, name: str, node: tree.Name) -> ContextItem:
     found = s.find(node.id)
     if found is None:
         return _agent(s, name, node)
-    if isinstance(found.value, Reference):
+    if found.value is None or found.key is None or isinstance(found.value, Reference):
         return item_of_value(s, name, found.value, node)
-    if isinstance(found, Slot):
-        if found.value is None:
-            return ContextItem(name, missing=True)
-        return _stored(s, name, found.key, found.value, node)
-    if found.key is not None and found.value is not None:
-        return _stored(s, name, found.key, found.value, node)
-    return item_of_value(s, name, found.value, node)
+    return _stored(s, name, found.key, found.value, node)
 
 
 def _stored(s: ProgramContext, name: str, key: Key, value: Value, node: tree.Node) -> ContextItem:

@@ -262,7 +262,7 @@ async def _request(
         label=label,
         model=(await model_word(s, model) if model is not None else None) or s.run.model,
         context=await _context(s, own, agent, entry),
-        skills=_skills(agent.get("skills")),
+        skills=_texts(agent.get("skills")),
         permissions=await _permissions(s, own, agent),
         memory=memory,
         scope=scope,
@@ -356,19 +356,17 @@ async def _context(
         s.source = outer
 
 
-def _skills(value: object) -> tuple[str, ...]:
-    if not isinstance(value, tree.Array):
-        return ()
-    return tuple(element.raw for element in value.elements if isinstance(element, tree.Text))
+def _texts(value: object) -> tuple[str, ...]:
+    """Return the texts in an array as written; none for another value."""
+    elements = value.elements if isinstance(value, tree.Array) else ()
+    return tuple(element.raw for element in elements if isinstance(element, tree.Text))
 
 
 def _tools(own: Properties, agent: Properties) -> tuple[str, ...]:
     """Return the tools of the agent and of the session, each once; none if the session says `none`."""
     if no_tools(own.get("tools")):
         return ()
-    arrays = [value for value in (agent.get("tools"), own.get("tools")) if isinstance(value, tree.Array)]
-    names = [element.raw for array in arrays for element in array.elements if isinstance(element, tree.Text)]
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys((*_texts(agent.get("tools")), *_texts(own.get("tools")))))
 
 
 async def _permissions(s: ProgramContext, own: Properties, agent: Properties) -> dict[str, str | tuple[str, ...]]:

@@ -120,26 +120,16 @@ class ThrowStep(Step):
             if s.catching is None:
                 raise ThrowError("")
             raise s.catching.error.with_traceback(None)
-        if s.run.is_script:
-            raise thrown(s, await self._thrown(s))
-        if isinstance(self.node.value, tree.Text):
-            raise ThrowError(await render(s, self.node.value))  # the message only shows values, so cut ones will do
-        value = await value_of(self.code, s)
+        text = self.node.value  # the message only shows values, so cut ones will do
+        value: Value = await render(s, text) if isinstance(text, tree.Text) else await value_of(self.code, s)
         if isinstance(value, ErrorValue):
             raise value.error.with_traceback(None)
-        raise ThrowError(inserted_text(value))
-
-    async def _thrown(self, s: ProgramContext) -> Value:
-        assert self.code is not None
-        text = self.node.value
-        return await render(s, text) if isinstance(text, tree.Text) else await value_of(self.code, s)
+        raise _thrown(s, value) if s.run.is_script else ThrowError(inserted_text(value))
 
 
-def thrown(s: ProgramContext, value: Value) -> RunError:
-    """Return the error that `throw` raises in ProseScript (prose-md.md 3.11): the error of an error value, else a
-    `ThrowError` with the fields of an object, and with the `name` of a matching declared error."""
-    if isinstance(value, ErrorValue):
-        return value.error.with_traceback(None)
+def _thrown(s: ProgramContext, value: Value) -> ThrowError:
+    """Return the error that `throw` raises in ProseScript (prose-md.md 3.11), with the fields of an object, and with
+    the `name` of a matching declared error."""
     fields = dict(value) if isinstance(value, dict) else {}
     reason = fields.get("message", fields.get("error"))
     message = inserted_text(value if reason is None else reason)

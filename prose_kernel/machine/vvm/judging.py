@@ -287,7 +287,8 @@ class ConstrainStep(Step):
         value = self.value(s)
         bounds = {name: await value_of(code, s) for name, code in self.bounds}
         for bound in node.bounds:
-            check_bound(s, bound, bound.name, bounds[bound.name])
+            if (fault := fault_of(BOUNDS, bound.name, bounds[bound.name])) is not None:  # unknown bounds are ignored
+                raise raised(s, bound, "R212", f"bad option: {fault}", hint=fault.accepted)
         texts: list[Value] = []
         violations: list[Value] = []
         outer, s.it = s.it, value
@@ -309,10 +310,3 @@ class ConstrainStep(Step):
             message = "Constraints not satisfied"
             error: Value = {"kind": "constraint_violation", "message": message, "data": data}
             s.bind(node.target.id, {"error": error}, node)
-
-
-def check_bound(s: Context, node: tree.Node, name: str, value: Value) -> None:
-    """Check a computed bound of `constrain`. Raises R212; unknown bounds are ignored."""
-    fault = fault_of(BOUNDS, name, value)
-    if fault is not None:
-        raise raised(s, node, "R212", f"bad option: {fault}", hint=fault.accepted)

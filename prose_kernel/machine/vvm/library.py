@@ -200,9 +200,11 @@ async def _reduce(s: Context, node: Node, given: Bound) -> Value:
 async def _refine(s: Context, node: Node, given: Bound) -> Value:
     """Run the algorithm of the reference. Error values have no special meaning here (F6)."""
     limit = _whole(s, node, "refine", "max", given["max"])
-    if s.host.preview is not None:
-        return await _refine_once(s, node, given)
     done, step = given["done"], given["step"]
+    if s.host.preview is not None:  # one round
+        await call(apply(s, node, done, (given["seed"], 0)))
+        await call(apply(s, node, step, (given["seed"], 0)))
+        return unknown("refine")
     _callable(s, node, "refine", "done", done)
     _callable(s, node, "refine", "step", step)
     current = given["seed"]
@@ -213,13 +215,6 @@ async def _refine(s: Context, node: Node, given: Bound) -> Value:
                 return current
             current = await call(apply(s, node, step, (current, number)))
     return current
-
-
-async def _refine_once(s: Context, node: Node, given: Bound) -> Value:
-    """Run one round, for a preview."""
-    await call(apply(s, node, given["done"], (given["seed"], 0)))
-    await call(apply(s, node, given["step"], (given["seed"], 0)))
-    return unknown("refine")
 
 
 @dataclass(frozen=True, slots=True)

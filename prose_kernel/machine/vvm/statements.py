@@ -252,11 +252,9 @@ class RaiseStep(Step):
     def prepare(self, node: tree.Raise) -> None:
 
         def now(s: Context) -> Left:
-            if node.message is not None:
-                raise located(s, Thrown(node.message.value), node)
-            if s.handling is None:
-                raise located(s, Thrown(""), node)
-            raise s.handling.with_traceback(None)
+            if node.message is None and s.handling is not None:
+                raise s.handling.with_traceback(None)
+            raise located(s, Thrown(node.message.value if node.message is not None else ""), node)
 
         self.now = now
 

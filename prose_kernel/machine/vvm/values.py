@@ -145,6 +145,6 @@ def adopted(value: Value, *, refs: bool) -> Value:
 
 def _error_fields(value: ErrorValue) -> dict[str, Value]:
     """Return the canonical fields (3.3); further facts of the error are under `data`."""
-    data: dict[str, Any] = {key: item for key, item in value.fields.items() if key not in ("message",)}
+    data: dict[str, Any] = {key: item for key, item in value.fields.items() if key != "message"}
     fields: dict[str, Value] = {"kind": "thrown", "message": value.message}
     return {**fields, "data": data} if data else fields
