@@ -50,7 +50,6 @@ def asked(record: Mapping[str, Any]) -> str:
 
 
 def answer(record: Mapping[str, Any]) -> str:
-    """Return the answer as text."""
     out = _mapping(record.get("out"))
     match record.get("t"):
         case "session":

@@ -187,12 +187,10 @@ class ProgramRun:
         return compiled
 
     def execute(self) -> RunEnd:
-        """Run all texts to the end of the run."""
         self.screen.banner()
         return asyncio.run(self.run_and_close())
 
     async def run_and_close(self) -> RunEnd:
-        """Run all texts, and close the run."""
         with interrupts(lambda: self.workspace.interrupt()) as received, streams.until_unread(self._unread):
             self.received = received
             try:

@@ -75,7 +75,6 @@ def _read(path: Path) -> tuple[Exercises, Path]:
 
 
 def _problems(found: Exercises, name: str, copy: _Copy) -> Iterator[str]:
-    """Yield the problems of an exercise's checks."""
     exercise = found.exercises[name]
 
     def tried(answer: str) -> tuple[bool, str]:

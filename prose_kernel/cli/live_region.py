@@ -103,9 +103,7 @@ def terminal_size(stream: TextIO) -> tuple[int, int]:
 
 def region_lines(lines: Sequence[Line], columns: int, colour: bool) -> list[str]:
     """Return the rendered lines, one per row. The names and times of indented lines form columns."""
-    from rich.cells import cell_len
-
-    names = max((cell_len(visible(line.name)) for line in lines if line.depth and line.mark.strip()), default=0)
+    names = max((_width(visible(line.name)) for line in lines if line.depth and line.mark.strip()), default=0)
     shown: list[str] = []
     for line in lines:
         shown.append(_cut(_row(line, names) if line.depth else _heading(line, columns), columns, colour))
@@ -116,14 +114,12 @@ def region_lines(lines: Sequence[Line], columns: int, colour: bool) -> list[str]
 
 def _heading(line: Line, columns: int) -> list[Part]:
     """Return the parts of a heading. If there is little room, its name is shortened first."""
-    from rich.cells import cell_len
-
     parts: list[Part] = [(f"{line.mark} ", _MARKS.get(line.mark, ""))]
     if line.done is not None and line.done[1]:
         filled = min(BAR, BAR * line.done[0] // line.done[1])
         parts += [("━" * filled, "cyan"), ("╌" * (BAR - filled) + " ", "dim")]
     details = "".join(f" · {visible(part)}" for part in (line.time, *line.about) if part)
-    room = columns - sum(cell_len(part) for part, _ in parts) - cell_len(details)
+    room = columns - sum(_width(part) for part, _ in parts) - _width(details)
     name = _cut([(visible(line.name), "")], max(room, SHORTEST), colour=False)
     parts.append((name, "" if line.mark.strip() else "dim"))
     return [*parts, (details, "dim")]
@@ -133,11 +129,9 @@ def _row(line: Line, names: int) -> list[Part]:
     indent = "  " * line.depth
     if not line.mark.strip():
         return [(f"{indent}  {visible(line.name)}", "dim")]
-    from rich.cells import cell_len
-
     name = visible(line.name)
     parts: list[Part] = [(f"{indent}{line.mark} ", _MARKS.get(line.mark, ""))]
-    parts.append((name + " " * (names - cell_len(name)), ""))
+    parts.append((name + " " * (names - _width(name)), ""))
     parts.append((f"  {line.time:>6}  ", "dim"))
     parts.append((" · ".join(visible(part) for part in line.about), ""))
     if line.last:
@@ -147,12 +141,12 @@ def _row(line: Line, names: int) -> list[Part]:
 
 def _cut(parts: Sequence[Part], columns: int, colour: bool) -> str:
     """Return the parts as one row, cut with an ellipsis if it is too long."""
-    from rich.cells import cell_len, set_cell_size
+    from rich.cells import set_cell_size
 
     text, left = "", columns
-    total = sum(cell_len(part) for part, _ in parts)
+    total = sum(_width(part) for part, _ in parts)
     for part, style in parts:
-        width = cell_len(part)
+        width = _width(part)
         if width > left or (width == left and total > columns):
             part = set_cell_size(part, max(0, left - 1)).rstrip().rstrip("…") + "…"
             width = left
@@ -165,9 +159,7 @@ def _cut(parts: Sequence[Part], columns: int, colour: bool) -> str:
 
 def _tail(text: str, columns: int) -> str:
     """Return the end of a text that fits into so many columns."""
-    from rich.cells import cell_len
-
-    while cell_len(text) > columns:
+    while _width(text) > columns:
         text = text[max(1, (len(text) - columns) // 2 + 1) :] if len(text) > columns else text[1:]
     return text
 

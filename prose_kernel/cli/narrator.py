@@ -51,17 +51,13 @@ class Narrator:
     """A listener that writes to a `Screen`; output of parallel branches comes in source order."""
 
     def __init__(
-        self,
-        screen: Screen,
-        limits: Limits,
-        clock: Time | None = None,
-        keep: Callable[[str, bytes], str] = lambda name, data: "",
+        self, screen: Screen, limits: Limits, keep: Callable[[str, bytes], str] = lambda name, data: ""
     ) -> None:
         """`keep` writes an image into the run's directory and returns its path, "" if it cannot be kept."""
         self._screen = screen
         self._keep = keep
         self._live: LiveRun | None = None
-        self._clock = clock or Time()
+        self._clock = Time()
         self._refresh = Refresh(self._draw, self._clock)
         self._limits = limits
         self._order = SourceOrder(operator.call)
@@ -70,9 +66,8 @@ class Narrator:
         self._names: dict[int, BranchNames] = {}
         self.unshown: Value = None
         self._answer: Value = None  # the last answer of a bare session, which has been shown
-        self._answered: set[tuple[tuple[e.BranchStep, ...], str]] = (
-            set()
-        )  # names whose sessions have answered, and which are not bound yet
+        # names whose sessions have answered, and which are not bound yet
+        self._answered: set[tuple[tuple[e.BranchStep, ...], str]] = set()
         self.language = languages.default()
         """The language of the running program, in which its values are written."""
         self.markers: MarkedTrace | None = None

@@ -213,7 +213,6 @@ class NotebookCells(Cells):
             self.remember(Opening.of(cell.text, cell.name, None), None, failed=failed)
 
     async def program(self, text: str, view: CellView, name: str = "cell", language: Language | None = None) -> Value:
-        """Run a program of a cell or of `%run`."""
         run = self._runner
         language = run.narrator.language = language or self.language
         compiled = run.compile(text, self._name if name == "cell" else name, language)

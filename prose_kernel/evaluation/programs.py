@@ -86,7 +86,6 @@ class Prepared:
         return self._of_texts(lambda language, program: language.agents(program))
 
     def inputs(self, case: Case) -> dict[str, str]:
-        """Return the inputs of a case as texts."""
         values = {**self.given, **case.columns}
         return {name: _as_text(values[name]) for name in self.declared if name in values}
 
@@ -150,7 +149,6 @@ class Prepared:
 
 
 def _constant_edits(language: Language, program: Any, values: Mapping[str, Any]) -> Iterator[Edit]:
-    """Yield the edits that replace the values of a program's constants."""
     places = language.constants(program)
     for name, value in values.items():
         if name in places:

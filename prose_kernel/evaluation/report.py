@@ -25,7 +25,6 @@ def percent(share: float) -> str:
 
 
 def variants(summary: Summary) -> doc.Table:
-    """Return a table with a row for each variant."""
     measured = [
         (title, shown) for title, shown in _MEASURED.items() if any(shown(one) != "-" for one in summary.variants)
     ]

@@ -70,7 +70,6 @@ class ProviderContext:
         )
 
     def session_tools(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionTools:
-        """Return the tools of one attempt."""
         from prose_kernel.models.tools.session_tools import SessionTools
 
         policy = self.policy(request)

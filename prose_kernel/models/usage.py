@@ -104,7 +104,6 @@ class UsageTotals:
                 self.consumed(str(provider), str(model), reported(usage) or Usage())
 
     def session(self, result: SessionResult) -> None:
-        """Count a session's result."""
         provider, model = result.provider or result.origin, str(result.details.get("model", ""))
         self._count("session", provider, model, result.usage, result.replayed)
 
@@ -132,24 +131,21 @@ class UsageTotals:
         _note(kind, provider, model, usage, replayed)
 
     def _add(self, kind: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
-        sessions, judgements = kind == "session", kind == "judgement"
-        if usage is None or replayed:
-            more = Line(provider, model, sessions, judgements, replayed)
-        else:
-            more = Line(
-                provider,
-                model,
-                sessions,
-                judgements,
-                replayed,
-                usage.requests,
-                usage.tokens_in,
-                usage.tokens_out,
-                cost=usage.cost or 0.0,
-                unpriced=usage.cost is None,
-                uncounted=not usage.counted,
-                tokens_cached=usage.tokens_cached,
-            )
+        used = Usage(cost=0.0) if usage is None or replayed else usage
+        more = Line(
+            provider,
+            model,
+            kind == "session",
+            kind == "judgement",
+            replayed,
+            used.requests,
+            used.tokens_in,
+            used.tokens_out,
+            cost=used.cost or 0.0,
+            unpriced=used.cost is None,
+            uncounted=not used.counted,
+            tokens_cached=used.tokens_cached,
+        )
         self._lines[provider, model] = self._lines.get((provider, model), Line(provider, model)) + more
         if not replayed:
             budgets.consumed(usage, by=f"{provider} {model}".rstrip())

@@ -103,7 +103,6 @@ class Measure(NamedTuple):
 
 
 def measures_of(span: Span) -> Iterator[Measure]:
-    """Yield the measures of an ended span."""
     assert span.end is not None
     seconds, found = (span.end - span.begin) / 1e9, span.attributes
     if span.kind in ("request", "tool") or (span.kind == "attempt" and found.get("gen_ai.operation.name") == "chat"):

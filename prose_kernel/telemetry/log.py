@@ -14,23 +14,21 @@ import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import reason_of
 from prose_kernel.runtime.redaction import hidden_of_process, mapped
 from prose_kernel.telemetry.conventions import measures_of
-from prose_kernel.telemetry.spans import Attribute, Note, Span, trace_and_span
+from prose_kernel.telemetry.spans import Attribute, Note, Recorder, Span, trace_and_span
 
 LARGEST: Final = 20 * 1024 * 1024
 _BEGINNING: Final = b'{"time"'
 WITHOUT_BEGIN: Final = ("statement",)
 
 
-class LogFile:
-    """A recorder. The first failed write is reported through `warn`, and nothing more is written."""
-
-    assigns_ids: ClassVar[bool] = False
+class LogFile(Recorder):
+    """The first failed write is reported through `warn`, and nothing more is written."""
 
     def __init__(self, path: Path, warn: Callable[[str], None], *, largest: int = LARGEST) -> None:
         self._path = path

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import ClassVar, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from opentelemetry import context, trace
@@ -25,7 +25,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.runtime.redaction import hidden_of_process
 from prose_kernel.runtime.text import one_line
 from prose_kernel.telemetry.conventions import SCHEMA
-from prose_kernel.telemetry.spans import Attribute, Note, Span, trace_and_span
+from prose_kernel.telemetry.spans import Attribute, Note, Recorder, Span, trace_and_span
 
 PATIENCE: Final = 3.0
 """Seconds for the last spans to reach the collector."""
@@ -33,10 +33,10 @@ _QUIET: Final = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opent
 _KINDS: Final = {"attempt": trace.SpanKind.CLIENT, "request": trace.SpanKind.CLIENT}
 
 
-class Tracer:
-    """A recorder. `environment` holds the `OTEL_` variables and the trace context of this process."""
+class Tracer(Recorder):
+    """`environment` holds the `OTEL_` variables and the trace context of this process."""
 
-    assigns_ids: ClassVar[bool] = True
+    assigns_ids = True
 
     def __init__(self, environment: Mapping[str, str], warn: Callable[[str], None]) -> None:
         provider = trace.get_tracer_provider()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
@@ -20,16 +20,14 @@ from opentelemetry.sdk.metrics.export import (
 
 from prose_kernel._version import __version__
 from prose_kernel.telemetry import conventions, otel
-from prose_kernel.telemetry.spans import Note, Span
+from prose_kernel.telemetry.spans import Recorder, Span
 
 _SECONDS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _TOKENS: Final = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 
 
-class Meter:
-    """A recorder. `environment` holds the `OTEL_` variables."""
-
-    assigns_ids: ClassVar[bool] = False
+class Meter(Recorder):
+    """Measures ended spans. `environment` holds the `OTEL_` variables."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         provider = metrics.get_meter_provider()
@@ -49,12 +47,6 @@ class Meter:
             conventions.TOKENS: tokens.record,
             conventions.COST: cost.add,
         }
-
-    def begun(self, span: Span) -> None:
-        """Do nothing: only ended spans are measured."""
-
-    def noted(self, span: Span, note: Note) -> None:
-        """Do nothing: notes are not measured."""
 
     def ended(self, span: Span) -> None:
         for measure in conventions.measures_of(span):

@@ -116,7 +116,6 @@ class Outline:
             span.message = error.message[:LONGEST]
 
     def _set_content(self, span: Span, key: str, text: object) -> None:
-        """Set an attribute that contains content."""
         if self._content and text:
             span.attributes[key] = text if isinstance(text, JsonText) else str(text)[:LONGEST]
 

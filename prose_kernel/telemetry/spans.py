@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal
 
 Kind = Literal["run", "cell", "statement", "session", "attempt", "request", "tool", "judgement", "command", "gate"]
 Status = Literal["ok", "error", "cancelled"]
@@ -62,10 +62,10 @@ class Note:
     attributes: dict[str, Attribute]
 
 
-class Recorder(Protocol):
+class Recorder:
     """A destination of spans. Methods never raise, and don't wait (except `close`)."""
 
-    assigns_ids: ClassVar[bool]
+    assigns_ids: ClassVar[bool] = False
     """Whether it sets the ids of spans, which other recorders use. Such a recorder comes first."""
 
     def begun(self, span: Span) -> None:

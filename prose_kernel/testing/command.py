@@ -121,7 +121,6 @@ class Report:
         self._verbose = verbose
 
     def file(self, tested: Tested) -> None:
-        """Print the line of a tested file."""
         if not tested.outcomes:
             return
         if tested.report:

@@ -44,8 +44,6 @@ _STATUS = "Exit status: "
 
 
 class CaseOptions(Struct, frozen=True):
-    """The options of a case."""
-
     input: Mapping[str, str] = {}
     """Values of inputs by name."""
     yes: tuple[str, ...] = ()

@@ -209,7 +209,6 @@ def name_matches(name: str, expression: str) -> bool:
 
 
 def run_one(target: Target, options: Options) -> Tested:
-    """Test one file."""
     if target.is_notebook:
         from prose_kernel.testing.notebooks import test_notebook
 

@@ -49,7 +49,6 @@ def card(
 
 
 def command_card(command: str, remarks: Sequence[str], facts: Mapping[str, object], *, bad: bool) -> Display:
-    """Return the card of a command with remarks about it."""
     lines = [f"$ {clip(command)}", *(f"  {visible(remark)}" for remark in remarks)]
     return card([tag("code", f"$ {clip(command)}"), *map(quiet, remarks)], lines, facts, bad=bad)
 

@@ -96,7 +96,6 @@ def _exec_remarks(value: ExecText) -> tuple[tuple[str, ...], dict[str, object], 
 
 
 def _stderr(result: CommandResult) -> str:
-    """Return the beginning of a command's stderr."""
     shown, rest = preview(result.stderr, lines=3, characters=300)
     return f"stderr: {shown or 'empty'}" + (" …" if rest else "")
 

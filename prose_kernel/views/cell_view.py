@@ -235,7 +235,6 @@ class CellView:
         self.output.display(display, display_id)
 
     def command_view(self) -> CommandView:
-        """Return the view of a command that a magic runs."""
         place = self if self.live else None
         return CommandView(self.limits, self.write, lambda note: self.send(quiet_line(note)), place)
 

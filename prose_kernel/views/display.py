@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from prose_kernel.runtime.ports import Stream
 
@@ -43,37 +42,30 @@ class Problem:
         return [*self.traceback, f"\x1b[2mmore: {explain} {self.code}\x1b[0m", *([self.link] if self.link else [])]
 
 
-class Output(Protocol):
+class Output:
     """The destination of one cell's outputs, in the order of the calls. Subclasses ignore calls that they do not
     define."""
 
     def stream(self, name: Stream, text: str) -> None:
         """Append text to a stream, and return when it has been sent."""
-        return
 
     def display(self, display: Display, display_id: str | None = None) -> None:
         """Show a bundle; with an id it can be replaced later."""
-        return
 
     def update(self, display: Display, display_id: str) -> None:
         """Replace the bundle shown under an id."""
-        return
 
     def result(self, display: Display) -> None:
         """Show the cell's last value. Called at most once a cell, as the last output."""
-        return
 
     def error(self, problem: Problem) -> None:
         """Show the error of a failed cell. Called at most once, as the last output."""
-        return
 
     def clear(self, *, wait: bool = False) -> None:
         """Remove the outputs that the cell has shown so far; with `wait`, remove them when the next output comes."""
-        return
 
     def page(self, display: Display) -> None:
         """Show help next to the notebook, if the front end has a place for it."""
-        return
 
 
 class ForwardingOutput(Output):

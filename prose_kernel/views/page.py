@@ -156,7 +156,6 @@ def is_ours(path: Path) -> bool:
 
 
 def as_html(block: doc.Block) -> Html:
-    """Return a document as HTML."""
     match block:
         case doc.Paragraph(words):
             return tag("p", *map(_word, words))
@@ -300,7 +299,6 @@ def _harmless(token: Any) -> None:
 
 
 def _described(image: Any) -> Any:
-    """Return the description of an image in its place."""
     from markdown_it.token import Token
 
     return Token("text", "", 0, content=f"[image: {image.content}]")

@@ -135,7 +135,6 @@ class Join:
         return self.branches.setdefault(tuple((step.parallel, step.index) for step in steps), [])
 
     def label(self, path: BranchPath) -> str:
-        """Return the names of the branches on a path."""
         return "/".join(self.name(*step) for step in path)
 
     def name(self, parallel: int, index: int) -> str:

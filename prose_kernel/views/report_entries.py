@@ -110,7 +110,6 @@ class Entries:
         return tag("a", str(line), class_="ln", href=f"#s{number}-{line}")
 
     def _title(self, entry: Entry) -> Html:
-        """Return the entry in one line."""
         words = " ".join(self.redact(entry.words[:2000]).split())
         text, clip = self._counted_html, self._shortened
         match entry.kind:

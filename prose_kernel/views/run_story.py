@@ -200,12 +200,10 @@ class RunStory:
             self.record(event)
 
     def _opened(self) -> _StoryActivity | None:
-        """Return the activity that the event has opened."""
         opened = self._changes.opened
         return opened[-1] if opened and opened[-1].kind != "branch" else None
 
     def _closed(self, kind: Kind) -> _StoryActivity | None:
-        """Return the activity of this kind that the event has closed."""
         closed = self._changes.closed
         return closed[-1] if closed and closed[-1].kind == kind else None
 

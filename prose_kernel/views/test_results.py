@@ -43,7 +43,6 @@ class Finding:
 
     @classmethod
     def of(cls, problem: ProseError) -> Finding:
-        """Return the finding for an error, with its hint."""
         hint = getattr(problem, "hint", None)
         return cls(f"{problem} (hint: {hint})" if hint else str(problem))
 

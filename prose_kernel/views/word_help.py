@@ -41,7 +41,6 @@ def is_property(code: str, start: int, word: str) -> bool:
 
 
 def entry_of(language: Language, word: str, *, property_first: bool = False) -> Entry | None:
-    """Return the entry of a word of a language, or None."""
     keywords, properties = language.words()
     name = word.replace("on_fail", "on-fail")
     if property_first and name in properties:
@@ -50,7 +49,6 @@ def entry_of(language: Language, word: str, *, property_first: bool = False) -> 
 
 
 def documentation(word: str, entry: Entry, language: Language) -> doc.Group:
-    """Return the documentation of a word, with its example."""
     notes = [f"In: {', '.join(entry.owners)}."] if entry.owners else []
     if entry.values:
         notes.append(f"Values: {', '.join(entry.values)}.")

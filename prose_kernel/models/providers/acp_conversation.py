@@ -182,7 +182,6 @@ class Conversation:
     # ------------------------------------------------------------ requests of the agent
 
     async def permit(self, asked: schema.RequestPermissionRequest) -> schema.RequestPermissionResponse:
-        """Answer a permission request."""
         reported = self._reported(asked.tool_call)
         reported.asked = True
         try:

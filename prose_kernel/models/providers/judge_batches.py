@@ -47,12 +47,10 @@ def question(statements: Sequence[str]) -> str:
 
 
 def text(about: str) -> Schema:
-    """Return the schema of a text field."""
     return {"type": "string", "description": about}
 
 
 def texts(about: str) -> Schema:
-    """Return the schema of a field that is a list of texts."""
     return {"type": "array", "items": {"type": "string"}, "description": about}
 
 

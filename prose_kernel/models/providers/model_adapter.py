@@ -251,8 +251,6 @@ class _Listener:
                     self._grow(text)
 
     def calls(self, asked: Conversation) -> Callable[[str, dict[str, Any]], Awaitable[ToolAnswer]]:
-        """Return a function that calls a tool of the conversation."""
-
         async def call(name: str, arguments: dict[str, Any]) -> ToolAnswer:
             assert asked.call is not None
             try:

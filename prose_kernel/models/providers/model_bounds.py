@@ -268,7 +268,6 @@ class BudgetedModel(WrapperModel):
         return usage_of(self._earlier + self._request_of(usage), self._price)
 
     def _own_usage(self, usage: Any) -> Usage:
-        """Return the usage of this request."""
         return usage_of(self._request_of(usage), self._price)
 
     def _request_of(self, usage: Any) -> RunUsage:

@@ -190,7 +190,6 @@ class ModelJudge:
         return await self._servers.ask(self._servers.chain(self._name, None, self._model), ask)
 
     async def _answer(self, at: str, asked: Conversation, again: bool) -> tuple[Answered, Mapping[str, object]]:
-        """Return the answer, and the fields in it."""
         strange, pauses = 0 if again else 1, list(PAUSES)
         while True:
             try:

@@ -147,12 +147,12 @@ def find(name: str, options: SessionOptions) -> ModelServer:
     return server if server.key is not None else structs.replace(server, key="")
 
 
-def model_id(name: str, server: ModelServer, alias: str | None, default: str | None = None) -> str:
-    """Return the server's name of the model for a session: its alias, else the chosen default, else the server's.
+def model_id(name: str, server: ModelServer, alias: str | None) -> str:
+    """Return the server's name of the model for an alias, or of the server's default one.
 
     Raises `ProviderError` for an alias without a meaning here, and if no model is configured; it never guesses.
     """
-    wanted = _named(alias or default) or server.model
+    wanted = _named(alias) or server.model
     if wanted is None:
         raise ProviderError(
             f"nothing says which model of {name} to use",
@@ -169,10 +169,10 @@ def model_id(name: str, server: ModelServer, alias: str | None, default: str | N
     return wanted
 
 
-def options_of(server: ModelServer, alias: str | None, default: str | None = None) -> ModelOptions:
+def options_of(server: ModelServer, alias: str | None) -> ModelOptions:
     """Return the options of the model that `model_id` returns. The price belongs to the model, whichever alias states
     it."""
-    named = _named(alias or default)
+    named = _named(alias)
     if named is None:
         found = server.options.get(DEFAULT) or server.options.get(server.model or "") or ModelOptions()
     else:

@@ -260,7 +260,6 @@ def _status_line(task: TaskSnapshot) -> str:
 
 
 def status_text(task: TaskSnapshot) -> str:
-    """Return a task's status as text."""
     lines = [_status_line(task), f"$ {task.cmd_display}", f"in {task.workdir}", task.output_summary]
     lines += [f"{task.error['kind']}: {task.error['message']}"] if task.error else []
     lines += ["a stop was requested"] if task.stop_requested else []

@@ -157,7 +157,6 @@ class Access:
 
     @property
     def session_name(self) -> str:
-        """Return the session's name for messages."""
         return session_name(self._request)
 
     def shown(self, place: Place) -> str:

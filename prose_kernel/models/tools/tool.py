@@ -127,7 +127,6 @@ def check_arguments(
 
 
 def _wrong(name: str, schema: object, value: object, of: str = "") -> str | None:
-    """Return what is wrong with a value; None if nothing is."""
     if not isinstance(schema, Mapping):
         return None
     kind = schema.get("type")

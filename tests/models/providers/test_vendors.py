@@ -71,7 +71,7 @@ def test_every_prefix_exists_in_the_library() -> None:
 @pytest.mark.parametrize("name", ["ollama", "llamacpp", "openrouter", "together"])
 def test_an_alias_without_a_meaning_is_never_guessed(name: str) -> None:
     with pytest.raises(ProviderError) as failed:
-        model_id(name, find(name, SessionOptions()), "opus", "some-model")
+        model_id(name, find(name, SessionOptions()), "opus")
     assert str(failed.value) == f"the model `opus` means nothing on {name}"
     assert failed.value.hint == f'write in prose.toml: [models.{name}] opus = "MODEL"'
     assert not failed.value.retryable
@@ -82,9 +82,8 @@ def test_options_of_an_alias() -> None:
     own = ModelServer(model="qwen3", aliases={"opus": "m3"}, options={"opus": table, "default": other})
     server = find("ollama", options(ollama=own))
     assert [options_of(server, alias) for alias in ("opus", "sonnet", None)] == [table, ModelOptions(), other]
-    assert options_of(server, None, "opus") == options_of(server, "opus", "m1") == table
-    assert options_of(server, None, "default") == other
-    assert model_id("ollama", server, "default") == model_id("ollama", server, None, "default") == "qwen3"
+    assert options_of(server, "default") == other
+    assert model_id("ollama", server, "default") == "qwen3"
     known = find("anthropic", options(anthropic=ModelServer(options={"sonnet": other})))
     assert options_of(known, None) == options_of(known, "sonnet") == other  # without an alias it uses sonnet
 
@@ -100,9 +99,8 @@ def test_the_model_of_a_session() -> None:
     server = find("ollama", options(ollama=ModelServer(aliases={"haiku": "llama3.3"}, model="qwen3")))
     assert server.base_url == "http://localhost:11434/v1"
     assert model_id("ollama", server, None) == "qwen3"
-    assert model_id("ollama", server, None, "gemma4") == "gemma4"
-    assert model_id("ollama", server, "haiku", "gemma4") == "llama3.3"
-    assert model_id("ollama", server, None, "haiku") == "llama3.3"
+    assert model_id("ollama", server, "gemma4") == "gemma4"
+    assert model_id("ollama", server, "haiku") == "llama3.3"
     with pytest.raises(ProviderError, match="nothing says which model of vllm to use") as failed:
         model_id("vllm", find("vllm", SessionOptions()), None)
     assert failed.value.hint == 'write `provider = "vllm:MODEL"`, or in prose.toml: [providers.vllm] model = "MODEL"'

@@ -78,7 +78,6 @@ class UserTool:
         return ToolSpec(name, self.theirs.description, self.theirs.parameters)
 
     def summary(self, arguments: Mapping[str, object]) -> str:
-        """Return all arguments on one line."""
         return json.dumps(dict(arguments), ensure_ascii=False, default=str) if arguments else ""
 
     async def call(self, arguments: Mapping[str, object]) -> str:
