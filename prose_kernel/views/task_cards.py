@@ -29,18 +29,13 @@ def _projection(task: TaskSnapshot) -> dict[str, object]:
     return {name: value for name, value in asdict(task).items() if name not in ("workdir", "shell")}
 
 
-def last_lines(preview: str) -> list[str]:
-    """Return the last lines of an output, shortened for a card."""
-    lines = [clip(line, _WIDTH) for line in preview.rstrip().replace("\r\n", "\n").split("\n")]
-    return [line for line in lines if line][-_LINES:]
-
-
 def task_card(task: TaskSnapshot, preview: str = "", *, age: float | None = None) -> Display:
     """Return the card of a task. `age` is shown only while a person watches: saved outputs do not depend on time."""
     head = f"task {task.number}: {visible(task.summary)}"
     state = ending_of(task) + (f", {elapsed(age) or '0 s'}" if age is not None and not task.ended else "")
     hints = [] if task.ended else [f"%task {task.number} follow, %stop {task.number}"]
-    lines = last_lines(preview)
+    clipped = (clip(line, _WIDTH) for line in preview.rstrip().replace("\r\n", "\n").split("\n"))
+    lines = [line for line in clipped if line][-_LINES:]
     text = [head, f"  {state}", *(f"  | {line}" for line in lines), *(f"  [{hint}]" for hint in hints)]
     shown = [tag("pre", "\n".join(lines), style=_PRE)] if lines else []
     parts = [tag("code", head), tag("div", state), *shown, *map(small, hints)]

@@ -84,7 +84,8 @@ class ModelJudge:
             if verdict is not None:
                 return verdict
         options = tuple(ANSWERS) if request.loop is not None else tuple(ANSWERS)[:3]
-        about = f"{asked_of(request)} `uncertain` when the material does not settle it."
+        question = "Is the statement true?" if request.subject is None else "Does the value meet the criterion?"
+        about = f"{question} `uncertain` when the material does not settle it."
         if request.loop is not None:
             about += " `no_progress` when the passes of the loop change nothing any more."
         reply, details = await self._ask(request, statement(request), {"answer": batches.one_of(about, options)})
@@ -252,11 +253,6 @@ def _reason(reply: Mapping[str, object]) -> str:
 
 
 # ---------------------------------------------------------------- the judge's message
-
-
-def asked_of(request: JudgeRequest) -> str:
-    """Return the question in one sentence, to which yes is the answer if it holds."""
-    return "Does the value meet the criterion?" if request.subject is not None else "Is the statement true?"
 
 
 def statement(request: JudgeRequest) -> str:
