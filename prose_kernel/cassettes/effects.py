@@ -24,6 +24,7 @@ from prose_kernel.errors import PermissionDenied, ProviderError, reason_of
 from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionRequest, SessionResult, Target
 from prose_kernel.runtime.secret_patterns import holds_private_key
+from prose_kernel.runtime.structured_text import value_of
 from prose_kernel.runtime.text import one_line
 
 if TYPE_CHECKING:
@@ -222,7 +223,4 @@ def written_answer(target: Target | None, cwd: str) -> str | None:
         text = plain_files.read(Path(cwd, target.location)).decode()
     except (OSError, UnicodeDecodeError):
         return None
-    if text.startswith(target.header):
-        return text[len(target.header) :]
-    _, separator, value = text.partition("\n---\n")
-    return value.removeprefix("\n") if separator and text.startswith("# ") else text
+    return text[len(target.header) :] if text.startswith(target.header) else value_of(text)

@@ -25,7 +25,15 @@ from prose_kernel.runtime import budgets
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.events import BranchStep, Event, Failed, Place, Warned
 from prose_kernel.runtime.numbering import ForkAllocation, NumberSequence
-from prose_kernel.runtime.ports import CommandRequest, GateRequest, LoadedProgram, LoadRequest, Question, Wait
+from prose_kernel.runtime.ports import (
+    CommandRequest,
+    GateRequest,
+    LoadedProgram,
+    LoadRequest,
+    Question,
+    SessionRequest,
+    Wait,
+)
 from prose_kernel.runtime.program_run import Recent, Run
 from prose_kernel.runtime.requests import Request
 from prose_kernel.runtime.scheduler import Scheduler, Suspension
@@ -381,14 +389,12 @@ class ExecutionContext:
         ask: Callable[[], Awaitable[T]],
         *,
         also: Sequence[str] = (),
-        limited: bool = False,
         kept: Callable[[T], T] | None = None,
         whole: Callable[[T], T] | None = None,
     ) -> T:
         """Return the answer of the outside to a request: the only way out of a program.
 
-        `kind` is the type of the answer. `limited` requests count for the concurrency limit of commands and sessions.
-        `Journal.answer` describes the other parameters and the records.
+        `kind` is the type of the answer. `Journal.answer` describes the other parameters and the records.
         """
         if not isinstance(request, Wait):
             self.require_open()
@@ -398,7 +404,7 @@ class ExecutionContext:
         active = self.budgets if host.budget is None else (host.budget, *self.budgets)
         if active and isinstance(request, CommandRequest):
             ask = partial(_inside, budgets.timed(), ask)
-        if limited and host.permits is not None:
+        if host.permits is not None and isinstance(request, (CommandRequest, SessionRequest)):
             ask = partial(_inside, host.permits, ask)
         with self._counted(active, request) if active else nullcontext():
             if host.journal is None:

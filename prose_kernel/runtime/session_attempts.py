@@ -188,7 +188,7 @@ class SessionAttempts:
         # A resumed run restores the agent's memory to the last answer that a program received. An answer that was not
         # received would be used without its part of the memory.
         whole = self.whole if request.memory is None else None
-        return await s.ask(request, SessionResult, ask, limited=True, kept=self.kept, whole=whole)
+        return await s.ask(request, SessionResult, ask, kept=self.kept, whole=whole)
 
     async def _within(self, running: Coroutine[Any, Any, T], seconds: float) -> T:
         """Await `running` for at most `seconds` on the machine's clock. After that it is cancelled and awaited."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from contextlib import nullcontext
 
 from prose_kernel.errors import ValueTypeError
 from prose_kernel.language.openprose import tree
@@ -19,7 +19,6 @@ from prose_kernel.machine.openprose.frames import (
 )
 from prose_kernel.machine.openprose.program_context import BlockEntry, ProgramContext, recursion_error
 from prose_kernel.machine.openprose.program_text import EXECUTION
-from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.events import BlockEntered, BlockLeft
 from prose_kernel.runtime.execution_context import ControlFlow, Node, budget_of, located
@@ -27,8 +26,6 @@ from prose_kernel.runtime.ports import Key
 from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
-
-T = TypeVar("T")
 
 
 @expression(tree.BlockCall, lambda node: node.arguments)
@@ -111,23 +108,17 @@ async def _invoke(
     place = s.place(s.statement) if s.host.listeners else None
     if place is not None:
         s.emit(BlockEntered(place, name, number, frame.arguments))
-    body = _result(s, _body(entry, used), layer)
-    if (limits := entry.node.budget) is not None:
-        body = _within(s, budget_of(s, f"block {name} {number}", f"block '{name}'", limits.raw), body)
+    limits, body = entry.node.budget, _result(s, _body(entry, used), layer)
+    budgets = (budget_of(s, f"block {name} {number}", f"block '{name}'", limits.raw),) if limits is not None else ()
     s.frame, s.layer, s.temps, s.source = frame, layer, temps, entry.source
     try:
-        result = await call(body)
+        with s.within(*budgets) if budgets else nullcontext():
+            result = await call(body)
     finally:
         s.frame, s.layer, s.temps, s.source, s.statement = outer
     if place is not None:
         s.emit(BlockLeft(place, name, number))
     return result
-
-
-async def _within(s: ProgramContext, budget: Budget, body: Coroutine[Any, Any, T]) -> T:
-    """Run a call under its own budget."""
-    with s.within(budget):
-        return await call(body)
 
 
 def _body(entry: BlockEntry, used: bool) -> Body:

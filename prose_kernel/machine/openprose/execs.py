@@ -142,7 +142,7 @@ class ExecCode(SpawnCode):
 
         while True:
             current = request
-            result = await s.ask(current, CommandResult, run, limited=True)
+            result = await s.ask(current, CommandResult, run)
             if result.kind is None:
                 return request, result
             retries = retries_of(written.properties)

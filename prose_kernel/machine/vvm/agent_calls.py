@@ -527,18 +527,14 @@ class CallAttempts(SessionAttempts):
     async def _attempt(self, request: SessionRequest) -> SessionResult:
         """Return an answer without its patches, which outer callers do not see (6.6)."""
         result = await super()._attempt(request)
+        reply = split(result.reply or "")
+        visible = reply.visible if result.reply is not None else None
         if result.answer_file is not None:
-            self.patches = result.patches + split(result.reply or "").patches
-            visible = split(result.reply).visible if result.reply is not None else None
+            self.patches = result.patches + reply.patches
             recorded = self._recorded(result.answer_file)
             return structs.replace(result, text=recorded, summary=bounded(recorded), reply=visible)
-        text = result.text
-        if text is None and self._target is not None and request.output is None:
-            assert self.s.host.ports.answers is not None
-            text = self.s.host.ports.answers.read(self._target)
-        answer, reply = split(text or ""), split(result.reply or "")
+        answer = split(self.whole(result).text or "")
         self.patches = answer.patches + reply.patches
-        visible = reply.visible if result.reply is not None else None
         return structs.replace(result, text=answer.visible, reply=visible)
 
     def keep(self, result: SessionResult) -> Value:

@@ -102,9 +102,9 @@ async def apply(
         return await enter(s, node, function, table)
     if isinstance(function, LibraryFunction):
         return await function.run(s, node, arguments, keywords or {})
-    if isinstance(function, Function) and s.host.preview is not None:
-        return unknown(function.name)
     if isinstance(function, Function):
+        if s.host.preview is not None:
+            return unknown(function.name)
         if keywords:
             message = f"bad arguments to {function.name}: a function of another language takes no keywords"
             raise raised(s, node, "R208", message)
