@@ -9,7 +9,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from prose_kernel.judging import emptiness, facts
+from prose_kernel.judging import facts
 from prose_kernel.runtime.values import Value
 
 Test = Callable[[Value], bool | None]
@@ -209,7 +209,7 @@ def _null(value: Value) -> bool | None:
     if value is None:
         return True
     text = facts.text(value)
-    return False if text is None or emptiness.given(text) else None
+    return False if text is None or facts.given(text) else None
 
 
 def _error(value: Value) -> bool | None:
@@ -337,8 +337,8 @@ def equal_or(sign: str | None) -> str:
 
 
 TESTS: dict[str, Callable[[Mapping[str, str | None]], Test | None]] = {
-    "empty": lambda found: _unless_field(emptiness.empty),
-    "given": lambda found: _unless_field(emptiness.given),
+    "empty": lambda found: _unless_field(facts.empty),
+    "given": lambda found: _unless_field(facts.given),
     "exit": _exit,
     "text": _text,
     "pattern": _pattern,

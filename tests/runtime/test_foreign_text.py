@@ -11,7 +11,7 @@ import pytest
 from scaling import assert_linear
 
 from prose_kernel.cassettes.portable_redaction import Redaction
-from prose_kernel.judging import emptiness, facts
+from prose_kernel.judging import facts
 from prose_kernel.machine.vvm import memory_patches, values
 from prose_kernel.machine.vvm.agent_calls import summary_of
 from prose_kernel.models import request
@@ -59,7 +59,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "json of VVM": values.json_view,
     "summary of VVM": lambda given: summary_of(SessionResult(given, reply=given)),
     "confirmation": request.confirmation,
-    "empty": emptiness.empty,
+    "empty": facts.empty,
     "number": facts.number,
     "items": lambda given: facts.count(given, "items"),
     "what a server said": _server_message,

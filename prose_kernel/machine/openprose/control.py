@@ -1,20 +1,27 @@
-"""if, choice, do, return, break, continue (openprose.md 3.9)."""
+"""if, choice, do, return, break, continue (openprose.md 3.9); try, catch, finally, throw, assert (3.12)."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Sequence
 
+from prose_kernel.errors import RunError, ThrowError
 from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.call_targets import interface_of
 from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.code import Body, compile_expression, expression, statement
+from prose_kernel.machine.openprose.frames import Temp
 from prose_kernel.machine.openprose.interpolation import render
 from prose_kernel.machine.openprose.judging import Arms, Asking
-from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.machine.openprose.program_context import ProgramContext, error_value
 from prose_kernel.runtime.compiled_code import Code, Step, value_of
-from prose_kernel.runtime.events import ArmChosen, OptionChosen
-from prose_kernel.runtime.execution_context import ControlFlow
+from prose_kernel.runtime.events import ArmChosen, Caught, FinallyEntered, OptionChosen, TryEntered
+from prose_kernel.runtime.execution_context import ControlFlow, forget_trace
+from prose_kernel.runtime.ports import Binding
+from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.trampoline import call
-from prose_kernel.runtime.values import Value
+from prose_kernel.runtime.values import ErrorValue, Value, inserted_text
 
 
 @statement(tree.ExpressionStatement)
@@ -111,3 +118,136 @@ class LeaveStep(Step):
 
     async def _run(self, s: ProgramContext) -> Value:
         raise ControlFlow("break" if isinstance(self.node, tree.Break) else "continue")
+
+
+# ---------------------------------------------------------------- errors
+
+
+@expression(tree.Try)
+class TryCode(Code):
+    def prepare(self, node: tree.Try) -> None:
+        self.body = Body(node.body, self.used)
+        self.catch = Body(node.catch.body, self.used) if node.catch is not None else None
+        self.final = Body(node.final, False) if node.final is not None else None
+
+    async def _run(self, s: ProgramContext) -> Value:
+        if s.host.preview is not None:
+            return await call(self._previewed(s))
+        if s.host.heard[TryEntered]:
+            s.emit(TryEntered(s.place(self.node)))
+        if self.final is None:
+            return await call(self._guarded(s))
+        try:
+            value = await call(self._guarded(s))
+        except GeneratorExit:
+            raise
+        except asyncio.CancelledError:
+            # Neither an error nor a `return` in here may replace an interrupt.
+            with contextlib.suppress(RunError, ControlFlow):
+                await call(self._finally(s))
+            raise
+        except BaseException:
+            await call(self._finally(s))
+            raise
+        await call(self._finally(s))
+        return value
+
+    async def _previewed(self, s: ProgramContext) -> Value:
+        """Run all parts in sequence, for a preview."""
+        await call(self.body.run(s))
+        if self.catch is not None:
+            outer, name = s.temps, self.node.catch.name
+            if name is not None:
+                s.temps = {**outer, name.id: Temp(unknown(name.id), "catch variable")}
+            await call(self.catch.run(s))
+            s.temps = outer
+        if self.final is not None:
+            await call(self.final.run(s))
+        return unknown("value")
+
+    async def _guarded(self, s: ProgramContext) -> Value:
+        outer = s.guarded
+        s.guarded = outer + (self.catch is not None)
+        try:
+            return await call(self.body.run(s))
+        except RunError as error:
+            if self.catch is None or not s.catches(error):
+                raise
+            forget_trace(error)
+            caught = error_value(error)
+        finally:
+            s.guarded = outer
+        return await call(self._caught(s, caught, self.catch))
+
+    async def _caught(self, s: ProgramContext, caught: ErrorValue, body: Body) -> Value:
+        name = self.node.catch.name
+        if s.host.listeners:
+            s.emit(Caught(s.place(self.node.catch), name.id if name else None, caught.error))
+        temps, before = s.temps, s.catching
+        if name is not None:
+            s.temps = {**temps, name.id: self._temp(s, name, caught)}
+        s.catching = caught
+        try:
+            return await call(body.run(s))
+        finally:
+            s.temps, s.catching = temps, before
+
+    def _temp(self, s: ProgramContext, name: tree.Name, caught: ErrorValue) -> Temp:
+        """Return the catch variable. It is stored like a binding (7.4), unless a variable already has that name."""
+        if s.find(name.id) is not None:
+            return Temp(caught, "catch variable")
+        key = s.key(name.id)
+        source = s.source.slice(self.node.catch.span).partition("\n")[0]
+        s.run.put(Binding(key, "const", caught, source))
+        return Temp(caught, "catch variable", key)
+
+    async def _finally(self, s: ProgramContext) -> None:
+        if s.host.heard[FinallyEntered]:
+            s.emit(FinallyEntered(s.place(self.node)))
+        assert self.final is not None
+        await call(self.final.run(s))
+
+
+@statement(tree.Throw)
+class ThrowStep(Step):
+    valued = False
+
+    def prepare(self, node: tree.Throw) -> None:
+        self.code = compile_expression(node.value) if node.value is not None else None
+
+    async def _run(self, s: ProgramContext) -> Value:
+        if self.code is None:
+            if s.catching is None:
+                raise ThrowError("")
+            raise s.catching.error.with_traceback(None)
+        text = self.node.value  # the message only shows values, so cut ones will do
+        value: Value = await render(s, text) if isinstance(text, tree.Text) else await value_of(self.code, s)
+        if isinstance(value, ErrorValue):
+            raise value.error.with_traceback(None)
+        raise _thrown(s, value) if s.run.is_script else ThrowError(inserted_text(value))
+
+
+def _thrown(s: ProgramContext, value: Value) -> ThrowError:
+    """Return the error that `throw` raises in ProseScript (prose-md.md 3.11), with the fields of an object, and with
+    the `name` of a matching declared error."""
+    fields = dict(value) if isinstance(value, dict) else {}
+    reason = fields.get("message", fields.get("error"))
+    message = inserted_text(value if reason is None else reason)
+    kinds = (message, fields.get("error"))
+    name = next((name for name in interface_of(s.source).errors if name in kinds), None)
+    details = {key: part for key, part in fields.items() if key not in ("type", "code", "message")}
+    return ThrowError(message, details={**details, "name": name})
+
+
+@statement(tree.Assert)
+class AssertStep(Step):
+    valued = False
+
+    def prepare(self, node: tree.Assert) -> None:
+        self.condition = compile_expression(node.condition)
+
+    async def _run(self, s: ProgramContext) -> Value:
+        if not await judging.holds(self.condition, s, Asking()):
+            message = self.node.message
+            raise ThrowError(await render(s, message) if message is not None else "assertion failed")
+        return None

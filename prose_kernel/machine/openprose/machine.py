@@ -26,7 +26,6 @@ from prose_kernel.machine.openprose import (  # noqa: F401 - each registers the 
     parallel,
     pipes,
     sessions,
-    try_throw,
 )
 from prose_kernel.machine.openprose.frames import Slot
 from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramContext, ProgramRun

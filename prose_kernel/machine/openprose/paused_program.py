@@ -16,11 +16,10 @@ from prose_kernel.machine.openprose.code import compile_expression
 from prose_kernel.machine.openprose.frames import Caller, Frame, Layer, Temps
 from prose_kernel.machine.openprose.judging import Asking, holds
 from prose_kernel.machine.openprose.program_context import ProgramContext, ProgramRun
-from prose_kernel.runtime import paused_evaluation
+from prose_kernel.runtime import preview
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.host import Host
-from prose_kernel.runtime.preview import ReadOnlyStore
 from prose_kernel.runtime.statement_hook import Scope, StackFrame
 from prose_kernel.runtime.values import Value
 
@@ -34,7 +33,7 @@ def frames(s: ProgramContext, node: Node) -> tuple[StackFrame, ...]:
     layer, temps, source, span = s.layer, s.temps, s.source, node.span
     while True:
         caller = layer.frame.caller
-        if caller is None and paused_evaluation.is_crossing(s):
+        if caller is None and preview.is_crossing(s):
             break  # another language has called a block directly: the program itself is not running
         name = _name(layer.frame, source)
         if not found and s.branches:
@@ -49,7 +48,7 @@ def frames(s: ProgramContext, node: Node) -> tuple[StackFrame, ...]:
 
 def level(s: ProgramContext) -> int:
     """Return the number of open frames here, including those of callers."""
-    return paused_evaluation.level(s, s.frame.depth)
+    return preview.level(s, s.frame.depth)
 
 
 def _name(frame: Frame, source: Source) -> str:
@@ -84,14 +83,14 @@ async def evaluate(s: ProgramContext, frame: StackFrame, text: str) -> Value:
     """See `ExecutionContext.evaluate`."""
     code, is_condition = _compiled(text)
     layer, temps = cast("_View", frame.inner)
-    host = paused_evaluation.evaluation_host(s.host)
+    host = preview.evaluation_host(s.host)
     looks_only = code.now is not None
     context = _context(s, host, *((layer, temps) if looks_only else _copied(layer, temps)))
 
     async def computed() -> Value:
         return await holds(code, context, Asking()) if is_condition else await value_of(code, context)
 
-    return await paused_evaluation.evaluated(host, computed())
+    return await preview.evaluated(host, computed())
 
 
 @lru_cache(maxsize=64)
@@ -114,7 +113,7 @@ def _compiled(text: str) -> tuple[Code, bool]:
 
 def _context(s: ProgramContext, host: Host, layer: Layer, temps: Temps) -> ProgramContext:
     real = s.run
-    run = ProgramRun(host, ReadOnlyStore(real.store), real.name, real.program)
+    run = ProgramRun(host, preview.ReadOnlyStore(real.store), real.name, real.program)
     run.root = next(part for part in _layers(layer) if part.frame.caller is None and part.parent is None)
     run.agents, run.blocks, run.programs = real.agents, real.blocks, real.programs
     run.functions, run.other_agents, run.supplied = real.functions, real.other_agents, real.supplied

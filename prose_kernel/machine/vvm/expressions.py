@@ -8,8 +8,7 @@ from prose_kernel.errors import RunError, VvmRaise
 from prose_kernel.language.vvm import tree
 from prose_kernel.machine.vvm.code import expression
 from prose_kernel.machine.vvm.context import Context, reader
-from prose_kernel.machine.vvm.operators import OPERATORS
-from prose_kernel.machine.vvm.values import a_type_of, is_error, json_view, raised, why_no_view
+from prose_kernel.machine.vvm.values import OPERATORS, a_type_of, is_error, json_view, raised, why_no_view
 from prose_kernel.runtime.compiled_code import Code, ConstantCode, ListCode, ObjectCode, OperatorCode, all_now, value_of
 from prose_kernel.runtime.shared_names import Agent
 from prose_kernel.runtime.values import Value

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from prose_kernel.errors import VvmRaise
-from prose_kernel.machine.vvm.operators import equal
-from prose_kernel.machine.vvm.values import a_type_of, is_error, is_ref, type_of
+from prose_kernel.machine.vvm.values import a_type_of, equal, is_error, is_ref, type_of
 from prose_kernel.runtime.json_text import int_text, json_text, too_large
 from prose_kernel.runtime.values import LanguageValue, Value, full_text
 

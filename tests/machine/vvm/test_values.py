@@ -13,10 +13,9 @@ from prose_kernel.errors import VvmRaise
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import compile_source
 from prose_kernel.language.vvm.certain_errors import ADD_HINT
-from prose_kernel.machine.vvm import operators
-from prose_kernel.machine.vvm.operators import OPERATORS, equal
+from prose_kernel.machine.vvm import values
 from prose_kernel.machine.vvm.rendering import canonical, inserted, text_of
-from prose_kernel.machine.vvm.values import is_error, is_ref, json_view
+from prose_kernel.machine.vvm.values import OPERATORS, equal, is_error, is_ref, json_view
 from prose_kernel.runtime.json_text import int_text
 
 # ---------------------------------------------------------------- numbers (3.1, 3.6)
@@ -36,7 +35,7 @@ async def test_a_number_that_a_float_cannot_hold_is_refused() -> None:
 
 async def test_a_text_that_would_be_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """`except` gives a program only the message, so the message contains the reason."""
-    monkeypatch.setitem(operators._LONGEST, str, 10)
+    monkeypatch.setitem(values._LONGEST, str, 10)
     assert await raised_by('"abcdef" + "abcdef"') == (
         "R205",
         "unsupported operand types for +: the result would have more than 10 characters",
