@@ -69,10 +69,9 @@ def _isolation(current: Settings) -> Iterator[Finding]:
     """Yield findings about the programs of agents: whether they are allowed, and how they can be confined here."""
     from prose_kernel.processes.sandbox import probe
 
-    if current.exec.enabled:
-        yield Finding("ok", "Exec", "enabled: agents with `execute:` rules may run programs")
-    else:
-        yield Finding("ok", "Exec", "disabled: no agent can run programs with it ([exec] enabled = true enables it)")
+    allowed = "enabled: agents with `execute:` rules may run programs"
+    refused = "disabled: no agent can run programs with it ([exec] enabled = true enables it)"
+    yield Finding("ok", "Exec", allowed if current.exec.enabled else refused)
     yield _system()
     for found in probe():
         yield Finding(found.state, found.subject, found.text)
@@ -85,10 +84,8 @@ def _remote(current: Settings) -> Finding:
     except PackageNotFoundError:
         dask = None
     if not current.on_other_machines:
-        if dask is None:
-            text = "commands run on this machine; for others: pip install 'prose_kernel[dask]'"
-            return Finding("ok", "remote", text)
-        return Finding("ok", "remote", f"commands run on this machine; for others there is Dask {dask}")
+        others = f"for others there is Dask {dask}" if dask else "for others: pip install 'prose_kernel[dask]'"
+        return Finding("ok", "remote", f"commands run on this machine; {others}")
     from prose_kernel.remote.commands import RemoteCommands
 
     async def look() -> RemoteState:
@@ -213,13 +210,10 @@ def _versions() -> Iterator[Finding]:
 def _command() -> Finding:
     """Return a finding about `prose` on the PATH: whether it belongs to this environment."""
     found = shutil.which("prose")
+    own = Path(sys.executable).parent
     if found is None:
-        here = Path(sys.executable).parent
-        return Finding("note", "prose", "not on the PATH", f'PATH="{here}:$PATH"')
-    if (
-        Path(found).resolve().parent != Path(sys.executable).parent.resolve()
-        and Path(found).parent != Path(sys.executable).parent
-    ):
+        return Finding("note", "prose", "not on the PATH", f'PATH="{own}:$PATH"')
+    if Path(found).resolve().parent != own.resolve() and Path(found).parent != own:
         return Finding("note", "prose", f"the PATH leads to another installation, {found}")
     return Finding("ok", "prose", found)
 

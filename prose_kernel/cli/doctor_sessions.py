@@ -52,13 +52,11 @@ def examine(settings: Settings, cwd: Path) -> Iterator[Finding]:
 
 def _extras() -> Iterator[Finding]:
     for extra, package in EXTRAS.items():
-        found = _installed(extra)
         subject = f"extra [{extra}]"
-        yield (
-            Finding("ok", subject, f"{package} {found}")
-            if found
-            else Finding("note", subject, "not installed", _pip(extra))
-        )
+        if found := _installed(extra):
+            yield Finding("ok", subject, f"{package} {found}")
+        else:
+            yield Finding("note", subject, "not installed", _pip(extra))
 
 
 def _installed(extra: str) -> str | None:
@@ -154,8 +152,7 @@ def _server(name: str, server: ModelServer, options: SessionOptions, where: Surr
     address = server.base_url or "the vendor's own address"
     if not server.key:
         return Finding("ok", subject, f"{address}, no key")
-    there = bool(where.environment.get(server.key, "").strip())
-    if there:
+    if where.environment.get(server.key, "").strip():
         return Finding("ok", subject, f"{address}, key in {server.key}")
     return Finding("note", subject, f"{address}, and {server.key} is not set", f"set {server.key}")
 

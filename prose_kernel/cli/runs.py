@@ -363,10 +363,10 @@ def differences(
         texts = [at[number].text if number < len(at) else "" for at in (cells, others)]
         if texts[0] != texts[1]:
             yield Difference("text", f"c{number + 1}", texts[0], texts[1])
-    steps, others_steps = _steps(cells), _steps(others)
+    steps, others_steps = ({step.at: step for cell in found for step in cell.steps} for found in (cells, others))
     for key in dict.fromkeys((*steps, *others_steps)):
         found = steps.get(key), others_steps.get(key)
-        answers = [_answer(step) for step in found]
+        answers = [f"{step.kind} {step.text}\n{step.mark} {step.answer}".rstrip() if step else "" for step in found]
         if answers[0] != answers[1]:
             decision = all(step is not None and step.kind == "judge" for step in found)
             yield Difference("answer", key, answers[0], answers[1], decision)
@@ -375,16 +375,6 @@ def differences(
         if bound.get(name) != others_bound.get(name):
             then, now = (at[name] or "(empty)" if name in at else "" for at in (bound, others_bound))
             yield Difference("binding", name, then, now)
-
-
-def _steps(cells: list[RunCell]) -> dict[str, Step]:
-    return {step.at: step for cell in cells for step in cell.steps}
-
-
-def _answer(step: Step | None) -> str:
-    if step is None:
-        return ""
-    return f"{step.kind} {step.text}\n{step.mark} {step.answer}".rstrip()
 
 
 # ---------------------------------------------------------------- report
