@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from prose_kernel.cassettes.recorded_sessions import RecordedSessions
+from prose_kernel.cassettes.recorded_answers import RecordedSessions
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import CassetteMiss
 from prose_kernel.runtime.clock import SystemClock

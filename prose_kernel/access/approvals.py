@@ -9,10 +9,8 @@ from typing import Final, Literal
 
 from prose_kernel.access.session_permissions import Kind, Ruling
 from prose_kernel.errors import NoPerson
-from prose_kernel.runtime import question_forms
-from prose_kernel.runtime.asker import serial
+from prose_kernel.runtime.asker import Button, Form, ask_with_form, serial
 from prose_kernel.runtime.ports import Clock, SessionRequest
-from prose_kernel.runtime.question_forms import Button, Form
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.text import escaped, escaped_lines
 
@@ -146,7 +144,7 @@ class Approvals:
             left=lambda: end - self._clock.monotonic(),
         )
         while True:
-            answer = ANSWERS.get((await question_forms.ask(self._asker, _PROMPT, form)).strip().lower())
+            answer = ANSWERS.get((await ask_with_form(self._asker, _PROMPT, form)).strip().lower())
             if answer is not None:
                 return answer
             self._asker.show("Please answer y, n or always.")

@@ -21,9 +21,8 @@ import click
 from prose_kernel.cli import streams
 from prose_kernel.cli.live_region import LiveRegion, can_redraw, terminal_size
 from prose_kernel.errors import NoPerson, UsageError
-from prose_kernel.runtime import question_forms
+from prose_kernel.runtime.asker import DECISIONS, NEXT_PART, PARTS_OF_A_PASTE, Form, discard_typed
 from prose_kernel.runtime.ports import Stream
-from prose_kernel.runtime.question_forms import Form
 from prose_kernel.views.escaping import TerminalText, terminal, visible
 from prose_kernel.views.live_text import Line
 
@@ -288,12 +287,12 @@ class TerminalAsker:
     async def ask_form(self, prompt: str, form: Form) -> str:
         """Ask like `ask`. For a decision (a gate, a permission, consent to a program), text that was typed or pasted
         before the question is discarded."""
-        if self.available and form.kind in question_forms.DECISIONS:
-            for _ in range(question_forms.PARTS_OF_A_PASTE):
-                if not (question_forms.discard_typed(self._source.fileno()) or self._buffer):
+        if self.available and form.kind in DECISIONS:
+            for _ in range(PARTS_OF_A_PASTE):
+                if not (discard_typed(self._source.fileno()) or self._buffer):
                     break
                 self._buffer = b""
-                await asyncio.sleep(question_forms.NEXT_PART)
+                await asyncio.sleep(NEXT_PART)
         return await self.ask(prompt)
 
     async def _read_line(self) -> str:

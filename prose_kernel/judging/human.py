@@ -6,10 +6,8 @@ from collections.abc import Container, Iterable
 from typing import Final
 
 from prose_kernel.judging.facts import NO, STUCK, UNCERTAIN, YES
-from prose_kernel.runtime import question_forms
-from prose_kernel.runtime.asker import serial
+from prose_kernel.runtime.asker import Button, Field, Form, ask_with_form, serial
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
-from prose_kernel.runtime.question_forms import Button, Field, Form
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.text import NAME, one_line, printable
 from prose_kernel.runtime.value_text import data_or_text, readable_preview
@@ -70,7 +68,7 @@ class HumanJudge:
         async with self._asker.turn():
             self._asker.show(f"What is `{path}` in this text?\n\n{printable(value)}")
             form = Form("judge", f"What is {path}?", (_SUBMIT,), Field(path), value, above=True)
-            return Finding(data_or_text((await question_forms.ask(self._asker, f"{path}: ", form)).strip()), "human")
+            return Finding(data_or_text((await ask_with_form(self._asker, f"{path}: ", form)).strip()), "human")
 
     async def items(self, value: str) -> Finding:
         found: list[str] = []
@@ -79,14 +77,14 @@ class HumanJudge:
             field = Field("One item a line", several=True, end="\n.")
             form = Form("judge", "Which items does this text hold?", (_SUBMIT,), field, value, above=True)
             while True:
-                for line in (await question_forms.ask(self._asker, "> ", form)).split("\n"):
+                for line in (await ask_with_form(self._asker, "> ", form)).split("\n"):
                     if line.strip() == ".":
                         return Finding([*found], "human")
                     if line.strip():
                         found.append(line.strip())
 
     async def _word(self, prompt: str, form: Form) -> str:
-        return " ".join((await question_forms.ask(self._asker, prompt, form)).split()).casefold()
+        return " ".join((await ask_with_form(self._asker, prompt, form)).split()).casefold()
 
 
 def _input(label: str, number: int, folded: Container[str]) -> str:

@@ -38,9 +38,8 @@ from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.loop_thread import LoopThread
 from prose_kernel.runs.provenance import Cell, Opening, digest
-from prose_kernel.runtime import question_forms
+from prose_kernel.runtime.asker import DECISIONS, NEXT_PART, PARTS_OF_A_PASTE, Form, discard_typed
 from prose_kernel.runtime.ports import Stream
-from prose_kernel.runtime.question_forms import Form
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.values import Value, verbatim
 from prose_kernel.views.display import Display, Output, Problem
@@ -241,7 +240,7 @@ class TerminalAsker:
 
     async def ask_form(self, prompt: str, form: Form) -> str:
         """Ask a question. A decision must be typed after it: text typed or pasted earlier is discarded."""
-        return await self._ask(prompt, decides=form.kind in question_forms.DECISIONS)
+        return await self._ask(prompt, decides=form.kind in DECISIONS)
 
     async def _ask(self, prompt: str, *, decides: bool) -> str:
         if not self.available:
@@ -261,10 +260,10 @@ class TerminalAsker:
             return
         if answer.set_running_or_notify_cancel():
             try:
-                for _ in range(question_forms.PARTS_OF_A_PASTE):
-                    if not (decides and question_forms.discard_typed(sys.stdin.fileno())):
+                for _ in range(PARTS_OF_A_PASTE):
+                    if not (decides and discard_typed(sys.stdin.fileno())):
                         break
-                    time.sleep(question_forms.NEXT_PART)
+                    time.sleep(NEXT_PART)
                 answer.set_result(builtins.input(prompt))
             except EOFError as end:
                 answer.set_exception(end)

@@ -1,7 +1,7 @@
 """Ask the user of a notebook over the stdin channel; every wait for an answer can be cancelled.
 
 A question is sent to the front end that has sent the cell, over a channel that no other client reads, and only that
-front end can answer it. Its metadata has the form of the question (`runtime/question_forms.py`): the JupyterLab
+front end can answer it. Its metadata has the form of the question (`runtime/asker.py`): the JupyterLab
 extension shows buttons and fields, any other front end its input box; the answer is the same `input_reply` in both
 cases.
 
@@ -24,8 +24,7 @@ import zmq
 
 from prose_kernel.errors import NoPerson
 from prose_kernel.notebook.messages import replaces_displays
-from prose_kernel.runtime.asker import NO_CHANNEL
-from prose_kernel.runtime.question_forms import Form
+from prose_kernel.runtime.asker import NO_CHANNEL, Form
 from prose_kernel.views.display import Output
 from prose_kernel.views.escaping import markdown, terminal, visible
 

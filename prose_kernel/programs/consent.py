@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 
 from prose_kernel.errors import NON_INTERACTIVE, ImportProgramError, NoPerson, UsageError
 from prose_kernel.programs import urls
-from prose_kernel.runtime.asker import SerialAsker
-from prose_kernel.runtime.question_forms import Button, Form
+from prose_kernel.runtime.asker import Button, Form, SerialAsker
 from prose_kernel.runtime.text import escaped, escaped_lines
 
 ALL = "all"

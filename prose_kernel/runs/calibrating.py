@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from msgspec import structs
 
-from prose_kernel.cassettes.recorded_decisions import RecordedJudge
+from prose_kernel.cassettes.recorded_answers import RecordedJudge
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import UsageError
 from prose_kernel.judging import calibration

@@ -5,7 +5,7 @@
       CountedSessions       models/usage.py: budgets; tokens and costs
       RememberingSessions   models/agent_memory.py: the memory of a persistent agent
       RecordedOnlySessions  models/providers/default_provider.py: the error if neither provider nor person can answer
-      RecordedSessions      cassettes/recorded_sessions.py: the recorded answer, or else a live one, which it records
+      RecordedSessions      cassettes/recorded_answers.py: the recorded answer, or else a live one, which it records
       LiveProviders         models/provider_pool.py: makes the chosen model or agent
         ModelSessions       models/providers/model_sessions.py: a conversation with a model and its tools
           ModelServers      models/providers/model_servers.py: the server, its queue, retries and fallbacks
@@ -25,8 +25,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel.access.approvals import Approvals, AuditWriter, no_audit
-from prose_kernel.cassettes.recorded_decisions import RecordedJudge, RecordedPhrases, RecordedRaces
-from prose_kernel.cassettes.recorded_sessions import RecordedSessions
+from prose_kernel.cassettes.recorded_answers import RecordedJudge, RecordedPhrases, RecordedRaces, RecordedSessions
 from prose_kernel.cassettes.recordings import Cassettes, SharedCassettes
 from prose_kernel.errors import ProviderError, UsageError
 from prose_kernel.judging import judge_chain as judging

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from prose_kernel.runtime.values import LanguageValue, Value
 
 if TYPE_CHECKING:
+    from prose_kernel.runtime.attempts import Failure, Success
     from prose_kernel.runtime.execution_context import ExecutionContext, Node
     from prose_kernel.runtime.machine import Machine
-    from prose_kernel.runtime.session_attempts import Failure, Success
 
 
 @dataclass(frozen=True, slots=True)

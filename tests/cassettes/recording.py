@@ -12,8 +12,7 @@ from typing import Any
 from machine.fakes import FakeClock, FakeCommands, FakeGates, FakeUser, World, tree_of
 from models.people import ScriptedPerson
 
-from prose_kernel.cassettes.recorded_decisions import RecordedJudge, RecordedRaces
-from prose_kernel.cassettes.recorded_sessions import RecordedSessions
+from prose_kernel.cassettes.recorded_answers import RecordedJudge, RecordedRaces, RecordedSessions
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import ProviderError, RunError, Undecided
 from prose_kernel.language.source import Source

@@ -13,7 +13,7 @@ from machine.fakes import FakeClock, lines
 from models.people import ScriptedPerson
 
 from prose_kernel.access.approvals import Approvals
-from prose_kernel.cassettes.recorded_sessions import RecordedSessions
+from prose_kernel.cassettes.recorded_answers import RecordedSessions
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.runtime.ports import FileWrite, SessionRequest, SessionResult, ToolUse
 from prose_kernel.runtime.session_options import CassetteOptions

@@ -12,7 +12,7 @@ from machine.vvm_world import Vvm
 from models.people import ScriptedPerson
 from msgspec import structs
 
-from prose_kernel.cassettes.recorded_sessions import RecordedSessions
+from prose_kernel.cassettes.recorded_answers import RecordedSessions
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.models.digest_memory import DigestMemories
 from prose_kernel.models.request import answered

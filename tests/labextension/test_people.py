@@ -8,7 +8,7 @@ import pytest
 from labextension.script import LABEXTENSION, ask
 
 from prose_kernel.notebook.stdin import described
-from prose_kernel.runtime.question_forms import Button, Field, Form
+from prose_kernel.runtime.asker import Button, Field, Form
 
 REASON = Field("Reason")
 AREA = Field("Answer", several=True, required=True, verbatim=":text")

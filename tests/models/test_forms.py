@@ -14,9 +14,8 @@ from prose_kernel.errors import ImportProgramError, ProviderError
 from prose_kernel.judging.human import HumanJudge
 from prose_kernel.models.providers.human import HumanSessions
 from prose_kernel.programs import consent
-from prose_kernel.runtime.asker import PersonUser, SerialAsker
+from prose_kernel.runtime.asker import Button, Form, PersonUser, SerialAsker
 from prose_kernel.runtime.ports import GateRequest, JudgeRequest, Question, SessionRequest, SessionResult
-from prose_kernel.runtime.question_forms import Button, Form
 from prose_kernel.storage.gates.answers import Conversation
 
 

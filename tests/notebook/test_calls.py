@@ -12,8 +12,7 @@ from notebook.recording import Recording
 from prose_kernel.notebook import completion
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.inspection import inspect
-from prose_kernel.runtime.asker import Unattended
-from prose_kernel.runtime.question_forms import Form
+from prose_kernel.runtime.asker import Form, Unattended
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.display import Problem
 

@@ -16,7 +16,7 @@ from notebook.kernels import TIMEOUT, Client, Message, Ran, kernel, specificatio
 from stubs.model_server import StubServer
 
 from prose_kernel.notebook.stdin import described
-from prose_kernel.runtime.question_forms import Button, Field, Form
+from prose_kernel.runtime.asker import Button, Field, Form
 
 GATES = 'gate one:\n  prompt: "One?"\ngate two:\n  prompt: "Two?"'
 GATE = 'gate deploy:\n  prompt: "Deploy?"\nexec "echo deployed"'

@@ -24,7 +24,7 @@ from prose_kernel.language.symbols import Index
 from prose_kernel.language.word_catalogue import Completion
 from prose_kernel.runs.languages import Language, Words
 from prose_kernel.runtime import shared_names
-from prose_kernel.runtime.backoff import Retries
+from prose_kernel.runtime.attempts import AttemptLimits, Failure, Retries, SessionAttempts
 from prose_kernel.runtime.compiled_code import Body, Code, Compiler, Step
 from prose_kernel.runtime.events import Bound, Place
 from prose_kernel.runtime.execution_context import ExecutionContext
@@ -32,7 +32,6 @@ from prose_kernel.runtime.machine import BindingInfo, Definition, Machine, Previ
 from prose_kernel.runtime.parallel_branches import iterate
 from prose_kernel.runtime.ports import Binding, Key, LoadedProgram, LoadRequest, SessionRequest, SessionResult
 from prose_kernel.runtime.program_run import Run
-from prose_kernel.runtime.session_attempts import AttemptLimits, Failure, SessionAttempts
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import LanguageValue, Value, full_text, kind_of
 

@@ -23,7 +23,7 @@ from prose_kernel.machine.openprose.program_context import ProgramContext, recur
 from prose_kernel.machine.openprose.programs import run_statements
 from prose_kernel.machine.openprose.session_context import assemble
 from prose_kernel.machine.openprose.sessions import model_word, run_session
-from prose_kernel.runtime.backoff import Attempted, before_retry
+from prose_kernel.runtime.attempts import Attempted, before_retry
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import ContextItem

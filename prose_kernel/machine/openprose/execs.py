@@ -20,7 +20,7 @@ from prose_kernel.machine.openprose.frames import Spawned
 from prose_kernel.machine.openprose.interpolation import refuse_undefined, render
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime import resource_errors
-from prose_kernel.runtime.backoff import Attempted, Retries, before_retry
+from prose_kernel.runtime.attempts import Attempted, Retries, before_retry
 from prose_kernel.runtime.command_data import input_text, variable_text
 from prose_kernel.runtime.compiled_code import value_of
 from prose_kernel.runtime.events import CommandFinished, CommandOutput, CommandStarted, FileShown, Place

@@ -19,10 +19,9 @@ from prose_kernel.machine.openprose.blocks import invoke_block
 from prose_kernel.machine.openprose.frames import Slot
 from prose_kernel.machine.openprose.program_context import AgentEntry, BlockEntry, ProgramContext, ProgramRun
 from prose_kernel.machine.openprose.session_context import item_of_value
-from prose_kernel.runtime.backoff import Retries
+from prose_kernel.runtime.attempts import AttemptLimits, Failure, Retries, Success
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
 from prose_kernel.runtime.ports import Key
-from prose_kernel.runtime.session_attempts import AttemptLimits, Failure, Success
 from prose_kernel.runtime.shared_names import Agent, AgentRequest, Function
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Value

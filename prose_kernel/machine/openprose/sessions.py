@@ -24,6 +24,7 @@ from prose_kernel.machine.openprose.interpolation import cut_notes, keep_braces_
 from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramContext
 from prose_kernel.machine.openprose.program_text import statement_text
 from prose_kernel.machine.openprose.session_context import assemble, value_given
+from prose_kernel.runtime.attempts import AttemptLimits, Failure, SessionAttempts
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.compiled_code import value_of
 from prose_kernel.runtime.execution_context import Node, agent_budget, budget_of, load, located
@@ -38,7 +39,6 @@ from prose_kernel.runtime.ports import (
     Target,
 )
 from prose_kernel.runtime.preview import unknown
-from prose_kernel.runtime.session_attempts import AttemptLimits, Failure, SessionAttempts
 from prose_kernel.runtime.shared_names import Agent, AgentRequest
 from prose_kernel.runtime.values import Reference, Value, inserted_text
 

@@ -51,7 +51,7 @@ from prose_kernel.machine.vvm.judging import TemplateCode
 from prose_kernel.machine.vvm.memory_patches import split
 from prose_kernel.machine.vvm.rendering import canonical, input_text
 from prose_kernel.machine.vvm.values import adopted, is_ref, raised, typed
-from prose_kernel.runtime.backoff import Retries
+from prose_kernel.runtime.attempts import AttemptLimits, Failure, Retries, SessionAttempts, Success
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, load, located
 from prose_kernel.runtime.numbering import Kind
@@ -68,7 +68,6 @@ from prose_kernel.runtime.ports import (
     Target,
 )
 from prose_kernel.runtime.preview import unknown
-from prose_kernel.runtime.session_attempts import AttemptLimits, Failure, SessionAttempts, Success
 from prose_kernel.runtime.shared_names import Agent, AgentRequest
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.typed_answers import WrongAnswer, require_schema

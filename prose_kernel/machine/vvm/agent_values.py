@@ -13,9 +13,9 @@ from prose_kernel.machine.vvm.context import Context, Module, reader
 from prose_kernel.machine.vvm.functions import LANGUAGE
 from prose_kernel.machine.vvm.program import HOISTED
 from prose_kernel.machine.vvm.values import a_type_of, raised
+from prose_kernel.runtime.attempts import Failure, Success
 from prose_kernel.runtime.compiled_code import Code, all_now, value_of
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
-from prose_kernel.runtime.session_attempts import Failure, Success
 from prose_kernel.runtime.shared_names import Agent, AgentRequest
 from prose_kernel.runtime.values import LanguageValue, Value
 

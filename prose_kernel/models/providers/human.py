@@ -12,11 +12,10 @@ from prose_kernel.language.shortening import clipped
 from prose_kernel.language.typed_answers import Schema, may_be_null, type_words, without_null
 from prose_kernel.models.providers import no_provider
 from prose_kernel.models.request import answered, asked, assemble, permission_lines, with_texts
-from prose_kernel.runtime import budgets, question_forms
-from prose_kernel.runtime.asker import serial
+from prose_kernel.runtime import budgets
+from prose_kernel.runtime.asker import Button, Field, Form, Part, ask_with_form, serial
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
-from prose_kernel.runtime.question_forms import Button, Field, Form, Part
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.text import printable
@@ -71,7 +70,7 @@ class HumanSessions:
         while True:
             lines: list[str] = [] if several is None else several
             # a front end with a larger box may send several lines together
-            answer = await question_forms.ask(self._asker, PROMPT, replace(form, note=wrong))
+            answer = await ask_with_form(self._asker, PROMPT, replace(form, note=wrong))
             first, newline, text = answer.partition("\n")
             if newline and first == TEXT and several is None:
                 if text.strip() and self._fits(request, text):

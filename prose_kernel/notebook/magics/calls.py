@@ -18,8 +18,7 @@ from prose_kernel.language.diagnostics import Diagnostic, diagnostic
 from prose_kernel.language.source import Source, Span
 from prose_kernel.notebook.magics.registry import Call, magic, words_of
 from prose_kernel.runs import languages
-from prose_kernel.runtime.asker import serial
-from prose_kernel.runtime.question_forms import Button, Form, Part, ask
+from prose_kernel.runtime.asker import Button, Form, Part, ask_with_form, serial
 from prose_kernel.runtime.structured_text import json_in
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ async def _ask_for_inputs(given: Call, target: Any, inputs: Mapping[str, Any]) -
     parts = tuple(_part(one, about.get(one.name, "")) for one in wanted)
     form = Form("input", f"Inputs of {target.name}", (Button("Run", "", "", main=True),), parts=parts)
     try:
-        answer = await ask(asker, f"{target.name}: {', '.join(part.name for part in parts)} ", form)
+        answer = await ask_with_form(asker, f"{target.name}: {', '.join(part.name for part in parts)} ", form)
         return await _values(given, wanted, answer)
     except NoPerson:
         return {}

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from prose_kernel.errors import NoPerson, UsageError
-from prose_kernel.runtime import question_forms
+from prose_kernel.runtime.asker import Button, Field, Form, ask_with_form
 from prose_kernel.runtime.ports import GateDecision, GateRequest
-from prose_kernel.runtime.question_forms import Button, Field, Form
 from prose_kernel.storage.gates.records import SYSTEM, approval_problem, principal_problem
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def read_answer(text: str) -> Answer | None:
 
 async def decided(asker: Asker, prompt: str, form: Form, again: str = "please answer approve or reject") -> Answer:
     """Ask a person until the answer is a decision. Raises `EOFError` and `NoPerson`."""
-    while (answer := read_answer(await question_forms.ask(asker, prompt, form))) is None:
+    while (answer := read_answer(await ask_with_form(asker, prompt, form))) is None:
         prompt = f"{again}: "
     return answer
 

@@ -12,7 +12,7 @@ from machine.vvm_world import Vvm, raised_by, value_of
 from models.people import ScriptedPerson
 from msgspec import structs
 
-from prose_kernel.cassettes.recorded_decisions import RecordedJudge
+from prose_kernel.cassettes.recorded_answers import RecordedJudge
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import JudgeError, Undecided, VvmRaise
 from prose_kernel.judging.judge_chain import JudgeChain

@@ -1,11 +1,13 @@
-"""The attempts at one session: each has a time limit, and a failed one is repeated as the program allows.
+"""The attempts at a session or command: a failed one is repeated as the program allows, after a wait.
 
-The outcome is returned, not raised: the language decides whether a failure is an error or a value.
+The outcome of a session is returned, not raised: the language decides whether a failure is an error or a value. Each of
+its attempts has a time limit. The waits are those of docs/reference/openprose.md 3.13.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -21,21 +23,83 @@ from prose_kernel.errors import (
     SessionError,
     SessionTimeout,
 )
-from prose_kernel.runtime.backoff import Attempted, Retries, before_retry
-from prose_kernel.runtime.budgets import Budget
-from prose_kernel.runtime.events import SessionFinished, SessionProgressed, SessionStarted
+from prose_kernel.runtime.budgets import Budget, pause
+from prose_kernel.runtime.events import Retried, SessionFinished, SessionProgressed, SessionStarted
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
-from prose_kernel.runtime.ports import Key, SessionProgress, SessionRequest, SessionResult, Target
+from prose_kernel.runtime.ports import Key, SessionProgress, SessionRequest, SessionResult, Target, Wait
 from prose_kernel.runtime.typed_answers import WrongAnswer, checked_answer
 from prose_kernel.runtime.values import Value
 
 T = TypeVar("T")
+
+SECOND: Final = 1.0
+LONGEST: Final = 60.0
+JITTER: Final = 0.25
 
 TIME_IS_UP: Final = "timeout"
 """The message of the cancellation of a session that has exceeded its `timeout`."""
 
 LONGEST_RETRY_AFTER: Final = 300.0
 """The longest `Retry-After` of a server, in seconds, that is honoured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """How many further attempts are allowed, and the `backoff` between them."""
+
+    maximum: int = 0
+    backoff: str = "none"
+
+    def delay(self, retry: int) -> float:
+        """Return the seconds before a retry, counted from 1: none, always the same (`linear`, `fixed`, or a number of
+        seconds as text), or doubled up to a minute."""
+        if self.backoff in ("linear", "fixed"):
+            return SECOND
+        if self.backoff[:1].isdecimal():
+            return float(self.backoff)
+        return float(min(2 ** min(retry - 1, 10), LONGEST)) if self.backoff == "exponential" else 0.0
+
+
+def jittered(seconds: float, at: str, attempt: int) -> float:
+    """Return a wait that is up to a quarter longer, so that branches which failed together do not repeat together.
+
+    The part is drawn from the execution path: the same in every run of a program, and different for each branch.
+    """
+    drawn = random.Random(f"{at}#{attempt}").random()  # noqa: S311 - not used for secrets
+    return seconds * (1 + JITTER * drawn)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """A session or command that may be repeated: its node, the number of its events, and its execution path."""
+
+    node: Node
+    spawn: int
+    at: str
+
+
+async def before_retry(
+    s: ExecutionContext,
+    what: Attempted,
+    retries: Retries,
+    attempt: int,
+    *,
+    least: float = 0.0,
+    replayed: bool = False,
+    why: str = "",
+) -> None:
+    """Emit `Retried`, and wait for the backoff, at least for `least` seconds. After a failure `replayed` from a
+    recording it does not wait. `why` is the failure in a few words."""
+    seconds = max(retries.delay(attempt), least)
+    if s.host.listeners:
+        s.emit(Retried(s.place(what.node), what.spawn, attempt, retries.maximum, seconds, why))
+    if seconds > 0 and not replayed:
+        seconds = jittered(seconds, what.at, attempt)
+        wait = Wait("retry", f"{what.at}/w{attempt}", seconds)
+        await s.ask(wait, type(None), lambda: pause(s.host.ports.clock, seconds))
+
+
+# ---------------------------------------------------------------- sessions
 
 
 class Success(Struct, frozen=True):
