@@ -126,7 +126,6 @@ class MonitorRecord:
     duration: float = 0.0
     failure: StartFailure | None = None
     background_killed: int = 0
-    left: int = 0
     max_rss: int = 0
     cpu_s: float = 0.0
 
@@ -341,7 +340,6 @@ class MonitoredProcess:
             status if status >= 0 else None,
             duration,
             background_killed=int(words[3]),
-            left=int(words[4]),
             max_rss=int(words[5]),
             cpu_s=float(words[6]),
         )

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal, cast
 
 from msgspec import structs
@@ -24,20 +23,16 @@ from prose_kernel.runtime.values import ErrorValue, ExecText, LanguageValue, Ref
 Kind = Literal["input", "output", "let", "const"]
 _KINDS: Final = ("input", "output", "let", "const")
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
-_INDENTED_LINE_END: Final = re.compile(r"(\r\n|\r|\n)  ")
 
 
 @dataclass(frozen=True, slots=True)
 class BindingFile:
-    """A parsed binding file. `metadata` holds the fields of 5.5 by name; a `|` text has no final line end."""
+    """What was read from a binding file."""
 
     name: str
     kind: Kind
-    source: str
     value: str
     execution_id: int | None = None
-    label: str | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 # ---------------------------------------------------------------- rendering
@@ -141,42 +136,15 @@ def command_facts(value: ExecText) -> dict[str, object]:
 
 def parse(text: str) -> BindingFile:
     """Parse a binding file. Raises `StateError` (E219), which names the missing part."""
-    head, fence, source, rest = split_source(text)
-    top = parse_fields("\n".join(head[1:]))
+    head, fence, _, rest = split_source(text)
+    top = dict(line.split(": ", 1) for line in head[1:] if ": " in line)
     kind = top.get("kind", "")
     if not head[0].startswith("# ") or kind not in _KINDS:
         raise StateError("not a binding file: no title or kind line")
     if fence is None:
         raise StateError("not a binding file: no source block")
-    metadata, value = split_value(rest)
+    _, value = split_value(rest)
     identity = top.get("execution_id")
     if value is None or (identity is not None and not identity.isdecimal()):
         raise StateError("not a binding file: no separator line, or a bad execution id")
-    return BindingFile(
-        head[0][2:],
-        cast("Kind", kind),
-        source,
-        value,
-        None if identity is None else int(identity),
-        top.get("label"),
-        parse_fields(metadata),
-    )
-
-
-def parse_fields(text: str) -> dict[str, str]:
-    """Parse the `name: value` lines of metadata or of an error; `(empty)` means the empty text."""
-    found: dict[str, str] = {}
-    lines = iter(text.split("\n"))
-    line = next(lines, None)
-    while line is not None:
-        name, colon, value = line.partition(": ")
-        line = next(lines, None)
-        if value == "|":
-            block: list[str] = []
-            while line is not None and line.startswith("  "):
-                block.append(line)
-                line = next(lines, None)
-            found[name] = _INDENTED_LINE_END.sub(r"\1", "\n".join(block))[2:]
-        elif colon:
-            found[name] = "" if value == "(empty)" else value
-    return found
+    return BindingFile(head[0][2:], cast("Kind", kind), value, None if identity is None else int(identity))

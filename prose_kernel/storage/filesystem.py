@@ -42,11 +42,6 @@ class FilesystemStore(RunStore):
         self._names = run_paths.FileNames(ignore_case=self._ignore_case)
         self._calls = run_paths.CallNames(ignore_case=self._ignore_case)
 
-    @property
-    def directory(self) -> Path:
-        """The directory of the run or of the imported program's call; it may not exist yet."""
-        return self.paths.directory
-
     def nested(self, handle: str, slug: str, source: str, number: int = 1) -> FilesystemStore:
         """Return the store of an imported program's call, `imports/{handle}--{slug}[--number]` (6.5)."""
         chain = (*self.chain, self._calls(handle, slug, number))

@@ -173,7 +173,7 @@ class Recording:
         store = FilesystemStore(
             RunDirectory(Path(".prose"), f"20260101-00000{self.runs % 10}-abcde{self.runs}", cwd=self.cwd)
         )
-        cassettes = Cassettes(CassetteOptions(mode=mode, **options), self.where(str(store.directory)), self.clock)
+        cassettes = Cassettes(CassetteOptions(mode=mode, **options), self.where(str(store.paths.directory)), self.clock)
         self.cassettes = cassettes
         world = World()
         recorded: Any = RecordedSessions(provider, cassettes, asker=self.person, asks_model=lambda: asks_model)

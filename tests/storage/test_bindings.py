@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from msgspec import structs
 
 from prose_kernel.errors import ExecError, StateError
 from prose_kernel.runtime.ports import Binding, CommandResult, Key
+from prose_kernel.runtime.structured_text import split_source, split_value
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference
 from prose_kernel.storage import bindings
 
@@ -30,6 +32,32 @@ results = st.builds(
     timed_out=st.booleans(),
     signal=st.none() | st.just("SIGKILL"),
 )
+
+
+INDENTED_LINE_END = re.compile(r"(\r\n|\r|\n)  ")
+
+
+def parse_fields(text: str) -> dict[str, str]:
+    """Parse the `name: value` lines of metadata or of an error; `(empty)` means the empty text."""
+    found: dict[str, str] = {}
+    lines = iter(text.split("\n"))
+    line = next(lines, None)
+    while line is not None:
+        name, colon, value = line.partition(": ")
+        line = next(lines, None)
+        if value == "|":
+            block: list[str] = []
+            while line is not None and line.startswith("  "):
+                block.append(line)
+                line = next(lines, None)
+            found[name] = INDENTED_LINE_END.sub(r"\1", "\n".join(block))[2:]
+        elif colon:
+            found[name] = "" if value == "(empty)" else value
+    return found
+
+
+def metadata(text: str) -> dict[str, str]:
+    return parse_fields(split_value(split_source(text)[3])[0])
 
 
 def binding(value: object, **changes: object) -> Binding:
@@ -64,7 +92,7 @@ def test_execution_id_and_label_are_below_the_kind() -> None:
     text = bindings.render(binding("hello", key=Key("anon_001", 3, (1,)), label="draft"))
     assert text.startswith("# anon_001\n\nkind: let\nexecution_id: 3\nlabel: draft\n\nsource:\n")
     parsed = bindings.parse(text)
-    assert (parsed.name, parsed.execution_id, parsed.label) == ("anon_001", 3, "draft")
+    assert (parsed.name, parsed.execution_id) == ("anon_001", 3)
     assert text.endswith("```\n\n---\n\nhello")
 
 
@@ -99,7 +127,7 @@ def test_flags_appear_only_when_they_apply() -> None:
 def test_a_failure_under_ignore_keeps_only_stdout() -> None:
     result = CommandResult("exited", 3, stdout="x", stderr="bad", stderr_truncated=True)
     text = bindings.render(binding(ExecText("x", result, bare=True)))
-    assert bindings.parse(text).metadata == {}
+    assert metadata(text) == {}
     assert text.endswith("```\n\n---\n\nx")
 
 
@@ -128,7 +156,7 @@ def test_an_error_is_kept_as_its_fields() -> None:
     parsed = bindings.parse(bindings.render(binding(ErrorValue(fields, ExecError("x")))))
     assert parsed.kind == "const"
     assert parsed.value.startswith("type: ExecError\ncode: E203\nmessage: command failed: exit code 2\nline: 3\n")
-    again = bindings.parse_fields(parsed.value)
+    again = parse_fields(parsed.value)
     assert again["stderr"] == "a\n---\nb" and again["stdout"] == "" and again["timed_out"] == "false"
 
 
@@ -146,7 +174,9 @@ def test_text_round_trip(
     made = binding(value, key=Key(name, execution_id), kind=kind, source=source, label=label)
     text = bindings.render(made)
     parsed = bindings.parse(text)
-    assert parsed == bindings.BindingFile(name, kind, source, value, execution_id, label)  # type: ignore[arg-type]
+    assert parsed == bindings.BindingFile(name, kind, value, execution_id)  # type: ignore[arg-type]
+    head, _, found, _ = split_source(text)
+    assert (parse_fields("\n".join(head)).get("label"), found) == (label, source)
     assert bindings.value_of(text) == value
     assert text == bindings.header(made) + value
 
@@ -154,18 +184,18 @@ def test_text_round_trip(
 @given(result=results, source=texts)
 def test_exec_round_trip(result: CommandResult, source: str) -> None:
     text = bindings.render(binding(ExecText(result.stdout, result), source=source))
-    parsed = bindings.parse(text)
-    assert parsed.value == result.stdout
-    assert parsed.source == source
-    assert parsed.metadata["exit_code"] == str(result.exit_code)
-    assert parsed.metadata["stderr"] == result.stderr.removesuffix("\n")
+    facts = metadata(text)
+    assert bindings.parse(text).value == result.stdout
+    assert split_source(text)[2] == source
+    assert facts["exit_code"] == str(result.exit_code)
+    assert facts["stderr"] == result.stderr.removesuffix("\n")
     flags = {
         "stdout_truncated": result.stdout_truncated,
         "stderr_truncated": result.stderr_truncated,
         "timed_out": result.timed_out,
     }
-    assert {name for name in flags if name in parsed.metadata} == {name for name, on in flags.items() if on}
-    assert parsed.metadata.get("signal") == result.signal
+    assert {name for name in flags if name in facts} == {name for name, on in flags.items() if on}
+    assert facts.get("signal") == result.signal
 
 
 json_values = st.recursive(

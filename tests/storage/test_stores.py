@@ -55,13 +55,13 @@ async def test_cells_are_added_to_the_program(store: FilesystemStore) -> None:
     await store.flush()
     store.home.record_source('let b = "2"\n\n')
     await store.flush()
-    assert (store.directory / "program.prose").read_text() == 'let a = "1"\n\nlet b = "2"\n'
+    assert (store.paths.directory / "program.prose").read_text() == 'let a = "1"\n\nlet b = "2"\n'
 
 
 async def test_a_run_of_a_file_has_its_directory_from_the_start(store: FilesystemStore) -> None:
     store.home.start('exec "true"\n')
     await store.flush()
-    assert files(store.directory) == ["program.prose"]
+    assert files(store.paths.directory) == ["program.prose"]
 
 
 async def test_layout_with_imports(store: FilesystemStore) -> None:
@@ -72,7 +72,7 @@ async def test_layout_with_imports(store: FilesystemStore) -> None:
     odd = store.nested("local", "a/b", "# odd\n")
     deep.put(binding("x", "v", 2))
     await deep.flush()
-    assert files(store.directory) == [
+    assert files(store.paths.directory) == [
         "imports/local--a_b/program.prose",
         "imports/local--tidy--2/program.prose",
         "imports/local--tidy/imports/url--fix/bindings/x__2.md",
@@ -110,7 +110,7 @@ async def test_a_session_may_write_the_binding_itself(store: FilesystemStore, tm
 
 async def test_files_appear_whole(store: FilesystemStore) -> None:
     """A reader in another thread never sees a partial file, and no temporary name stays."""
-    path = store.directory / "bindings" / "x.md"
+    path = store.paths.directory / "bindings" / "x.md"
     seen: set[int] = set()
     stop = False
 
@@ -129,7 +129,7 @@ async def test_files_appear_whole(store: FilesystemStore) -> None:
     stop = True
     await watcher
     assert seen and seen <= sizes
-    assert files(store.directory) == ["bindings/x.md"]
+    assert files(store.paths.directory) == ["bindings/x.md"]
 
 
 async def test_a_value_stored_during_a_flush_is_written_by_the_next(store: FilesystemStore) -> None:
@@ -142,7 +142,7 @@ async def test_a_value_stored_during_a_flush_is_written_by_the_next(store: Files
     await flushing
     await store.flush()
     assert store.read(Key("v0")) == "newer"
-    assert len(files(store.directory)) == 500
+    assert len(files(store.paths.directory)) == 500
 
 
 async def test_thousands_of_bindings_cost_the_same_each(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ async def test_thousands_of_bindings_cost_the_same_each(tmp_path: Path) -> None:
             store.put(binding(f"v{n}", "value", n))
         await store.flush()
         spent = time.process_time() - started
-        assert len(files(store.directory)) == count
+        assert len(files(store.paths.directory)) == count
         return spent / count
 
     for attempt in range(3):  # a busy machine may need more than one attempt
@@ -184,7 +184,7 @@ async def test_an_endlessly_nested_value_is_an_error_and_not_a_crash(store: File
     store.put(binding("x", "kept"))
     with pytest.raises(StateError, match="'deep' could not be stored: its value is nested too deeply"):
         await store.flush()
-    assert files(store.directory) == ["bindings/x.md"]
+    assert files(store.paths.directory) == ["bindings/x.md"]
 
 
 # ---------------------------------------------------------------- a disk that refuses
@@ -204,13 +204,13 @@ async def test_full_disk(small_disk: Path) -> None:
     with pytest.raises(StateError, match="'x' could not be stored: no space left on device") as caught:
         await store.flush()
     assert caught.value.details == {"binding": "x"}
-    on_disk = (store.directory / "bindings" / "x.md").read_text()
+    on_disk = (store.paths.directory / "bindings" / "x.md").read_text()
     assert bindings.value_of(on_disk) == "old"
     assert not [name for name in files(small_disk) if name.endswith(".tmp")]
     assert store.read(Key("x")) == "n" * 500_000, "the new value is not lost"
     store.put(binding("x", "small again"))
     await store.flush()
-    assert bindings.value_of((store.directory / "bindings" / "x.md").read_text()) == "small again"
+    assert bindings.value_of((store.paths.directory / "bindings" / "x.md").read_text()) == "small again"
 
 
 async def test_a_lost_value_is_reported_once(small_disk: Path) -> None:
@@ -230,7 +230,7 @@ async def test_a_lost_value_is_reported_once(small_disk: Path) -> None:
     store.put(binding("x", "small"))
     store.put(binding("z", "small"))
     await store.flush()
-    assert files(store.directory) == ["bindings/x.md", "bindings/y.md", "bindings/z.md"]
+    assert files(store.paths.directory) == ["bindings/x.md", "bindings/y.md", "bindings/z.md"]
 
 
 @pytest.fixture
@@ -253,8 +253,8 @@ async def test_one_value_that_cannot_be_written_does_not_stop_the_others(
         store.put(binding(name, value))
     with pytest.raises(StateError, match=r"'x' could not be stored: file too large \(and 1 more\)"):
         await store.flush()
-    assert files(store.directory) == ["bindings/a.md", "bindings/b.md", "bindings/x.md"]
-    assert bindings.value_of((store.directory / "bindings" / "x.md").read_text()) == "old"
+    assert files(store.paths.directory) == ["bindings/a.md", "bindings/b.md", "bindings/x.md"]
+    assert bindings.value_of((store.paths.directory / "bindings" / "x.md").read_text()) == "old"
 
 
 async def test_a_state_directory_that_is_a_file(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ async def test_a_full_disk_gets_no_empty_directory(tmp_path: Path, small_files: 
         await store.flush()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert store.lost is not None and not store.directory.exists()
+    assert store.lost is not None and not store.paths.directory.exists()
     assert store.read(Key("x")) == "1"
 
 
@@ -289,7 +289,7 @@ async def test_every_write_of_a_session_is_noticed(store: FilesystemStore) -> No
     unwritten = store.watch(Key("x"))
     await store.flush()
     assert unwritten()
-    place = store.directory / "bindings" / "x.md"
+    place = store.paths.directory / "bindings" / "x.md"
     for text in ("one", "two", "two"):
         written = store.watch(Key("x"))
         assert not written()

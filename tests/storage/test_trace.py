@@ -65,7 +65,7 @@ async def traced(store: FilesystemStore, events: list[ev.Event], chain: tuple[st
     for event in events:
         trace(event)
     await store.flush()
-    place = store.directory
+    place = store.paths.directory
     for name in chain:
         place = place / "imports" / name
     return (place / "state.md").read_text()
@@ -219,7 +219,8 @@ async def test_imported_programs_have_their_own_log(store: FilesystemStore) -> N
         "---error 2026-03-01T10:21:07Z gate ok rejected\n"
     )
     first, second = (
-        (store.directory / "imports" / name / "state.md").read_text() for name in ("local--tidy", "local--tidy--2")
+        (store.paths.directory / "imports" / name / "state.md").read_text()
+        for name in ("local--tidy", "local--tidy--2")
     )
     assert first == f"# run:{RUN} tidy\n\n1→ x ✓\n---end 2026-03-01T10:21:07Z\n"
     assert second == f"# run:{RUN} tidy\n\n1→ ✗ gate ok rejected\n---error 2026-03-01T10:21:07Z gate ok rejected\n"
@@ -267,7 +268,7 @@ async def test_many_passes_stream_in_constant_memory(store: FilesystemStore) -> 
         tracemalloc.stop()
     assert peak < 2 * 1024 * 1024, peak
     await store.flush()
-    lines = (store.directory / "state.md").read_text().splitlines()
+    lines = (store.paths.directory / "state.md").read_text().splitlines()
     assert len(lines) == 2 * 100 + 1 + 2 * 100 + 1
     assert lines[198:203] == ["1→ loop:100/-", "1→ x ✓", "1→ … 9,800 passes", "1→ loop:9901/-", "1→ x ✓"]
     assert lines[-2:] == ["1→ x ✓", "1→ loop:10000/- exit(break)"]
@@ -352,7 +353,7 @@ async def test_a_long_loop_keeps_its_first_and_last_hundred_passes(
     trace(ev.RunEnded(at(0)) if reason == "ended run" else ev.LoopLeft(at(1), passes - 1, None, reason))
     trace(bound(at(2), "after"))
     await store.flush()
-    text = (store.directory / "state.md").read_text()
+    text = (store.paths.directory / "state.md").read_text()
     if passes <= 1000:
         assert "…" not in text and text.count("loop:1/1") == passes
     else:
@@ -368,6 +369,6 @@ async def test_a_long_loop_of_branches_keeps_them_by_their_index(store: Filesyst
         trace(bound(at(1, (7, n, f"i{n}")), "x"))
     trace(ev.ParallelJoined(at(1), 7))
     await store.flush()
-    text = (store.directory / "state.md").read_text()
+    text = (store.paths.directory / "state.md").read_text()
     assert text.count("x ✓") == 200 and "loop:100/2000" in text and "loop:101/2000" not in text
     assert text.endswith("1→ … 1,800 passes\n")

@@ -171,8 +171,6 @@ class DatabaseGates:
     """The gates of a run in a database, for `prose gate`, which is another process. Each call uses a new connection:
     `look` opens one for reading, `connect` one for writing."""
 
-    remote: Final = True
-
     def __init__(
         self,
         dialect: schema.Dialect,
