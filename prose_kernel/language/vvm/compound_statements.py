@@ -8,17 +8,7 @@ from typing import Any, Final
 from prose_kernel.language.vvm import tree, word_hints
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import STRING, WORD
-from prose_kernel.language.vvm.parser_state import (
-    CALL,
-    PART_OWNERS,
-    Block,
-    Bracket,
-    ClausedCompound,
-    Compound,
-    If,
-    Trouble,
-    Try,
-)
+from prose_kernel.language.vvm.parser_state import CALL, PART_OWNERS, Block, Bracket, ClausedCompound, Compound, Trouble
 from prose_kernel.language.vvm.statements import SimpleStatementParser
 from prose_kernel.language.vvm.tree import Name
 
@@ -59,7 +49,7 @@ class StatementParser(SimpleStatementParser):
         return name
 
     def read_if(self, start: int) -> None:
-        self.body(If(start, self.next_value()))
+        self.body(ClausedCompound("if", start, self.next_value()))
 
     def clause(self, word: str) -> ClausedCompound:
         """Return the open statement that `word`, the next token, continues; an empty one if there is none."""
@@ -68,7 +58,7 @@ class StatementParser(SimpleStatementParser):
             return block.open
         if word not in block.lost:
             self._report_stray_clause(block, word)
-        return If(self.starts[self.at], None) if word in ("elif", "else") else Try(self.starts[self.at])
+        return ClausedCompound("if" if word in ("elif", "else") else "try", self.starts[self.at])
 
     def _report_stray_clause(self, block: Block, word: str) -> None:
         """Report that no open statement can continue with `word`."""
@@ -123,7 +113,7 @@ class StatementParser(SimpleStatementParser):
 
     def read_try(self, start: int) -> None:
         self.at += 1
-        self.body(Try(start))
+        self.body(ClausedCompound("try", start))
 
     def read_except(self, start: int) -> None:
         owner = self.clause("except")

@@ -18,7 +18,7 @@ from prose_kernel.language.vvm import tree, word_hints
 from prose_kernel.language.vvm.compound_statements import HANDLERS, PART_HANDLERS, StatementParser
 from prose_kernel.language.vvm.keywords import CLAUSES, RESERVED
 from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, WORD
-from prose_kernel.language.vvm.parser_state import PART_OWNERS, PART_WORDS, Block, Compound, Trouble, Try
+from prose_kernel.language.vvm.parser_state import PART_OWNERS, PART_WORDS, Block, Compound, Trouble
 from prose_kernel.language.vvm.tree import Assign, Body, ExpressionStatement, Name, Program
 from prose_kernel.language.vvm.word_hints import printable
 
@@ -274,7 +274,7 @@ class Parser(StatementParser):
         compound = block.open
         assert compound is not None
         block.open = None
-        if isinstance(compound, Try) and compound.is_bare and not compound.is_lost:
+        if compound.word == "try" and not compound.is_lost:
             hint = "write `except as err:` below its body"
             self.report("V082", compound.start, compound.start + 3, "`try` has neither `except` nor `finally`", hint)
         block.items.append(compound.node())

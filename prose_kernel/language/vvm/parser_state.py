@@ -39,64 +39,38 @@ class Compound:
 
 
 class ClausedCompound(Compound):
-    """A statement with several clauses. `argument` is the value in the head of the current clause."""
+    """A statement with several clauses. `word` and `argument` are the first word and the value of the current one."""
+
+    def __init__(self, word: str, start: int, argument: Any = None) -> None:
+        super().__init__(word, start, tree.If.at if word == "if" else tree.Try.at)
+        self.is_if = word == "if"  # otherwise it is a `try`
+        self.done: list[tuple[str, tuple[int, int, Any, Body]]] = []  # start, end, argument and body of each clause
+        self.begin(word, start, argument)
 
     def begin(self, word: str, start: int, argument: Any) -> None:
         """Begin another clause."""
         self.word, self.clause, self.argument = word, start, argument
-
-
-class If(ClausedCompound):
-    def __init__(self, start: int, condition: Any) -> None:
-        super().__init__("if", start, tree.If.at)
-        self.arms: list[tree.Arm] = []
-        self.otherwise: Body | None = None
-        self.clauses = frozenset({"elif", "else"})
-        self.argument = condition
-
-    def begin(self, word: str, start: int, argument: Any) -> None:
-        super().begin(word, start, argument)
-        if word == "else":
-            self.clauses = frozenset()
+        self.clauses = _NEXT_CLAUSES.get(word, frozenset())
 
     def close(self, body: Body, end: int) -> None:
         self.end = end
-        if self.word == "else":
-            self.otherwise = body
-        else:
-            self.arms.append(tree.Arm.at(self.clause, end, self.argument, body))
+        self.done.append((self.word, (self.clause, end, self.argument, body)))
 
     def node(self) -> Any:
-        return self.make(self.start, self.end, tuple(self.arms), self.otherwise)
+        done = dict(self.done)
+        last = [done[word][-1] if word in done else None for word in ("else", "try", "finally")]
+        if self.is_if:
+            arms = tuple(tree.Arm.at(*clause) for word, clause in self.done if word != "else")
+            return self.make(self.start, self.end, arms, last[0])
+        handler = tree.Handler.at(*done["except"]) if "except" in done else None
+        return self.make(self.start, self.end, last[1] or (), handler, last[2])
 
 
-class Try(ClausedCompound):
-    def __init__(self, start: int) -> None:
-        super().__init__("try", start, tree.Try.at)
-        self.handler: tree.Handler | None = None
-        self.final: Body | None = None
-        self.clauses = frozenset({"except", "finally"})
-
-    @property
-    def is_bare(self) -> bool:
-        """Whether it has neither `except` nor `finally`."""
-        return self.handler is None and self.final is None
-
-    def begin(self, word: str, start: int, argument: Any) -> None:
-        super().begin(word, start, argument)
-        self.clauses = frozenset({"finally"}) if word == "except" else frozenset()
-
-    def close(self, body: Body, end: int) -> None:
-        self.end = end
-        if self.word == "try":
-            self.body = body
-        elif self.word == "except":
-            self.handler = tree.Handler.at(self.clause, end, self.argument, body)
-        else:
-            self.final = body
-
-    def node(self) -> Any:
-        return self.make(self.start, self.end, self.body, self.handler, self.final)
+_NEXT_CLAUSES: Final = {
+    **dict.fromkeys(("if", "elif"), frozenset({"elif", "else"})),
+    "try": frozenset({"except", "finally"}),
+    "except": frozenset({"finally"}),
+}
 
 
 class Block:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prose_kernel.language.vvm import tree, word_hints
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, WORD
-from prose_kernel.language.vvm.parser_state import Compound, If, Trouble, Try
+from prose_kernel.language.vvm.parser_state import ClausedCompound, Compound, Trouble
 from prose_kernel.language.vvm.tree import Name, Template
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _head(parser: Parser, word: str, first: int, stop: int, is_deeper: bool) -> 
     if word in ("elif", "else", "except", "finally"):
         owner = block.open
         if owner is None or word not in owner.clauses:
-            owner = If(start, _missing_value(start)) if word in ("elif", "else") else Try(start)
+            owner = ClausedCompound("if" if word in ("elif", "else") else "try", start)
         argument: Any = _names(parser, first, stop)[-1] if word == "except" else _missing_value(start)
         owner.begin(word, start, argument)
         block.open = None
@@ -127,10 +127,8 @@ def _compound(parser: Parser, word: str, first: int, stop: int) -> Compound:
     hole = _missing_value(start)
     text = Template(("…",))
     names = _names(parser, first, stop)
-    if word == "try":
-        return Try(start)
-    if word == "if":
-        return If(start, hole)
+    if word in ("if", "try"):
+        return ClausedCompound(word, start, hole)
     heads: dict[str, tuple[Any, ...]] = {
         "def": (tree.Def.at, names[0], tuple({name.id: name for name in names[1:]}.values())),
         "while": (tree.While.at, hole),
