@@ -8,8 +8,7 @@ from pygments.lexer import RegexLexer, bygroups, default, include, words  # type
 from pygments.token import Comment, Generic, Keyword, Name, Number, Operator, Punctuation, String, Text  # type: ignore[import-untyped]
 
 from prose_kernel.language.openprose.keywords import CONTEXTUAL, KEYWORDS
-from prose_kernel.language.vvm.keywords import CONSTANTS, OPERATORS, RESERVED
-from prose_kernel.language.vvm.names import LIBRARY
+from prose_kernel.language.vvm.names import CONSTANTS, LIBRARY, OPERATORS, RESERVED
 
 _NAME = r"[A-Za-z_](?:[A-Za-z0-9_]|-(?=[A-Za-z0-9_]))*"
 _HEADER = r"(?:session|resume|parallel|do|try|catch|finally|else|loop|if|elif)[ \t]*:"

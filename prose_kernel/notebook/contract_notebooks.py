@@ -22,8 +22,7 @@ from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.interface import INPUT_SECTIONS, contract_of, truth_names
-from prose_kernel.language.contracts.layout import blocks
-from prose_kernel.language.contracts.reader import read
+from prose_kernel.language.contracts.reader import blocks, read
 from prose_kernel.language.contracts.tree import NOTEBOOK, Node
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.cell_scan import draft_language, has_statements, is_no_program, is_preview, segments

@@ -10,8 +10,7 @@ from language.vvm.character_kinds import kinds, without_errors
 from language.vvm.random_trees import programs
 
 from prose_kernel.language.vvm.formatter import format_program
-from prose_kernel.language.vvm.keywords import RESERVED
-from prose_kernel.language.vvm.names import LIBRARY
+from prose_kernel.language.vvm.names import LIBRARY, RESERVED
 
 KEY, NAME, NEW, PROPERTY, BUILTIN = (
     "keyword",

@@ -10,8 +10,7 @@ from labextension.test_highlighting import LINE_WITH, correct_programs, differen
 from language.vvm.character_kinds import kinds, without_errors
 from lsp.textmate import Interpreter
 
-from prose_kernel.language.vvm.keywords import RESERVED
-from prose_kernel.language.vvm.names import LIBRARY
+from prose_kernel.language.vvm.names import LIBRARY, RESERVED
 from prose_kernel.runs import languages
 
 PROSE = Interpreter(languages.OPENPROSE.grammar())

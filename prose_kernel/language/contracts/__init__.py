@@ -1,8 +1,7 @@
 """The compiler of Contract Markdown (`NAME.prose.md`, docs/reference/prose-md.md).
 
-layout.py splits a file into blocks, reader.py and items.py read its nodes and sections (tree.py), units.py compiles
-their scripts, targets.py resolves calls, checks.py checks the file, and compile.py combines them. The package imports
-its modules on first use.
+reader.py and items.py read the nodes and sections of a file (tree.py), units.py compiles their scripts, targets.py
+resolves calls, checks.py checks the file, and compile.py combines them. The package imports its modules on first use.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import LIBRARY, file_and_node, is_contract
 from prose_kernel.language.contracts.checks import check_file
 from prose_kernel.language.contracts.interface import EVENT, called, calls, describe
-from prose_kernel.language.contracts.layout import Block
 from prose_kernel.language.contracts.targets import BoundInstance, Targets
 from prose_kernel.language.contracts.tests import subject_of
+from prose_kernel.language.contracts.tree import Block
 from prose_kernel.language.contracts.units import Files, FileUnit, Library, Unit
 from prose_kernel.language.diagnostics import (
     STRICT_PROFILES,

@@ -9,9 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from prose_kernel.language.contracts.items import DEFAULT, literal_at, value_of
-from prose_kernel.language.contracts.layout import Block
 from prose_kernel.language.contracts.reader import NotYaml, yaml_entries
-from prose_kernel.language.contracts.tree import MISSING, Item, Node
+from prose_kernel.language.contracts.tree import MISSING, Block, Item, Node
 from prose_kernel.language.source import Source, Span
 
 _YAML: Final = re.compile(r"ya?ml\b", re.IGNORECASE)

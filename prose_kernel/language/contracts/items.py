@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from prose_kernel.language.contracts.layout import Block
-from prose_kernel.language.contracts.tree import MISSING, Item
+from prose_kernel.language.contracts.tree import MISSING, Block, Item
 from prose_kernel.language.openprose.keywords import NAME
 from prose_kernel.language.source import Span
 

@@ -1,4 +1,4 @@
-"""The contents of a contract file: nodes, sections and items, all with spans (prose-md.md 1.3 to 1.5)."""
+"""The contents of a contract file: blocks, nodes, sections and items, all with spans (prose-md.md 1.2 to 1.5)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from prose_kernel.language.contracts.layout import Block
 from prose_kernel.language.source import Source, Span
 
+BlockKind = Literal["frontmatter", "heading", "fence", "text"]
 Kind = Literal["responsibility", "function", "gateway", "pattern", "test", ""]
 """The kind of a node; "" if it is unknown."""
 SCRIPT: Final = re.compile(r"prose(?=\s|\Z)")
@@ -19,6 +19,25 @@ NOTEBOOK: Final = "prose-notebook"
 """The info string of a fence with a cell that has magics. Only a notebook runs it; it isn't part of the node (10)."""
 MISSING: Final = object()
 """Marks an item without a default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of a file. The blocks of a file, in order, cover it without gaps.
+
+    - `text`: the title of a heading, or the info string of a fence
+    - `level`: the number of `#` of a heading
+    - `inside`: the lines of a fence without its markers, or the YAML of the front matter
+    - `margin`, `closed`: the indentation of a fence's opener in characters, and whether the fence has an end
+    """
+
+    kind: BlockKind
+    span: Span
+    text: str = ""
+    level: int = 0
+    inside: Span = Span(0, 0)
+    margin: int = 0
+    closed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,8 @@ from typing import Any, Final
 
 from prose_kernel.language.incomplete_text import Completeness, unfinished
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import END, KINDS, LINE_STARTS, NUMBER, STRING, TEMPLATE, WORD, Tokens
-from prose_kernel.language.vvm.names import LIBRARY, Known
+from prose_kernel.language.vvm.names import LIBRARY, RESERVED, Known
 from prose_kernel.language.vvm.parser import parse
 from prose_kernel.language.vvm.parser_state import PART_WORDS
 from prose_kernel.language.word_catalogue import Completion, Offer, catalogue

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from prose_kernel.language.vvm import tree, word_hints
-from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import STRING, WORD
+from prose_kernel.language.vvm.names import RESERVED
 from prose_kernel.language.vvm.parser_state import CALL, PART_OWNERS, Block, Bracket, ClausedCompound, Compound, Trouble
 from prose_kernel.language.vvm.statements import SimpleStatementParser
 from prose_kernel.language.vvm.tree import Name

@@ -10,8 +10,19 @@ from __future__ import annotations
 from typing import Any, Final
 
 from prose_kernel.language.vvm import tree
-from prose_kernel.language.vvm.keywords import RESERVED
-from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, NUMBER, STRING, WORD
+from prose_kernel.language.vvm.lexer import (
+    KINDS,
+    LINE_STARTS,
+    NUMBER,
+    STRING,
+    WORD,
+    BadEscape,
+    is_closed,
+    number,
+    template,
+    unescape,
+)
+from prose_kernel.language.vvm.names import RESERVED
 from prose_kernel.language.vvm.parser_state import (
     AGENT_CALL,
     ARGUMENT,
@@ -28,7 +39,6 @@ from prose_kernel.language.vvm.parser_state import (
     Entry,
 )
 from prose_kernel.language.vvm.syntax_errors import SKIP, SyntaxErrors
-from prose_kernel.language.vvm.token_values import BadEscape, is_closed, number, template, unescape
 from prose_kernel.language.vvm.tree import Expression, Keyword, Name, Template
 
 _FOLLOWING: Final = frozenset("(.[")

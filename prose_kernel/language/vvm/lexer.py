@@ -1,4 +1,4 @@
-"""Splits text into tokens (docs/reference/vvm.md 1).
+"""Splits text into tokens, and reads the values of string, number and template tokens (docs/reference/vvm.md 1).
 
 One regular expression splits the whole text into pieces without a gap, each a token and the blanks after it; offsets
 are running sums of lengths. So no Python code runs for a token before the parser looks at it: its text identifies it.
@@ -9,10 +9,12 @@ indentation of the next line with code. The parser, which knows the open bracket
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import accumulate, repeat
-from typing import Final
+from typing import Final, NamedTuple
 
-from prose_kernel.language.vvm.tree import Comment
+from prose_kernel.language.vvm.names import RESERVED
+from prose_kernel.language.vvm.tree import Comment, Placeholder, Template
 
 END: Final = "\x04"
 """The text of the token after the last one."""
@@ -119,3 +121,179 @@ def _ends_like_a_start(token: str, opens: re.Pattern[str]) -> bool:
         return False
     line = token.rpartition("\n")
     return bool(line[1]) and opens.search(line[2].rstrip('`"')) is not None
+
+
+# ---------------------------------------------------------------- strings and numbers
+
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9A-Fa-f]{4})(?:\\u([0-9A-Fa-f]{4}))?|(.))?", re.DOTALL)
+_SIMPLE: Final = {"\\": "\\", '"': '"', "/": "/", "n": "\n", "t": "\t", "b": "\b", "f": "\f", "r": "\r"}
+_CLOSED: Final = re.compile(r'"(?:[^"\\\n]++|\\[^\n])*+"')
+_NUMBER: Final = re.compile(r"[0-9]++(?>(?:\.[0-9]++)?)")
+_MAX_DIGITS: Final = 4_000  # CPython cannot read or write longer integers
+
+
+class BadEscape(NamedTuple):
+    """An unknown escape: its start and end in the token of the string, quotes included."""
+
+    start: int
+    end: int
+
+
+def is_closed(token: str) -> bool:
+    """Return whether the token of a single-line string has its closing quote."""
+    if "\\" in token:
+        return _CLOSED.fullmatch(token) is not None
+    return len(token) > 1 and token[-1] == '"'
+
+
+def unescape(token: str, quotes: int, bad: list[BadEscape]) -> str:
+    """Return the text between the quotes of a token with a backslash; unknown escapes are kept, and added to `bad`."""
+    found: list[str] = []
+    at, end = quotes, len(token) - quotes
+    while True:
+        backslash = token.find("\\", at, end)
+        if backslash < 0:
+            found.append(token[at:end])
+            return "".join(found)
+        found.append(token[at:backslash])
+        match = _ESCAPE.match(token, backslash, end)
+        assert match is not None
+        text, at = _meaning(match)
+        if text is None:
+            bad.append(BadEscape(backslash, at))
+            text = token[backslash:at]
+        found.append(text)
+
+
+def _meaning(match: re.Match[str]) -> tuple[str | None, int]:
+    """Return the character that an escape means, None for an invalid one, and the end of the escape."""
+    if match[1] is None:
+        return _SIMPLE.get(match[3] or ""), match.end()
+    code = int(match[1], 16)
+    if not 0xD800 <= code < 0xE000:
+        return chr(code), match.end(1)
+    low = int(match[2], 16) if match[2] and code < 0xDC00 else 0
+    if not 0xDC00 <= low < 0xE000:
+        return None, match.end(1)
+    return chr(0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)), match.end()
+
+
+def number(token: str) -> int | float | None:
+    """Return the value of a number; None if the token isn't a number, or if it is too large."""
+    if len(token) > _MAX_DIGITS or _NUMBER.fullmatch(token) is None:
+        return None
+    if "." not in token:
+        return int(token)
+    value = float(token)
+    return None if value == float("inf") else value
+
+
+# ---------------------------------------------------------------- templates
+
+Report = Callable[..., None]
+"""Called with `(code, start, end, message, hint)` for a finding."""
+
+_MARK: Final = re.compile(r"\\`|\{\{|\}\}|\{\}|\{([A-Za-z_][A-Za-z0-9_]*+(?:\.[A-Za-z_][A-Za-z0-9_]*+)*+)\}|[{}]")
+_SPACED: Final = re.compile(r"\{\s*+([A-Za-z_][A-Za-z0-9_]*+(?:\.[A-Za-z_][A-Za-z0-9_]*+)*+)\s*+\}")
+_INDEXED: Final = re.compile(r"\{[A-Za-z_][A-Za-z0-9_.]*+\[")
+_CALLED: Final = re.compile(r"\{[A-Za-z_][A-Za-z0-9_.]*+\(")
+_MAX_FINDINGS: Final = 50  # findings reported for one template
+
+
+def template(token: str, start: int, report: Report) -> Template:
+    """Return the template of a token, whose backtick is at `start`."""
+    content = token[1:-1]
+    if "{" not in content and "}" not in content and "\\" not in content:
+        return Template.at(start, start + len(token), (content,) if content else ())
+    return _Reader(token, start, report).read()
+
+
+class _Reader:
+    def __init__(self, token: str, start: int, report: Report) -> None:
+        self.token = token
+        self.start = start
+        self.report = report
+        self.parts: list[str | Placeholder] = []
+        self.text: list[str] = []
+        self.open_braces = 0  # reported braces; the braces that close them are part of the same mistake
+        self.findings_left = _MAX_FINDINGS
+
+    def read(self) -> Template:
+        token, end, at = self.token, len(self.token) - 1, 1
+        for match in _MARK.finditer(token, 1, end):
+            if match.start() > at:
+                self.text.append(token[at : match.start()])
+            at = match.end()
+            self._read_mark(match)
+        if at < end:
+            self.text.append(token[at:end])
+        self._end_text()
+        return Template.at(self.start, self.start + len(token), tuple(self.parts))
+
+    def _read_mark(self, match: re.Match[str]) -> None:
+        mark = match[0]
+        if mark == "\\`":
+            self.text.append("`")
+        elif mark in ("{{", "}}"):
+            if self.open_braces:
+                self.open_braces = self.open_braces + 2 if mark == "{{" else max(0, self.open_braces - 2)
+            self.text.append(mark[0])
+        elif mark == "{}":
+            self._add_placeholder(match, ())
+        elif match[1]:
+            self._read_name(match, match[1])
+        else:
+            self._read_brace(match.start(), mark)
+
+    def _end_text(self) -> None:
+        if self.text:
+            self.parts.append("".join(self.text))
+            self.text = []
+
+    def _add_placeholder(self, match: re.Match[str], path: tuple[str, ...]) -> None:
+        self._end_text()
+        self.parts.append(Placeholder.at(self.start + match.start(), self.start + match.end(), path))
+
+    def _read_name(self, match: re.Match[str], name: str) -> None:
+        path = tuple(name.split("."))
+        if path[0] not in RESERVED:
+            self._add_placeholder(match, path)
+            return
+        start = self.start + match.start() + 1
+        self.text.append(match[0])
+        if path == ("it",):
+            hint = "write `{}` for the input"
+        elif path[0] == "it":
+            hint = f"bind it to a name first: `x = it.{'.'.join(path[1:])}`, then `{{x}}`"
+        else:
+            hint = f"give the variable another name, such as `{path[0]}_`"
+        self._add_finding("V010", start, len(path[0]), f"`{path[0]}` is a reserved word, not a name", hint)
+
+    def _read_brace(self, at: int, brace: str) -> None:
+        if brace == "{":
+            self.text.append("{")
+            self.open_braces += 1
+            if self.open_braces == 1:
+                self._add_finding("V052", self.start + at, 1, "a `{` that does not begin a placeholder", self._hint(at))
+        else:
+            self.text.append("}")
+            if self.open_braces:
+                self.open_braces -= 1
+            else:
+                hint = "write `}}` for a brace as text"
+                self._add_finding("V052", self.start + at, 1, "a `}` that does not end a placeholder", hint)
+
+    def _hint(self, at: int) -> str:
+        token = self.token
+        if spaced := _SPACED.match(token, at):
+            return f"write `{{{spaced[1]}}}`, without blanks"
+        if _INDEXED.match(token, at):
+            return "a placeholder has no indexes: assign the element to a name first, and write `{name}`"
+        if _CALLED.match(token, at):
+            return "a placeholder calls nothing: assign the result to a name first, and write `{name}`"
+        return "write `{{` and `}}` for braces as text; placeholders are `{}`, `{name}` and `{name.field}`"
+
+    def _add_finding(self, code: str, start: int, length: int, message: str, hint: str) -> None:
+        if self.findings_left:
+            self.findings_left -= 1
+            self.report(code, start, start + length, message, hint)

@@ -1,4 +1,5 @@
-"""The names that a VVM program may use before it binds any: the standard library, and the names of earlier cells.
+"""The reserved words of VVM (docs/reference/vvm.md 1.3), and the names that a program may use before it binds any: the
+standard library, and the names of earlier cells.
 
 The checker starts with `Known()` for a file; for a cell, with the names that the machine holds by then
 (docs/reference/vvm.md 9.6).
@@ -10,6 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
+
+RESERVED: Final = frozenset(
+    {
+        "import", "from", "as", "export", "agent", "def", "return", "match", "case", "choose", "by", "option",
+        "constrain", "require", "with", "input", "if", "elif", "else", "while", "for", "in", "try", "except",
+        "finally", "raise", "pass", "break", "continue", "and", "or", "not", "it", "true", "false", "error"
+    }
+)  # fmt: skip
+OPERATORS: Final = frozenset({"and", "or", "not", "in"})
+CONSTANTS: Final = frozenset({"true", "false", "it"})
+CLAUSES: Final = frozenset({"elif", "else", "except", "finally"})
+"""The words that continue a statement above them."""
 
 LIBRARY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {

@@ -16,8 +16,8 @@ from prose_kernel.language.nodes import gc_paused
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree, word_hints
 from prose_kernel.language.vvm.compound_statements import HANDLERS, PART_HANDLERS, StatementParser
-from prose_kernel.language.vvm.keywords import CLAUSES, RESERVED
 from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, WORD
+from prose_kernel.language.vvm.names import CLAUSES, RESERVED
 from prose_kernel.language.vvm.parser_state import PART_OWNERS, PART_WORDS, Block, Compound, Trouble
 from prose_kernel.language.vvm.tree import Assign, Body, ExpressionStatement, Name, Program
 from prose_kernel.language.vvm.word_hints import printable

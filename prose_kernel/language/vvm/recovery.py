@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.language.vvm import tree, word_hints
-from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, WORD
+from prose_kernel.language.vvm.names import RESERVED
 from prose_kernel.language.vvm.parser_state import ClausedCompound, Compound, Trouble
 from prose_kernel.language.vvm.tree import Name, Template
 

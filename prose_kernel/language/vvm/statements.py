@@ -7,8 +7,8 @@ from typing import Any, Final
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree, word_hints
 from prose_kernel.language.vvm.expressions import ExpressionParser
-from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import LINE_STARTS, STRING, WORD
+from prose_kernel.language.vvm.names import RESERVED
 from prose_kernel.language.vvm.parser_state import KEYWORDS, NESTING_LIMIT, Block, Bracket, Compound, Trouble
 from prose_kernel.language.vvm.tree import Name, Template
 

@@ -13,8 +13,8 @@ from prose_kernel.language.diagnostics import Findings
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree, word_hints
-from prose_kernel.language.vvm.keywords import RESERVED
-from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, NUMBER, SIGN, STRING, TEMPLATE, WORD, Tokens
+from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, NUMBER, SIGN, STRING, TEMPLATE, WORD, BadEscape, Tokens
+from prose_kernel.language.vvm.names import RESERVED
 from prose_kernel.language.vvm.parser_state import (
     AGENT_CALL,
     GROUP,
@@ -28,7 +28,6 @@ from prose_kernel.language.vvm.parser_state import (
     Entry,
     Trouble,
 )
-from prose_kernel.language.vvm.token_values import BadEscape
 from prose_kernel.language.vvm.word_hints import printable
 
 SKIP: Final = object()

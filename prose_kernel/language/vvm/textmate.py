@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from prose_kernel.language.textmate import any_of, between, include, match
 from prose_kernel.language.textmate import grammar as grammar_of
-from prose_kernel.language.vvm.keywords import CONSTANTS, OPERATORS, RESERVED
-from prose_kernel.language.vvm.names import LIBRARY
+from prose_kernel.language.vvm.names import CONSTANTS, LIBRARY, OPERATORS, RESERVED
 
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree
-from prose_kernel.language.vvm.keywords import RESERVED
-from prose_kernel.language.vvm.names import Known
+from prose_kernel.language.vvm.names import RESERVED, Known
 from prose_kernel.machine.vvm import agent_calls, functions, judging, library, statements  # noqa: F401 - each registers its code
 from prose_kernel.machine.vvm.context import DEPTH, LONGEST_INPUT, Context, VvmRun
 from prose_kernel.machine.vvm.program import run_text, valued_kind, without_functions

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from scaling import assert_linear
 
 from prose_kernel.language.contracts.compile import compile_source, format_file, report
-from prose_kernel.language.contracts.layout import blocks
-from prose_kernel.language.contracts.reader import read
+from prose_kernel.language.contracts.reader import blocks, read
 from prose_kernel.language.contracts.symbols import index
 from prose_kernel.language.contracts.tree import ContractFile
 from prose_kernel.language.diagnostics import Profile, decode

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import END, KINDS, LINE, NUMBER, STRING, TEMPLATE, WORD, Tokens
+from prose_kernel.language.vvm.names import RESERVED
 from prose_kernel.language.vvm.parser import parse
 from prose_kernel.runs import reference_pages
 

@@ -17,8 +17,7 @@ from prose_kernel.language.vvm import compile_source
 from prose_kernel.language.vvm import configurations as values
 from prose_kernel.language.vvm.completion import offers
 from prose_kernel.language.vvm.formatter import format_program
-from prose_kernel.language.vvm.keywords import RESERVED
-from prose_kernel.language.vvm.names import LIBRARY, Known
+from prose_kernel.language.vvm.names import LIBRARY, RESERVED, Known
 from prose_kernel.language.word_catalogue import catalogue
 
 KNOWN = Known(frozenset({"plan", "draft"}), {"shorten": ("text", "limit")}, {"writer": None}, {"web-search": "npm:x"})

@@ -15,7 +15,7 @@ from scaling import assert_linear
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree as t
 from prose_kernel.language.vvm.completion import complete, completeness
-from prose_kernel.language.vvm.keywords import RESERVED
+from prose_kernel.language.vvm.names import RESERVED
 from prose_kernel.language.vvm.parser import parse
 
 QUICK = settings(max_examples=settings().max_examples * 5 // 2, deadline=None, suppress_health_check=list(HealthCheck))
