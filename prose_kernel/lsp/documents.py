@@ -128,10 +128,7 @@ class Documents:
     def edit(self, uri: str, change: Callable[[Text], Text], version: int | None = None) -> Document | None:
         """Change the text of an open document. Return None if it is not open."""
         before = self._open.get(uri)
-        if before is None:
-            return None
-        parts = before.path, change(before.text), before.language, before.programs, before.profile
-        return self._keep(Document(uri, *parts, version))
+        return self._keep(replace(before, text=change(before.text), version=version)) if before is not None else None
 
     def renew(self, uri: str) -> Document | None:
         """Return the same document, to be compiled again because a file that it imports may have changed."""
@@ -164,9 +161,8 @@ class Documents:
 
     def _programs(self, language: Language, path: Path | None, texts: Mapping[str, str] | None = None) -> Programs:
         folder = path.parent if path is not None else self.folders[0] if self.folders else Path.cwd()
-        return language.programs(
-            folder, program=path, profile=self._profile, texts=self._texts if texts is None else texts
-        )
+        texts = self._texts if texts is None else texts
+        return language.programs(folder, program=path, profile=self._profile, texts=texts)
 
     # ---- files
 
@@ -205,7 +201,7 @@ class Documents:
             given.update(dict.fromkeys(_names(path_of(uri)), raw))
         programs = self._programs(document.language, document.path, given)
         text = Text(texts.get(document.uri, document.source.text), self.encoding)
-        return Document(document.uri, document.path, text, document.language, programs, self._profile)
+        return replace(document, text=text, programs=programs)
 
     def importers(self, document: Document) -> Iterator[Document]:
         """Yield the documents of the workspace that import a document directly."""

@@ -128,7 +128,13 @@ class Targets:
     def _callable(self, found: Unit | Program) -> CallTarget:
         """Return a unit or program as a target. Raises `ImportProgramError` if it can't be called."""
         if isinstance(found, Program):
-            return self._program(found)
+            files = self.unit.file.files
+            assert files.library is not None
+            files.depends_on_root = True
+            contract = files.library.program(found.address)
+            inputs = tuple(CallInput(name, not required) for name, required in contract.inputs.items())
+            outputs = tuple(CallOutput(name) for name in contract.outputs or ())
+            return CallTarget(found.name, "function", inputs, outputs, has_script=True, unit=found)
         kind = found.node.kind
         if kind == "pattern":
             hint = "bind its slots in an instance under `### Patterns`, and call that"
@@ -140,15 +146,6 @@ class Targets:
             hint = "only functions are called; its truth is maintained by a run of its own"
             raise ImportProgramError(f"`{found.name}` is a {kind}: it isn't called", code="E315", hint=hint)
         return found.target()
-
-    def _program(self, found: Program) -> CallTarget:
-        library = self.unit.file.files.library
-        assert library is not None
-        self.unit.file.files.depends_on_root = True
-        contract = library.program(found.address)
-        inputs = tuple(CallInput(name, not required) for name, required in contract.inputs.items())
-        outputs = tuple(CallOutput(name) for name in contract.outputs or ())
-        return CallTarget(found.name, "function", inputs, outputs, has_script=True, unit=found)
 
     def sibling(self, name: str) -> Unit | Program | None:
         """Return the unit or program for a bare name in the directory of the file, None without one."""

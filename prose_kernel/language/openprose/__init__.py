@@ -89,9 +89,11 @@ def _without_redundant(read: Sequence[Diagnostic], checked: Sequence[Diagnostic]
     """
     from prose_kernel.language.openprose.builder import NO_EFFECT
     from prose_kernel.language.openprose.checker import EMPTY
+    from prose_kernel.language.openprose.name_resolution import NO_FUNCTION
     from prose_kernel.language.openprose.tree import PLACEHOLDER
 
-    checked = _without_arguments(checked)
+    calls = {d.line: d.column for d in checked if d.code == "E025" and d.message.startswith(NO_FUNCTION)}
+    checked = [d for d in checked if d.column <= calls.get(d.line, d.column)]  # not those for the arguments
     read, checked = _with_piped_commands(read, checked)
     unreadable = {d.line for d in read if d.code in _UNREADABLE}
     operations = {d.line for d in read if d.code in _OPERATIONS}
@@ -135,14 +137,6 @@ def _as_command(d: Diagnostic, shows: str) -> Diagnostic:
     return d
 
 
-def _without_arguments(checked: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
-    """Keep only the finding for the call in `print(x)`; drop those for its arguments."""
-    from prose_kernel.language.openprose.name_resolution import NO_FUNCTION
-
-    calls = {d.line: d.column for d in checked if d.code == "E025" and d.message.startswith(NO_FUNCTION)}
-    return [d for d in checked if d.column <= calls.get(d.line, d.column)] if calls else checked
-
-
 def _with_piped_commands(
     read: Sequence[Diagnostic], checked: Sequence[Diagnostic]
 ) -> tuple[Sequence[Diagnostic], Sequence[Diagnostic]]:
@@ -173,15 +167,15 @@ def _name_undefined(found: list[Diagnostic], idle: Sequence[tuple[int, int]], un
     from prose_kernel.language.openprose import hints
 
     at = bisect_right(idle, (undefined.span.start, len(found))) - 1
-    if undefined.code != "E131" or at < 0 or found[idle[at][1]].span != undefined.span:
+    number = idle[at][1] if at >= 0 else None
+    if undefined.code != "E131" or number is None or found[number].span != undefined.span:
         return
-    d = found[idle[at][1]]
     name = undefined.message.partition("`")[2].rpartition("`")[0]
     if undefined.hint and undefined.hint.startswith(f"`{name}` is "):
-        found[idle[at][1]] = replace(d, hint=undefined.hint)
+        found[number] = replace(found[number], hint=undefined.hint)
     else:
         hint = hints.bare_word(name) or undefined.hint
-        found[idle[at][1]] = replace(d, message=f"there is no name `{name}`", hint=hint)
+        found[number] = replace(found[number], message=f"there is no name `{name}`", hint=hint)
 
 
 def _without_repeated(found: Sequence[Diagnostic]) -> list[Diagnostic]:
@@ -190,9 +184,8 @@ def _without_repeated(found: Sequence[Diagnostic]) -> list[Diagnostic]:
     kept = []
     for d in found:
         place = (d.line, d.column)
-        if d.code != "E004":
+        if d.code != "E004" or place not in named:
             kept.append(d)
-        elif place not in named:
+        if d.code == "E004":
             named.add(place)
-            kept.append(d)
     return kept

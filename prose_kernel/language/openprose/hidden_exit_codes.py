@@ -60,12 +60,8 @@ class HiddenExitCodes:
         for text, span in self._conditions:
             if match := asked.search(text):
                 name = folded[(match["a"] or match["b"]).casefold()]
-                self._survey.report(
-                    "W052", span, f"The exit code of `{name}` may hide a failure", self._hint(name, hiding)
-                )
-
-    def _hint(self, name: str, hiding: dict[str, bool]) -> str:
-        look = f'look at its text: `**{name} contains "..."**`'
-        if self._survey.strict or not hiding[name]:
-            return f"end the command with the one that decides (`&&` in place of `;`, no `|| true`), or {look}"
-        return f"add `pipefail: true` below the `exec`, or {look}"
+                advice = "add `pipefail: true` below the `exec`"
+                if self._survey.strict or not hiding[name]:
+                    advice = "end the command with the one that decides (`&&` in place of `;`, no `|| true`)"
+                hint = f'{advice}, or look at its text: `**{name} contains "..."**`'
+                self._survey.report("W052", span, f"The exit code of `{name}` may hide a failure", hint)

@@ -272,9 +272,7 @@ class Lexer:
     def _first_line(self) -> int | None:
         match = _FIRST.match(self.text)
         at = match.end() if match else 0
-        if at == len(self.text):
-            return None
-        return self._open_line(at, *self._column(at))
+        return self._open_line(at, *self._column(at)) if at < len(self.text) else None
 
     def _line_end(self, after: int) -> int | None:
         """Handle a line's end and the indentation of the next line, whose code begins at `after`; return the next
@@ -503,16 +501,11 @@ class Lexer:
             self.findings.add("E001", start, end, "unterminated string", hint)
             self._append_string(start, start + 1, end, end, triple=False)
             self._end_broken_line()
-            return self._skip_open_string(end)
+            # Deeper lines below an unclosed string belong to it unless they look like properties or a body.
+            is_header = text[end - 1] == ":" or _PROPERTY_BELOW.match(text, end)
+            return end if is_header else self._skip_deeper(end, self.column)
         self._append_string(start, start + 1, end, end + 1, triple=False)
         return end + 1
-
-    def _skip_open_string(self, end: int) -> int:
-        """Skip the deeper lines below an unclosed string, which belong to it unless they look like properties or a
-        body."""
-        if self.text[end - 1] == ":" or _PROPERTY_BELOW.match(self.text, end):
-            return end
-        return self._skip_deeper(end, self.column)
 
     def _triple(self, start: int) -> int:
         found = self.quotes.triple_end(start + 3, nesting=not self.strict)

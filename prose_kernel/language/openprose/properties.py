@@ -41,6 +41,14 @@ _LOADS_CODE = (
 _SET_BY_RUN = ("PROSE_JOB", "PROSE_RUN", "PROSE_AT", "PROSE_ATTEMPT")
 """Environment variables by which the kernel identifies its processes and their requests."""
 
+_NO_RETRY = "the strict profile has no `retry` for exec; use `loop (max: 3)` with `try`"
+_MISPLACED = {
+    ("exec", "retry"): _NO_RETRY,
+    ("exec", "backoff"): _NO_RETRY,
+    ("session", "skills"): "`skills` belongs to the agent",
+    ("session", "persist"): "`persist` belongs to the agent",
+    ("agent", "timeout"): "`timeout` belongs to the session",
+}
 _TOOL = re.compile(r"[\w-]+(\.[\w.-]+|\.\*)?", re.ASCII)
 _MAX_PROMPT = 10_000
 _MAX_RETRIES = 10
@@ -92,22 +100,13 @@ class PropertyChecker:
         name = item.name.id
         article = "an" if owner in ("agent", "exec") else "a"
         message = f"Unknown property `{name}` of {article} {owner}"
-        hint = self._unknown_hint(name, owner)
+        hint = _MISPLACED.get((owner, name))
         if hint is None and (near := self.survey.near(name, PROPERTIES[owner])) is not None:
             hint = did_you_mean(near)
             if self.survey.profile == "default":  # as a warning, a misspelt property would be lost
                 self._report("E148", item.name, message, hint)
                 return
         self._report("W005", item.name, f"{message}; it is ignored", hint)
-
-    def _unknown_hint(self, name: str, owner: Owner) -> str | None:
-        if owner == "exec" and name in ("retry", "backoff"):
-            return "the strict profile has no `retry` for exec; use `loop (max: 3)` with `try`"
-        if owner == "session" and name in ("skills", "persist"):
-            return f"`{name}` belongs to the agent"
-        if owner == "agent" and name == "timeout":
-            return "`timeout` belongs to the session"
-        return None
 
     # ---- agents and sessions
 

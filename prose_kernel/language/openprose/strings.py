@@ -45,12 +45,8 @@ class Quotes:
         end = match.end() if match else at
         if not self.text.startswith('"', end) or not _NOTHING.match(self.text, end + 1):
             return None
-        return end if self._all_deeper(at, end, column) else None
-
-    def _all_deeper(self, at: int, end: int, column: int) -> bool:
-        lines = self.text[at:end].split("\n")[1:]
-        lines[-1] += '"'
-        return all(not line.strip() or len(line) - len(line.lstrip(" ")) > column for line in lines)
+        lines = self.text[at : end + 1].split("\n")[1:]  # with the quote
+        return end if all(not line.strip() or len(line) - len(line.lstrip(" ")) > column for line in lines) else None
 
     # ---- triple-quoted strings
 
@@ -68,10 +64,12 @@ class Quotes:
         if not nesting:
             return start, start + 3, []
         if end - start == 3 and self.text.startswith("\n", at) and self._is_opener(start, end):
-            found = self._nested_end(start)
-            if found is not None:
-                inner, closer = found
-                return self._runs[closer][1] - 3, self._runs[closer][1], inner
+            index = self._run_index.get(start)
+            closer = self._ends[index] if index is not None else None
+            if index is not None and closer is not None:
+                inner = [self._runs[k][0] for k in range(index, closer) if self._kinds[k] > 0]
+                end = self._runs[closer][1]
+                return end - 3, end, inner
         return end - 3, end, []
 
     def _is_opener(self, start: int, end: int) -> bool:
@@ -126,14 +124,6 @@ class Quotes:
                 ends[index] = ends[closer + 1]
         return ends
 
-    def _nested_end(self, start: int) -> tuple[list[int], int] | None:
-        index = self._run_index.get(start)
-        closer = None if index is None else self._ends[index]
-        if index is None or closer is None:
-            return None
-        inner = [self._runs[k][0] for k in range(index, closer) if self._kinds[k] > 0]
-        return inner, closer
-
     # ---- discretion markers
 
     def marker_end(self, at: int, mark: str) -> int | None:
@@ -164,10 +154,9 @@ def string_text(content: str, offset: int, start: int, end: int, *, triple: bool
 
     In a triple-quoted string, a backslash before a line break is kept without a finding (1.5 rule 4).
     """
-    if "\\" in content:
-        return _assemble(content, offset, start, end, _SPECIAL, triple, bad)
-    if "{" in content:
-        return _assemble(content, offset, start, end, _INTERPOLATION, triple, bad)
+    if "\\" in content or "{" in content:
+        special = _SPECIAL if "\\" in content else _INTERPOLATION
+        return _assemble(content, offset, start, end, special, triple, bad)
     return Text.at(start, end, (content,) if content else ())
 
 
@@ -196,26 +185,19 @@ def _assemble(
         elif (at and content[at - 1] == "{" and at != escaped) or content[after : after + 1] == "}":
             continue  # nested braces: literal
         else:
-            literal.append(content[done:at])
-            if joined := "".join(literal):
-                parts.append(joined)
+            interpolation = _interpolation(path, match[0], offset + at, content[at - 1 : at] == "$")
+            parts += ("".join([*literal, content[done:at]]), interpolation)
             literal.clear()
-            parts.append(_interpolation(path, match[0], offset + at, content[at - 1 : at] == "$"))
             done = after
-    literal.append(content[done:])
-    if joined := "".join(literal):
-        parts.append(joined)
-    return Text.at(start, end, tuple(parts))
+    parts.append("".join([*literal, content[done:]]))
+    return Text.at(start, end, tuple([part for part in parts if part]))
 
 
 def _escape(match: re.Match[str], offset: int, triple: bool, bad: list[BadEscape]) -> str:
     char = match[1]
-    value = _ESCAPES.get(char)
-    if value is not None:
-        return value
-    if not (triple and char == "\n"):
+    if char not in _ESCAPES and not (triple and char == "\n"):
         bad.append((offset + match.start(), char))
-    return match[0]
+    return _ESCAPES.get(char, match[0])
 
 
 def _interpolation(path: str, raw: str, at: int, after_dollar: bool) -> Interpolation:

@@ -51,18 +51,10 @@ def check(
     checker = Checker(program, source, known or _NO_NAMES, load, cell, syntax_findings)
     found = [*syntax_findings, *checker.run()]
     modules = execution_order(checker.imports.resolved.values())
-    if modules:
-        return _with_modules(found, modules, program, source)
-    return in_order(found)
-
-
-def _with_modules(
-    found: list[Diagnostic], modules: Sequence[Module], program: Program, source: Source
-) -> tuple[Diagnostic, ...]:
     by_file: dict[str, list[Diagnostic]] = {"": found}
     for module in modules:
         by_file.setdefault(module.source.name, []).extend(module.findings)
-    for finding in skill_conflicts(modules, program, source):
+    for finding in skill_conflicts(modules, program, source) if modules else ():
         by_file[finding.file].append(finding)
     return tuple(finding for findings in by_file.values() for finding in in_order(findings))
 
