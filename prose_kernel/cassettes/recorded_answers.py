@@ -1,4 +1,4 @@
-"""Sessions, judgements and races that are answered from recordings first, and asked and recorded if the mode allows it."""
+"""Sessions, judgements and races that are answered from recordings first; the mode decides whether others are asked."""
 
 from __future__ import annotations
 

@@ -424,9 +424,9 @@ VVM: Final = Language(
     inputs=lambda program: (),
     gates=lambda program: frozenset(),
     may_run_commands=lambda program: False,
-    kind_of=_lazy_function("machine.vvm.rendering:kind_of"),
-    text_of=_lazy_function("machine.vvm.rendering:text_of"),
-    inserted=_lazy_function("machine.vvm.rendering:text_of"),
+    kind_of=_lazy_function("machine.vvm.values:kind_of"),
+    text_of=_lazy_function("machine.vvm.values:text_of"),
+    inserted=_lazy_function("machine.vvm.values:text_of"),
     **_shared_functions("vvm"),
 )
 

@@ -459,8 +459,7 @@ class Approvals:
 def approved(asked: Described | Asked, value: Raw, run_ids: Sequence[bytes]) -> Approved:
     """Return the approval `value` of a request in the form in which approvals are compared."""
     content = (asked.shown if isinstance(asked, Described) else asked.text).encode("utf-8", "surrogatepass")
-    for run_id in run_ids:
-        content = content.replace(run_id, b"*")
+    content = codec.without_ids(content, run_ids)
     return asked.key, asked.gate, content.decode("utf-8", "surrogatepass"), bytes(value)
 
 

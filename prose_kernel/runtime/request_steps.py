@@ -20,7 +20,7 @@ from typing import Final
 
 from msgspec import Raw, structs
 
-from prose_kernel.runtime.journal_codec import dumps
+from prose_kernel.runtime.journal_codec import dumps, without_ids
 from prose_kernel.runtime.journal_records import NOTHING, Record, Step, StepEnded
 from prose_kernel.runtime.requests import shown
 
@@ -174,9 +174,7 @@ class Steps:
 
     def short(self, identity: object, chain: str = "") -> str:
         """Return a digest of an identity, without the ids of the run. The requests of a conversation share one."""
-        data = dumps(identity)
-        for run_id in self._without:
-            data = data.replace(run_id, b"*")
+        data = without_ids(dumps(identity), self._without)
         return hashlib.blake2b(chain.encode() + data, digest_size=8).hexdigest()
 
 

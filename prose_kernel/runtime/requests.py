@@ -16,7 +16,6 @@ import os.path
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import blake2b, sha256
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
@@ -24,7 +23,7 @@ from msgspec import Struct
 
 from prose_kernel.errors import StateError
 from prose_kernel.language.shortening import clipped
-from prose_kernel.runtime.journal_codec import dumps
+from prose_kernel.runtime.journal_codec import dumps, without_ids
 from prose_kernel.runtime.ports import (
     DEFAULT_MAX_OUTPUT,
     Answers,
@@ -142,11 +141,6 @@ class EqualAnswers(Generic[A]):
         return self.answers[self._next] if self._next < len(self.answers) else None
 
 
-@lru_cache
-def _encoded_name(part: str) -> bytes:
-    return b"\0%b\0" % part.encode()
-
-
 class Key(Struct, frozen=True):
     """`digest` is "" for a request without a key; `parts` maps names of parts to shorter digests."""
 
@@ -159,7 +153,7 @@ def key_of(kind: str, encoded: Iterable[tuple[str, bytes]]) -> Key:
     whole, short = blake2b(kind.encode(), digest_size=_WHOLE), {}
     for name, data in encoded:
         digest = blake2b(data, digest_size=_WHOLE).digest()
-        whole.update(_encoded_name(name))
+        whole.update(b"\0%b\0" % name.encode())
         whole.update(digest)
         short[name] = digest[:_PART].hex()
     return Key(whole.hexdigest(), short) if short else Key()
@@ -198,8 +192,7 @@ class Keys:
 
     def _data(self, value: object) -> bytes:
         data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else dumps(value)
-        for run_id in self.run_ids:
-            data = data.replace(run_id, b"*")
+        data = without_ids(data, self.run_ids)
         # The numbers of these files depend on the place in the program. (`in` would first make and drop a TypeError.)
         if data.find(b"/bindings/b") >= 0:
             data = _ANSWER.sub(self._content_of, data)
@@ -267,10 +260,8 @@ class Described(Struct, frozen=True):
 
     def digest(self, without: Sequence[bytes]) -> str:
         """Return a digest of the compared values, without the ids of the run and of the runs that it branched from."""
-        data = dumps((self.kind, self.text, self.compared))
-        for run_id in without:
-            data = data.replace(run_id, b"*")
-        return blake2b(data, digest_size=8).hexdigest()
+        compared = without_ids(dumps((self.kind, self.text, self.compared)), without)
+        return blake2b(compared, digest_size=8).hexdigest()
 
     @property
     def shown(self) -> str:

@@ -49,8 +49,7 @@ from prose_kernel.machine.vvm.context import Context
 from prose_kernel.machine.vvm.functions import LANGUAGE
 from prose_kernel.machine.vvm.judging import TemplateCode
 from prose_kernel.machine.vvm.memory_patches import split
-from prose_kernel.machine.vvm.rendering import canonical, input_text
-from prose_kernel.machine.vvm.values import adopted, is_ref, raised, typed
+from prose_kernel.machine.vvm.values import adopted, canonical, input_text, is_ref, raised, typed
 from prose_kernel.runtime.attempts import AttemptLimits, Failure, Retries, SessionAttempts, Success
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, load, located

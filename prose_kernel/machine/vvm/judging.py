@@ -5,6 +5,7 @@ decides: `match`, `choose`, `constrain`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from msgspec import structs
 
@@ -14,8 +15,7 @@ from prose_kernel.language.vvm.configurations import BOUNDS, fault_of
 from prose_kernel.machine.vvm.code import Body, Left, Step, compile_expression, expression, statement
 from prose_kernel.machine.vvm.context import Context, reader
 from prose_kernel.machine.vvm.expressions import member
-from prose_kernel.machine.vvm.rendering import Rendered, input_text, inserted, ref_preview
-from prose_kernel.machine.vvm.values import is_error, is_ref, raised
+from prose_kernel.machine.vvm.values import input_text, inserted, is_error, is_ref, raised, ref_preview
 from prose_kernel.runtime.compiled_code import Code, Now, value_of
 from prose_kernel.runtime.events import ArmChosen, Constrained, JudgeAsked, Judged, OptionChosen
 from prose_kernel.runtime.execution_context import located
@@ -23,6 +23,16 @@ from prose_kernel.runtime.ports import JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import LONGEST_TEXT, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A template with its values: the whole `text`, the text as `written` with its placeholders, and the text
+    `inserted` for each of them. Without placeholders `written` is empty."""
+
+    text: str
+    written: str = ""
+    inserted: tuple[tuple[str, str], ...] = ()
 
 
 class TemplateCode:
