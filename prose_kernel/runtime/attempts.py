@@ -91,8 +91,7 @@ async def before_retry(
     """Emit `Retried`, and wait for the backoff, at least for `least` seconds. After a failure `replayed` from a
     recording it does not wait. `why` is the failure in a few words."""
     seconds = max(retries.delay(attempt), least)
-    if s.host.listeners:
-        s.emit(Retried(s.place(what.node), what.spawn, attempt, retries.maximum, seconds, why))
+    s.emit(Retried(s.place(what.node), what.spawn, attempt, retries.maximum, seconds, why))
     if seconds > 0 and not replayed:
         seconds = jittered(seconds, what.at, attempt)
         wait = Wait("retry", f"{what.at}/w{attempt}", seconds)
@@ -200,8 +199,7 @@ class SessionAttempts:
         while True:
             await s.flush()
             current = structs.replace(self.request, target=self.target(), attempt=attempt)
-            if s.host.listeners:
-                s.emit(SessionStarted(self.place, self.number, current, self.bound_to))
+            s.emit(SessionStarted(self.place, self.number, current, self.bound_to))
             again = replayed = False
             asked_wait = 0.0
             cause: ProviderError | None = None
@@ -232,8 +230,7 @@ class SessionAttempts:
 
     def refused(self, failure: Failure) -> Failure:
         """Report a session that failed before a provider was asked."""
-        if self.s.host.listeners:
-            self.s.emit(SessionStarted(self.place, self.number, self.request, self.bound_to))
+        self.s.emit(SessionStarted(self.place, self.number, self.request, self.bound_to))
         self._finished(self.request, error=failure.error)
         return failure
 
@@ -294,9 +291,8 @@ class SessionAttempts:
     ) -> None:
         s = self.s
         s.recent.note(f"session {self.bound_to or self.key.name}: {error.message if error is not None else 'done'}")
-        if s.host.listeners:
-            ended = (result, value, error, final, self.consumed)
-            s.emit(SessionFinished(self.place, self.number, request, self.bound_to, self.key, *ended))
+        ended = (result, value, error, final, self.consumed)
+        s.emit(SessionFinished(self.place, self.number, request, self.bound_to, self.key, *ended))
 
 
 async def _wait_for_all(*tasks: asyncio.Future[T] | asyncio.Future[None]) -> None:

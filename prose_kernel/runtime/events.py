@@ -381,7 +381,7 @@ Listener = Callable[[Event], None]
 class Audience(dict[type[Event], tuple[Listener, ...]]):
     """Listeners by kind of event: `audience[LoopPass]` are the listeners for it, found by one look-up in a dict.
 
-    Machines check for listeners before they create an event, because an event for each pass of a loop is costly. An
+    Machines check for listeners before they create a frequent event: one for each pass of a loop is costly. An
     audience may be a listener of other audiences, which follow its changes.
     """
 

@@ -246,8 +246,7 @@ class ExecutionContext:
             listener(event)
 
     def warn(self, code: str, message: str, node: Node) -> None:
-        if self.host.listeners:
-            self.emit(Warned(self.place(node), code, message))
+        self.emit(Warned(self.place(node), code, message))
 
     def location(self, span: Span) -> Location:
         return self.source.location(span.start)

@@ -377,8 +377,7 @@ async def iterate(
     """Run one branch for each item, and return the finished fork. The branches do not change the outer directory."""
     number, repeat, total = s.numbers.next(PARALLEL), s.count("parallel"), len(items)
     join, split = Join(policy, total), ForkAllocation(total)
-    if s.host.listeners:
-        s.emit(ParallelStarted(s.place(node), number, (), total, True, policy.strategy, items))
+    s.emit(ParallelStarted(s.place(node), number, (), total, True, policy.strategy, items))
 
     def begin(index: int) -> tuple[X, Coroutine[Any, Any, Value]]:
         context = s.branch(BranchStep(number, index, f"i{index}"), index, repeat, split)
@@ -387,6 +386,5 @@ async def iterate(
     race = race_of(s, policy, "i*", repeat, text)
     fork = Fork(s, number, join, begin, lambda _: None, max(LIVE, s.host.concurrency or 0), race)
     await fork.run()
-    if s.host.listeners:
-        s.emit(ParallelJoined(s.place(node), number))
+    s.emit(ParallelJoined(s.place(node), number))
     return fork

@@ -90,8 +90,7 @@ class ChoiceCode(Code):
             return await call(s.host.preview.run_either(s, list(self.bodies.values())))
         criteria = self.node.criteria
         label = await judging.choose(s, criteria, await render(s, criteria.text), self.ways)
-        if s.host.heard[OptionChosen]:
-            s.emit(OptionChosen(s.place(self.node), label))
+        s.emit(OptionChosen(s.place(self.node), label))
         return await call(self.bodies[label].run(s))
 
 
@@ -181,8 +180,7 @@ class TryCode(Code):
 
     async def _caught(self, s: ProgramContext, caught: ErrorValue, body: Body) -> Value:
         name = self.node.catch.name
-        if s.host.listeners:
-            s.emit(Caught(s.place(self.node.catch), name.id if name else None, caught.error))
+        s.emit(Caught(s.place(self.node.catch), name.id if name else None, caught.error))
         temps, before = s.temps, s.catching
         if name is not None:
             s.temps = {**temps, name.id: self._temp(s, name, caught)}

@@ -112,18 +112,16 @@ class ExecCode(SpawnCode):
         await s.flush()
         spawn = s.host.next_spawn()
         bound_to = destination.name if destination else None
-        place, listeners = s.place(node), s.host.listeners
-        if listeners:
-            s.emit(CommandStarted(place, spawn, request, command, bound_to, self.used, form))
+        place = s.place(node)
+        s.emit(CommandStarted(place, spawn, request, command, bound_to, self.used, form))
         request, result = await self._attempts(s, place, spawn, request, written)
         moved = self._change_directory(s, request, result)
         raised = result.kind is not None and on_fail == "throw"
         s.recent.note(f"exec {written.short}: exit code {result.exit_code}")
-        if result.kind is not None and not raised and listeners:
+        if result.kind is not None and not raised and s.host.listeners:
             for depth in range(1, len(s.branches) + 1):
                 s.host.failed_commands[s.branches[:depth]] = result
-        if listeners:
-            s.emit(CommandFinished(place, spawn, request, command, bound_to, result, on_fail, raised, moved, self.used))
+        s.emit(CommandFinished(place, spawn, request, command, bound_to, result, on_fail, raised, moved, self.used))
         if raised:
             raise located(s, _error(command, request, result, written.limit), node)
         if result.kind is None and isinstance(shown := found.get("display"), tree.Text):
@@ -165,8 +163,7 @@ class ExecCode(SpawnCode):
             file = await s.ask(request, ShownFile, lambda: files.show(request))
         except RunError as error:
             raise located(s, error, path) from None
-        if s.host.listeners:
-            s.emit(FileShown(s.place(self.node), spawn, file))
+        s.emit(FileShown(s.place(self.node), spawn, file))
 
     async def _request(self, s: ProgramContext, written: _ExecOptions) -> CommandRequest:
         node: tree.Exec = self.node

@@ -82,12 +82,10 @@ class GateStep(Step):
 
     async def _decide(self, s: ProgramContext, request: GateRequest) -> GateDecision:
         await s.flush()
-        if s.host.listeners:
-            s.emit(GateOpened(s.place(self.node), request))
+        s.emit(GateOpened(s.place(self.node), request))
         decision = await s.ask(request, GateDecision, lambda: s.host.ports.gates.decide(request))
         s.recent.note(f"gate {request.name}: {decision.status}")
-        if s.host.listeners:
-            s.emit(GateResolved(s.place(self.node), request, decision))
+        s.emit(GateResolved(s.place(self.node), request, decision))
         return decision
 
 

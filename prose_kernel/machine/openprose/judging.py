@@ -90,8 +90,7 @@ async def _request(
     await s.flush()
     await s.admitted()
     asking, at = asking or Asking(), s.at("judge")
-    if s.host.heard[JudgeAsked]:
-        s.emit(JudgeAsked(s.place(node or s.statement), text, at))
+    s.emit(JudgeAsked(s.place(node or s.statement), text, at))
     request = request_about(s, text, at, asking, node)
     return structs.replace(request, further=tuple(_further(s, request, asking.after))) if asking.after else request
 
@@ -132,8 +131,7 @@ def _emit_judged(
     s: ProgramContext, node: tree.Node, request: JudgeRequest, answer: Value, judged: Verdict | Pick | Finding
 ) -> None:
     s.recent.note(f"**{request.text}**: {inserted_text(answer) if answer is not None else 'uncertain'}")
-    if s.host.listeners:
-        s.emit(Judged(s.place(node), request.text, answer, judged.by, judged.reason, judged.details, request.at))
+    s.emit(Judged(s.place(node), request.text, answer, judged.by, judged.reason, judged.details, request.at))
 
 
 def _described_arms(s: ProgramContext, arms: Arms) -> str:

@@ -73,9 +73,7 @@ class ParallelCode(Code):
         split = ForkAllocation(len(node.branches), self._needs)
         steps = [BranchStep(number, i, branch_label(b, i)) for i, b in enumerate(node.branches)]
         names = tuple(b.name.id if b.name is not None else None for b in node.branches)
-        if s.host.listeners:
-            strategy = modifiers.strategy
-            s.emit(ParallelStarted(s.place(node), number, names, len(names), False, strategy))
+        s.emit(ParallelStarted(s.place(node), number, names, len(names), False, modifiers.strategy))
 
         def begin(index: int) -> tuple[ProgramContext, Coroutine[Any, Any, Value]]:
             context = s.branch(steps[index], None, repeat, split)
@@ -86,8 +84,7 @@ class ParallelCode(Code):
         fork = Fork(s, number, join, begin, names.__getitem__, None, race)
         await fork.run()
         self._publish(s, fork)
-        if s.host.listeners:
-            s.emit(ParallelJoined(s.place(node), number))
+        s.emit(ParallelJoined(s.place(node), number))
         return self._result(s, fork)
 
     @cached_property

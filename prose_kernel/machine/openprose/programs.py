@@ -272,8 +272,7 @@ async def in_program(
 ) -> Value:
     """Run a called program in its own run, between its two events. Its errors are located at the call."""
     place, alias = called.place, called.alias
-    if s.host.listeners:
-        s.emit(called)
+    s.emit(called)
     try:
         value = await call(work)
         await inner.flush()
@@ -281,11 +280,9 @@ async def in_program(
         if not isinstance(error, StoreFailed):
             error.details.setdefault("program", alias)
             error.location = s.location(node.span)
-        if s.host.listeners:
-            s.emit(ProgramReturned(place, alias, error))
+        s.emit(ProgramReturned(place, alias, error))
         raise
-    if s.host.listeners:
-        s.emit(ProgramReturned(place, alias))
+    s.emit(ProgramReturned(place, alias))
     return value
 
 

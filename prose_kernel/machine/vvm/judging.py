@@ -86,8 +86,7 @@ def _request(s: Context, node: tree.Node, criterion: Rendered, value: Value) -> 
     except VvmRaise as error:
         raise located(s, error, node) from None
     at = s.at("judge")
-    if s.host.heard[JudgeAsked]:
-        s.emit(JudgeAsked(s.place(node), criterion.text, at))
+    s.emit(JudgeAsked(s.place(node), criterion.text, at))
     return JudgeRequest(
         criterion.text,
         at,
@@ -107,9 +106,8 @@ def _judge_error(s: Context, node: tree.Node, error: Undecided) -> RunError:
 
 
 def _emit_judged(s: Context, node: tree.Node, request: JudgeRequest, answer: Value, judged: Verdict | Pick) -> None:
-    if s.host.listeners:
-        fields = (answer, judged.by, judged.reason, judged.details, request.at, request.subject)
-        s.emit(Judged(s.place(node), request.text, *fields))
+    fields = (answer, judged.by, judged.reason, judged.details, request.at, request.subject)
+    s.emit(Judged(s.place(node), request.text, *fields))
 
 
 async def decide(
@@ -270,8 +268,7 @@ class ChooseStep(Step):
                 return await call(s.host.preview.run_either(s, [self.bodies[o.label.value] for o in node.options]))
             labels = tuple(dict.fromkeys(option.label.value for option in node.options))
             label = await pick(s, node.criterion, self.criterion.render(s, value), value, labels)
-            if s.host.heard[OptionChosen]:
-                s.emit(OptionChosen(s.place(node), label))
+            s.emit(OptionChosen(s.place(node), label))
             s.bind(node.target.id, label, node)
             return await call(self.bodies[label].run(s))
         finally:
@@ -311,10 +308,9 @@ class ConstrainStep(Step):
                     violations.append(criterion.text)
         finally:
             s.it = outer
-        if s.host.listeners:
-            hints = {name: bounds[name] for name in BOUNDS if name in bounds}
-            violated = tuple(str(text) for text in violations)
-            s.emit(Constrained(s.place(node), node.target.id, len(texts), violated, hints))
+        hints = {name: bounds[name] for name in BOUNDS if name in bounds}
+        violated = tuple(str(text) for text in violations)
+        s.emit(Constrained(s.place(node), node.target.id, len(texts), violated, hints))
         if violations:
             data: Value = {"value": value, "violations": violations, "requirements": texts}
             message = "Constraints not satisfied"

@@ -316,8 +316,7 @@ class TryStep(Step):
 
     async def _handled(self, s: Context, error: RunError, body: Body) -> Left:
         clause: tree.Handler = self.node.handler
-        if s.host.listeners:
-            s.emit(Caught(s.place(clause), clause.target.id, error))
+        s.emit(Caught(s.place(clause), clause.target.id, error))
         outer, s.handling = s.handling, error
         try:
             s.bind(clause.target.id, error_value(error), clause)
