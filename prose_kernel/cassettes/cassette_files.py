@@ -117,7 +117,6 @@ class CassetteFile:
 
     @property
     def is_old(self) -> bool:
-        """Return whether it has records of an earlier format."""
         return any(entry.record.v < records.VERSION for entry in self.entries)
 
     @property
@@ -147,7 +146,6 @@ def read_file(path: Path, name: str) -> CassetteFile:
 
 
 def parse(data: bytes, path: Path, name: str, signature: plain_files.Stamp | None = None) -> CassetteFile:
-    """Parse the bytes of a cassette."""
     found = CassetteFile(path, name, signature)
     for number, line, torn in jsonl.lines(data.removeprefix(BOM)):
         _add_line(found, number, line, torn)
@@ -221,7 +219,6 @@ def _named(name: str, workspace: Path) -> Path:
 
 
 def shown_name(path: Path, workspace: Path) -> str:
-    """Return a cassette's path for messages."""
     return path.relative_to(workspace).as_posix() if path.is_relative_to(workspace) else path.name
 
 

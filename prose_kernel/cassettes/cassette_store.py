@@ -128,7 +128,6 @@ class CassetteStore:
         return (entry for found in self.cassettes for entry in found.entries)
 
     def session(self, request: SessionRequest) -> RecordedSession:
-        """Return one attempt at a session."""
         req, title, number = self.identity.session(request), f"session {request.at}", request.attempt + 1
         return RecordedSession(self, req, request.at, title, request.program, number, request=request)
 
@@ -214,7 +213,6 @@ class CassetteStore:
     # ------------------------------------------------------------ writing
 
     def place(self, key: str, at: str) -> str:
-        """Return `Index.place` for a request at this path."""
         return self._index.place(key, at, open_request.cell.get())
 
     def meta(self, begun: float | None = None, usage: Usage | None = None, **details: Any) -> Meta:

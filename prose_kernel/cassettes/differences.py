@@ -97,7 +97,6 @@ def _beginning(value: Any) -> str:
 
 
 def _common_prefix(one: str, other: str) -> int:
-    """Return the length of the two texts' common beginning."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

@@ -83,7 +83,6 @@ class Identity:
         return _recorded(request, forms)
 
     def holds_private_key(self, request: SessionRequest) -> bool:
-        """Return whether any text for the session contains a private key."""
         context = [self._content(item) for item in request.context or () if not item.missing]
         given = request.given.text if request.given is not None else None
         texts = (request.task, request.system, memory_of(request), given, *context)

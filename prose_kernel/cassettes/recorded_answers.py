@@ -110,7 +110,6 @@ class RecordedSessions:
         return result
 
     async def _write(self, session: RecordedSession, found: Found, writes: Sequence[Written]) -> None:
-        """Write the files of the recorded session again."""
         from prose_kernel.cassettes.effects import FileReplay
 
         store, request = session.store, session.request

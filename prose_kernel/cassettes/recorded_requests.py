@@ -77,7 +77,6 @@ class Found(NamedTuple):
         return {name: value for name, value in found.items() if value}
 
     def result(self, answer: SessionResult) -> SessionResult:
-        """Return a recorded answer for the program."""
         meta, cut = self.meta, answer.details.get("cut")
         details = self.details(provider=meta.provider, sampling=meta.sampling, effects=meta.effects, cut=cut)
         answer = records.without_facts(answer)

@@ -95,7 +95,6 @@ class KernelDebugger:
         return {name: (named.info.value, named.language) for name, named in self._kernel.cells.names().items()}
 
     def journal_position(self) -> int:
-        """Return the number of records in the journal."""
         run = self._kernel.cells.current
         return run.journal.position if run is not None and run.journal is not None else 0
 

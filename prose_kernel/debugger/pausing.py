@@ -311,7 +311,6 @@ class Debugger:
 
 
 def as_protocol(point: Breakpoint) -> dict[str, Any]:
-    """Return a breakpoint in the form of the protocol."""
     found: dict[str, Any] = {
         "id": point.id,
         "verified": point.line is not None,

@@ -165,7 +165,6 @@ class Texts:
             self._cells[Source.of(piece, CELL).text] = path
 
     def of_source(self, source: Source, language: str) -> Text:
-        """Return the text that a running source belongs to."""
         path = self.known_path(source)
         known = self.find(path)
         if known is None or (source.name != CELL and known.content != source.text):
@@ -175,13 +174,11 @@ class Texts:
         return known
 
     def known_path(self, source: Source) -> str:
-        """Return the path of a running source."""
         if source.name != CELL:
             return source.name
         return self._cells.get(source.text) or self.path_of(source.text)
 
     def find(self, path: str) -> Text | None:
-        """Return the text at a path, or None if it is unknown."""
         return self._by_key.get(self.key(path))
 
     def key(self, path: str) -> str:
@@ -192,5 +189,4 @@ class Texts:
             return path
 
     def files(self) -> list[Text]:
-        """Return the texts that are program files."""
         return [text for text in self._by_key.values() if not text.is_cell]

@@ -162,7 +162,6 @@ class SessionAttempts:
         """Called before a provider is asked, if the journal has no answer."""
 
     def retries_after(self, failure: ProviderError) -> bool:
-        """Return whether another attempt may help."""
         return failure.retryable
 
     def typed(self, result: SessionResult) -> str | None:

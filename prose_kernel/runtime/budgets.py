@@ -129,7 +129,6 @@ class Budget:
 
     @property
     def seconds(self) -> float:
-        """The seconds that have passed."""
         passes = self._open and (self._others or not self._persons)
         return self._passed + (self.clock.monotonic() - self._since if passes else 0.0)
 

@@ -314,7 +314,6 @@ class Body:
 
 
 def run_flat(ways: Sequence[Now], body: Body, s: Any) -> Value:
-    """Run a body without waiting."""
     value: Value = None
     at = 0
     try:

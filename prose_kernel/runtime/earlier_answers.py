@@ -194,7 +194,6 @@ class EarlierAnswers:
 
     @property
     def unused(self) -> list[EarlierAnswer]:
-        """The answers that were not used, in their order."""
         return [one for one in self._answers.values() if not one.used]
 
     # ------------------------------------------------------------ answers

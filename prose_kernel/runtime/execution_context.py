@@ -233,7 +233,6 @@ class ExecutionContext:
     # ------------------------------------------------------------ events
 
     def place(self, node: Node) -> Place:
-        """Return the place of `node`."""
         return self._place(node, 0, None, None)
 
     def _place(self, node: Node, depth: int, execution_id: int | None, block: str | None) -> Place:
@@ -425,7 +424,6 @@ class ExecutionContext:
                     self.warn(code, notice, self.statement)
 
     def _statement_name(self) -> str:
-        """Return the name of the running statement."""
         statement = self.statement
         if statement is None:
             return "its imports"

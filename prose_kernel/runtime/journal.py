@@ -140,7 +140,6 @@ class Journal:
         return await self._live_answer(s, described, live)
 
     def _record_request(self, described: Described, request: Request, also: Sequence[str]) -> Asked:
-        """Record a new request."""
         looks = self._recorder.looks if described.kind == "wait" else 0
         if self._log.must_flush and described.kind != "wait":
             self._recorder.require_flush()
@@ -183,7 +182,6 @@ class Journal:
         return ask, delayed
 
     async def _live_answer(self, s: ExecutionContext, described: Described, live: LiveRequest[T]) -> T:
-        """Make a live request."""
         self._approvals.require_confirmed(described)
         self._recorder.require_room(described.key)
         await self._recorder.flush(s.run.store, described.key)
@@ -347,7 +345,6 @@ class Journal:
             self._turns.cancel(self.task)
 
     def _replay_interrupt(self, then: Interrupted) -> None:
-        """Replay a recorded interrupt."""
         self._replay.advance()
         self._hasty = self._hasty or then.hasty
         self._cancel()
@@ -390,7 +387,6 @@ class Journal:
         self._recorder.write(text)
 
     def finished(self, record: Finished) -> None:
-        """Record the end of the run."""
         if self._replay.active and self._replay.coming is None:
             self._replay.go_live()
         if not self._replay.active:
@@ -411,7 +407,6 @@ class Journal:
 
 
 def is_same(then: Text, now: Text) -> bool:
-    """Return whether a new text is the recorded one."""
     same = (then.language, then.text, then.inputs, then.supplied) == (now.language, now.text, now.inputs, now.supplied)
     return same and then.directory == now.directory
 

@@ -161,7 +161,6 @@ class Replay:
     # ------------------------------------------------------------ records
 
     def advance(self) -> None:
-        """Go to the next record."""
         passed = self.coming
         self.number, coming = next(self._known, _NO_MORE)
         while type(coming) in _PASSED_OVER:
@@ -224,7 +223,6 @@ class Replay:
             self.options.on_live(under_way)
 
     def abandon(self) -> None:
-        """Abandon the running text."""
         self._recorder.abandoned = True
         self.active, self.coming, self.parked = False, None, {}
         self._turns.idle, self._turns.cancelling, self._turns.stop_at = None, None, 0

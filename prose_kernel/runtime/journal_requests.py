@@ -176,7 +176,6 @@ class LiveRequests:
         return answered
 
     def as_recorded(self, value: T) -> T:
-        """Return an answer in its recorded form."""
         moved = self._replay.options.moved
         return moved.recorded(value) if moved is not None else value
 

@@ -37,7 +37,6 @@ class BindingInfo:
 
     @property
     def statement(self) -> str:
-        """The text of the statement."""
         return self.source.slice(self.span)
 
     @property

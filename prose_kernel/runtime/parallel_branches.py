@@ -254,7 +254,6 @@ class Fork(Generic[X]):
         turns.end_turn()
 
     async def _next_end(self) -> None:
-        """Wait until a branch ends."""
         self._task = asyncio.current_task()
         await self.s.host.scheduler.park()
 

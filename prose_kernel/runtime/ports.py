@@ -62,7 +62,6 @@ class CommandRequest(Struct, frozen=True):
 
     @property
     def declares_files(self) -> bool:
-        """Whether the files that its result depends on are declared."""
         return self.reads is not None
 
 

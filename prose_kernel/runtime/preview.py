@@ -126,7 +126,6 @@ class PreviewAnswers:
         return found
 
     def make_host(self, real: Host) -> Host:
-        """Return a host for a copy of a run that makes no requests."""
         nothing, store = UnknownAnswers(), ReadOnlyStore(real.ports.store)
         ports = structs.replace(real.ports, judge=nothing, user=nothing, store=store, races=None)
         hook = _StepLimit(self._require_room)
@@ -282,7 +281,6 @@ def level(s: ExecutionContext, depth: int) -> int:
 
 
 def evaluation_host(host: Host) -> Host:
-    """Return a host for one evaluation in a paused program."""
     sessions, judge = _RefusingPort("no session is asked"), _RefusingPort("no condition in `**` is judged")
     ports: Ports = structs.replace(
         host.ports,

@@ -152,7 +152,6 @@ class Run:
         self.progress.dirty = True
 
     def pass_to_store(self) -> None:
-        """Pass all changed variables to the store."""
         unsaved, self.progress.unsaved = self.progress.unsaved, {}
         for variable in unsaved:
             value = variable.value

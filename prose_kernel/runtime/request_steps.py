@@ -117,7 +117,6 @@ class Steps:
 
     @property
     def is_first(self) -> bool:
-        """Whether no step has begun yet."""
         return not self._last
 
     def coming(self, kind: str) -> RecordedStep | None:

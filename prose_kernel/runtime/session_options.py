@@ -71,7 +71,6 @@ class ModelOptions(_Layer, frozen=True):
 
     @property
     def recorded_options(self) -> dict[str, object]:
-        """The options that a recording keeps."""
         names = ("max_tokens", *SAMPLING, "effort", "cache")
         return {name: value for name, value in self.stated().items() if name in names}
 

@@ -86,7 +86,6 @@ async def invoke_block(
 
 
 def _frame(s: ProgramContext, node: Node, entry: BlockEntry, arguments: tuple[Value, ...]) -> Frame:
-    """Return the frame of a new invocation."""
     name = entry.node.name.id
     same = next((frame.same for frame in s.frame.stack() if frame.block == name), 0) + 1
     limit = entry.node.max_depth or DEFAULT_BLOCK_DEPTH

@@ -209,7 +209,6 @@ def checked_outputs(name: str, outputs: Sequence[CallOutput], value: Value) -> d
 
 
 def _object_in(value: Value) -> dict[str, Value] | None:
-    """Return the object in a text that is a JSON object, else None."""
     with contextlib.suppress(ValueError, RecursionError):
         data = json.loads(inserted_text(value)) if isinstance(value, (str, Reference, ExecText)) else None
         return data if isinstance(data, dict) else None

@@ -152,7 +152,6 @@ class TryCode(Code):
         return value
 
     async def _previewed(self, s: ProgramContext) -> Value:
-        """Run all parts in sequence, for a preview."""
         await call(self.body.run(s))
         if self.catch is not None:
             outer, name = s.temps, self.node.catch.name

@@ -240,7 +240,6 @@ def _amounts(needs: object) -> dict[str, float]:
 
 
 def retries_of(properties: Mapping[str, object]) -> Retries:
-    """Return the retries that the properties `retry` and `backoff` allow."""
     retry, backoff = properties.get("retry"), properties.get("backoff")
     written = str(backoff.value) if isinstance(backoff, tree.Number) else word(backoff) or "none"
     return Retries(int(retry.value) if isinstance(retry, tree.Number) else 0, written)

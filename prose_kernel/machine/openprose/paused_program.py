@@ -47,7 +47,6 @@ def frames(s: ProgramContext, node: Node) -> tuple[StackFrame, ...]:
 
 
 def level(s: ProgramContext) -> int:
-    """Return the number of open frames here, including those of callers."""
     return preview.level(s, s.frame.depth)
 
 
@@ -80,7 +79,6 @@ _STATEMENT_PREFIXES: Final = ("let debugger_value = ", "assert ")
 
 
 async def evaluate(s: ProgramContext, frame: StackFrame, text: str) -> Value:
-    """See `ExecutionContext.evaluate`."""
     code, is_condition = _compiled(text)
     layer, temps = cast("_View", frame.inner)
     host = preview.evaluation_host(s.host)

@@ -47,8 +47,6 @@ class _Answers(PreviewAnswers):
     async def session(
         self, s: ProgramContext, node: tree.Node, name: str | None, prepared: Awaitable[tuple[SessionRequest, Binding]]
     ) -> Value:
-        """Add the request of a session instead of asking it."""
-
         async def first() -> SessionRequest:
             return (await prepared)[0]
 
@@ -95,7 +93,6 @@ class _Answers(PreviewAnswers):
     # ------------------------------------------------------------ control
 
     async def run_either(self, s: ProgramContext, bodies: Sequence[Body | None]) -> Value:
-        """Run alternative bodies, each as if it were the only one."""
         await self.run_each(s, bodies)
         return unknown("value")
 

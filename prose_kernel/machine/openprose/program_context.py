@@ -86,12 +86,10 @@ class ProgramRun(Run):
 
     @property
     def is_script(self) -> bool:
-        """Whether the running text is ProseScript."""
         return self._text is not None and self._text.script
 
     @property
     def is_strict(self) -> bool:
-        """Whether the running text asks for the strict profile."""
         return self._text is not None and self._text.strict
 
     def properties(self, owner: str, written: tree.Properties) -> dict[str, object]:
@@ -248,7 +246,6 @@ class ProgramContext(ExecutionContext):
         return {} if self.frame.execution_id is None else {"execution_id": self.frame.execution_id}
 
     def stack_lines(self) -> tuple[str, ...]:
-        """Return one line for each block call that led here, innermost first."""
         return shortened_stack([frame for frame in self.frame.stack() if frame.caller is not None], _stack_line)
 
 

@@ -206,7 +206,6 @@ def any_call_of(program: str) -> Kind:
 
 
 def needs_of(statement: tree.Node) -> Needs:
-    """Return the needs of a branch, including all nested parts."""
     found = list(walk(statement))
     named = {id(spawn) for node in found if (spawn := _named_spawn(node)) is not None}
     sessions = [node for node in found if isinstance(node, tree.Session | tree.Resume)]

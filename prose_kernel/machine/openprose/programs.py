@@ -136,7 +136,6 @@ def _define(s: ProgramContext, program: tree.Program) -> None:
 
 
 async def _execute(s: ProgramContext, step: Step) -> Value:
-    """Run one top-level statement."""
     s.statement = step.node
     body = Body((step.node,), False)
     body.use([step])

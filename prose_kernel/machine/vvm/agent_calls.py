@@ -591,7 +591,6 @@ async def _ask_other(
 async def ask_from_outside(
     agent: ConfiguredAgent, caller: ExecutionContext, node: Node, asked: AgentRequest
 ) -> Success | Failure:
-    """Call an agent for another language, in the caller's line of control."""
     run = agent.module.run
     s = Context(run, agent.module, caller.source, caller.cwd, caller.path).continue_from(caller)
     agent.check(s, node)

@@ -158,7 +158,6 @@ async def run_body(body: Body, s: Any) -> Left:
 
 
 def run_flat(ways: Sequence[Now], body: Body, s: Any) -> Left:
-    """Run a body without waiting."""
     at = 0
     try:
         for at, way in enumerate(ways):  # noqa: B007 - `at` is used after the loop

@@ -198,7 +198,6 @@ class Context(ExecutionContext):
         return self._place(node, self.depth or int(self.module is not self.run.root), None, function)
 
     def stack_lines(self) -> tuple[str, ...]:
-        """Return one line for each function call that led here, innermost first."""
         frames: list[Frame] = []
         frame = self.frame
         while frame is not None:

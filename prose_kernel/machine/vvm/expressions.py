@@ -126,7 +126,6 @@ def _with_members(s: Context, node: tree.Node, value: Value) -> Any:
 
 
 def _is_unknown(s: Context, value: Value) -> bool:
-    """Return whether a value is unknown in a preview."""
     return s.host.preview is not None and type(value) is str and s.host.preview.unknown_result(value) is not None
 
 

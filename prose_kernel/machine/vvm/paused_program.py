@@ -38,7 +38,6 @@ def frames(s: Context, node: Node) -> tuple[StackFrame, ...]:
 
 
 def level(s: Context) -> int:
-    """Return the number of open frames here, including those of callers."""
     return preview.level(s, s.depth)
 
 
@@ -73,7 +72,6 @@ def _captured(frame: Frame) -> dict[str, Value]:
 
 
 async def evaluate(s: Context, frame: StackFrame, text: str) -> Value:
-    """See `ExecutionContext.evaluate`."""
     inner, module = cast("tuple[Frame | None, Module]", frame.inner)
     host = preview.evaluation_host(s.host)
     run = VvmRun(host, preview.ReadOnlyStore(s.run.store), s.run.name, s.run.program)

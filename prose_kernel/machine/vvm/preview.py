@@ -85,11 +85,9 @@ class _Answers(PreviewAnswers):
         return True
 
     def module_of(self, module: Module) -> Module:
-        """Return the preview's copy of a module."""
         return self.root if module is self._real and self.root is not None else module
 
     def result(self, frame: Frame, name: str, value: Value) -> Value:
-        """Return the result of a function, or a placeholder if it is doubtful."""
         if frame in self._doubtful:
             self._doubtful.discard(frame)
             return unknown(name)
@@ -112,7 +110,6 @@ class _Answers(PreviewAnswers):
         return unknown(name)
 
     async def run_either(self, s: Context, bodies: Sequence[Body | None]) -> Left:
-        """Run alternative bodies, each as if it were the only one."""
         self._open += 1
         try:
             left = await self.run_each(s, bodies)
