@@ -157,12 +157,11 @@ def places_of_runs(state_dir: str | None, wanted: str = "gates") -> tuple[Path, 
 
 def places_here(state_dir: str | None) -> Sequence[RunPlace]:
     """Return the places of this directory's runs, including databases."""
-    from prose_kernel.storage.database.kept_runs import SqliteRuns
     from prose_kernel.storage.run_paths import runs_directory
     from prose_kernel.storage.runs import places
 
     directory, postgres = places_of_runs(state_dir, "runs")
-    here: list[RunPlace] = [*places(Path.cwd(), directory), SqliteRuns()]
+    here: list[RunPlace] = [*places(Path.cwd(), directory)]
     if postgres is not None:
         from prose_kernel.storage.database.kept_runs import PostgresRuns
 

@@ -1,7 +1,7 @@
 """Lists the kept runs with their states, finds a run by the beginning of its id, and removes runs.
 
 A run has a directory, whatever keeps its bindings: `Directories` finds the directories below `.prose/runs` and
-`.vvm/runs`. A database is another place of runs, with the same three methods (`RunPlace`).
+`.vvm/runs`. A database of many runs is another place, with the same three methods (`RunPlace`).
 """
 
 from __future__ import annotations
@@ -214,6 +214,11 @@ class Directories:
         return KeptRun(run_id, self.path / run_id, self)
 
     def bindings(self, run: KeptRun) -> Iterator[StoredBinding]:
+        database = self.path / run.id / "state.db"
+        if database.is_file():
+            from prose_kernel.storage.database.kept_runs import sqlite_bindings
+
+            yield from sqlite_bindings(database)
         for file in sorted((self.path / run.id / "bindings").glob("*.md")):
             try:
                 found = bindings.parse(plain_files.read(file, plain_files.HUGE).decode("utf-8", "replace"))

@@ -47,6 +47,15 @@ def test_another_answer_repeats_the_requests_that_depend_on_it(place: Place, run
     assert place.prose("runs", "show", name).status == 0, "the run stays as it is"
 
 
+def test_bindings_in_sqlite_are_compared(place: Place) -> None:
+    options = script(place, Say="hi")
+    place.write("p.prose", 'let a = session "Say it"\noutput b = "{a}!"\n')
+    assert place.prose("run", "p.prose", *options, "--state=sqlite").status == 0
+    seen = place.prose("what-if", place.runs()[0].name, "c1/1/s0=other", *options)
+    changed = [line for line in seen.out.splitlines() if line.startswith(("answer ", "binding "))]
+    assert (seen.status, changed) == (0, ["answer c1/1/s0", "binding a", "binding b"])
+
+
 def test_requests_that_would_run_again_are_listed(place: Place, run: tuple[str, tuple[str, ...]]) -> None:
     name, options = run
     seen = place.prose("what-if", name, "c1/1/s0=other", *options)

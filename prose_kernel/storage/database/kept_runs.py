@@ -15,7 +15,7 @@ from prose_kernel.storage import journal_reading
 from prose_kernel.storage.database import schema
 from prose_kernel.storage.database.ownership import bytes_at, is_elsewhere, owner_of
 from prose_kernel.storage.database.postgres import PostgresDatabase
-from prose_kernel.storage.database.sqlite import FILE, read_only
+from prose_kernel.storage.database.sqlite import read_only
 from prose_kernel.storage.runs import KeptRun, State, StoredBinding
 
 _LEASE_CHECK_SECONDS: Final = 1.0
@@ -26,20 +26,9 @@ class RunDatabaseUnavailable(UsageError):
     """The database of runs does not answer, or refuses this user."""
 
 
-class SqliteRuns:
-    """The place of runs with SQLite files, which are in the directories of the runs."""
-
-    def runs(self) -> tuple[KeptRun, ...]:
-        """Return nothing: `Directories` lists these runs."""
-        return ()
-
-    def bindings(self, run: KeptRun) -> list[StoredBinding]:
-        """Return the root bindings of a run, as far as they can be read."""
-        file = run.directory / FILE
-        return _bindings(schema.SQLITE, lambda: read_only(file), "") if file.is_file() else []
-
-    def remove(self, run: KeptRun) -> None:
-        """Do nothing: the file is removed with the directory."""
+def sqlite_bindings(file: Path) -> list[StoredBinding]:
+    """Return the root bindings in the database file of a run, as far as they can be read."""
+    return _bindings(schema.SQLITE, lambda: read_only(file), "")
 
 
 def _bindings(dialect: schema.Dialect, connect: Callable[[], schema.Connection], run_id: str) -> list[StoredBinding]:
