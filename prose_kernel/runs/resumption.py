@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from msgspec import Raw, structs
 
@@ -286,11 +286,8 @@ def record_at(journal: JournalRead, at: str) -> int:
     raise UsageError(f"run {journal.head.run} asked nothing at {at}", hint=hint)
 
 
-def branch(
-    journal: JournalRead, before: int, clock: Clock, state_dir: str = STATE, text: str | None = None
-) -> JournalRead:
-    """Begin a new run with the records of this one up to the record `before`; `text` replaces the text of the last file
-    or cell.
+def branch(journal: JournalRead, before: int, clock: Clock, state_dir: str = STATE) -> JournalRead:
+    """Begin a new run with the records of this one up to the record `before`.
 
     The new directory is next to the original one, and its id is later than the ids of all runs in `state_dir`. Large
     values and answers that the journal refers to are copied; the replay restores the rest. Failures that the program
@@ -306,18 +303,14 @@ def branch(
         for number, record in journal.records(1, before)
         if not (isinstance(record, Completed) and record.key in failed)
     ]
-    records = [record for _, record in numbered]
     new = structs.replace(
         head,
         run=run_id,
         started=f"{started:%Y-%m-%dT%H:%M:%S.%fZ}",
         branch_of=[*head.branch_of, head.run],
-        branch_at=len(records) + 1,
-        changed=text is not None,
+        branch_at=len(numbered) + 1,
+        changed=False,
     )
-    if text is not None:
-        last = max(index for index, record in enumerate(records) if isinstance(record, Text))
-        records[last] = structs.replace(cast("Text", records[last]), text=text)
     path = directory.with_name(run_id) / NAME
     with changing(path, f"no branch of run {head.run} can be begun") as file:
         of_vvm = directory.parent.parent.name == VVM
@@ -326,7 +319,7 @@ def branch(
             if source.is_dir():
                 shutil.copytree(source, source.parent.with_name(run_id) / source.name, dirs_exist_ok=True)
         file_history.copy(directory, path.parent, [number for number, _ in numbered], before)
-        file.copy([new, *records])
+        file.copy([new, *(record for _, record in numbered)])
     approved_in_process(run_id, branch_of=head.run)
     return read(path)
 
