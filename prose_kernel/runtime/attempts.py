@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Coroutine
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -188,9 +189,8 @@ class SessionAttempts:
 
     async def run(self) -> Success | Failure:
         """Make attempts until one succeeds or no more are allowed."""
-        if not self.allowed.budgets:
-            return await self._run()
-        with self.s.within(*self.allowed.budgets):
+        budgets = self.allowed.budgets
+        with self.s.within(*budgets) if budgets else nullcontext():
             return await self._run()
 
     async def _run(self) -> Success | Failure:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import cast
 
 from prose_kernel.errors import RunError, ValueTypeError
@@ -27,46 +26,16 @@ _LOOP_EXITS = (RunError, ControlFlow, asyncio.CancelledError)
 
 
 class _Passes(Passes):
-    """The passes of one loop. Runs the body, and stops at `break`."""
+    """The passes of one loop. `value` is the value of the last one."""
 
-    def __init__(
-        self, s: ProgramContext, node: tree.Node, body: Body, maximum: int | None, *, fixed: bool = True
-    ) -> None:
-        super().__init__(s, node, maximum, fixed=fixed)
-        self.body = body
-        self.value: Value = None
+    value: Value = None
 
-    async def all(self, count: int, begin: Callable[[int], None], used: bool) -> Value:
-        """Run `count` passes, each after `begin`; with `used`, return the array of their values.
-
-        A pass left by `continue` gives null; a pass left by `break` gives no element (3.8).
-        """
-        found: list[Value] = []
-        index, reason = -1, "end"
-        try:
-            for index in range(count):
-                begin(index)
-                self.begins(index)
-                if not await self.one():
-                    reason = "break"
-                    break
-                if used:
-                    found.append(self.s.store_element(self.value, self.node))
-        except _LOOP_EXITS:
-            self.left("raised", index)
-            raise
-        self.left(reason, index)
-        return found if used else None
-
-    async def one(self) -> bool:
+    async def run(self, body: Body) -> bool:
         """Run the body once, without a coroutine if nothing in it can wait. Returns False after `break`."""
         s = self.s
-        ways = self.body.flat(s)
+        ways = body.flat(s)
         try:
-            if ways is None:
-                self.value = await call(self.body.stepped(s))
-            else:
-                self.value = run_flat(ways, self.body, s)
+            self.value = await call(body.stepped(s)) if ways is None else run_flat(ways, body, s)
         except ControlFlow as leave:
             if leave.how == "return":
                 raise
@@ -90,14 +59,30 @@ class CountedLoopCode(Code):
         raise NotImplementedError
 
     async def _run(self, s: ProgramContext) -> Value:
+        """Run the passes. Returns an array of their values if it is used: a pass left by `continue` gives null, a pass
+        left by `break` no element (3.8)."""
         items = await self.items(s)
+        passes = _Passes(s, self.node, len(items))
+        found: list[Value] = []
+        index, reason = -1, "end"
         outer = s.temps
         s.temps = temps = dict(outer)
-        begin, count = partial(self.begin, s, temps, items), len(items)
         try:
-            return await _Passes(s, self.node, self.body, count).all(count, begin, self.used)
+            for index in range(len(items)):
+                self.begin(s, temps, items, index)
+                passes.begins(index)
+                if not await passes.run(self.body):
+                    reason = "break"
+                    break
+                if self.used:
+                    found.append(s.store_element(passes.value, self.node))
+        except _LOOP_EXITS:
+            passes.left("raised", index)
+            raise
         finally:
             s.temps = outer
+        passes.left(reason, index)
+        return found if self.used else None
 
 
 class ForCode(CountedLoopCode):
@@ -167,24 +152,17 @@ class LoopCode(Code):
         self.condition = compile_expression(node.condition) if node.condition is not None else None
 
     async def _run(self, s: ProgramContext) -> Value:
-        variable = self.node.variable
-        outer = s.temps
-        if variable is not None:
+        outer, maximum = s.temps, self.node.maximum
+        if self.node.variable is not None:
             s.temps = dict(outer)
-        try:
-            return await self._loop(s)
-        finally:
-            s.temps = outer
-
-    async def _loop(self, s: ProgramContext) -> Value:
-        node: tree.Loop = self.node
-        maximum = node.maximum
-        passes = _Passes(s, node, self.body, maximum, fixed=False)  # it ends by itself
+        passes = _Passes(s, self.node, maximum, fixed=False)  # it ends by itself
         try:
             return await self._run_passes(s, passes, maximum)
         except _LOOP_EXITS:
             passes.left("raised")
             raise
+        finally:
+            s.temps = outer
 
     async def _run_passes(self, s: ProgramContext, passes: _Passes, maximum: int | None) -> Value:
         node: tree.Loop = self.node
@@ -193,14 +171,14 @@ class LoopCode(Code):
             if node.variable is not None:
                 s.temps[node.variable.id] = Temp(index, "loop variable")
             if s.host.preview is not None:
-                await passes.one()
+                await passes.run(self.body)
                 return unknown("value")
             if maximum is None or index < maximum:
                 passes.begins(index)
             reason = await self._exit(s, index) if self.condition is not None else None
             if reason is None and maximum is not None and index >= maximum:
                 reason = "max"
-            if reason is None and not await passes.one():
+            if reason is None and not await passes.run(self.body):
                 reason = "break"
             if reason is not None:
                 passes.left(reason, index)

@@ -109,9 +109,7 @@ class DeclaredAgent(Agent):
         self.run, self.entry = run, entry
 
     async def ask(self, caller: ExecutionContext, node: Node, asked: AgentRequest) -> Success | Failure:
-        return await self._ask(_context(self.run, caller), node, asked)
-
-    async def _ask(self, s: ProgramContext, node: Node, asked: AgentRequest) -> Success | Failure:
+        s = _context(self.run, caller)
         written: list[tuple[str, tree.Node]] = [("prompt", tree.Text((asked.task,) if asked.task else ()))]
         if asked.timeout:
             written.append(("timeout", tree.Duration(asked.timeout)))
