@@ -24,11 +24,8 @@ def check_file(file: FileUnit) -> list[Diagnostic]:
     for unit in file.units:
         if not unit.node.kind:
             continue
-        found += _parameters(unit)
-        found += _script(unit)
-        found += _instances(unit)
-        found += _tools(unit)
-        found += _skills(unit)
+        for check in (_parameters, _script, _instances, _tools, _skills):
+            found += check(unit)
         if unit.node.kind == "test" and file.contract.fields.get("subject"):
             found += read_test(unit).findings
     return found

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import SUFFIX
+from prose_kernel.language.contracts.items import value_of
 from prose_kernel.language.contracts.reader import field_span
 from prose_kernel.language.contracts.targets import Program, it_has
 from prose_kernel.language.contracts.tree import Item
@@ -152,10 +153,7 @@ def _value(raw: str) -> Any:
         return dedent(rest.expandtabs()).strip("\n")
     joined = " ".join(raw.split())
     if joined[:1] in ('"', "[", "{"):
-        try:
-            return json.loads(joined)
-        except (ValueError, RecursionError):
-            return joined
+        return value_of(joined)
     code = re.fullmatch(r"`([^`]*)`", joined)
     return code[1] if code else joined
 

@@ -15,6 +15,7 @@ _NEED_BODY: Final = frozenset({"if", "elif", "else", "for", "repeat", "loop", "t
 """Headers whose empty body is an error (E147) if an unindented statement follows, because its indentation is probably
 missing. Elsewhere an empty body is a warning."""
 _STRATEGIES: Final = ("all", "first", "any")
+_REDUCE: Final = Name("reduce")
 _POLICIES: Final = ("fail-fast", "continue", "ignore")
 
 
@@ -308,29 +309,21 @@ class BodyBuilder(ExpressionBuilder):
     def pipeline(self, start: int, end: int, parts: list[Any]) -> tree.Pipe:
         return tree.Pipe(parts[0], tuple(parts[1:]), span=Span(start, end))
 
-    def operation(self, start: int, end: int, kind: Name, body: Body) -> tree.PipeOperation:
-        return self._operation(start, end, kind.id, (), body)
-
-    def reduction(self, start: int, end: int, total: Name, item: Name, body: Body) -> tree.PipeOperation:
-        return self._operation(start, end, "reduce", (total, item), body)
-
-    def _operation(self, start: int, end: int, kind: str, names: tuple[Name, ...], body: Body) -> tree.PipeOperation:
+    def operation(self, start: int, end: int, kind: Name, body: Body, *names: Name) -> tree.PipeOperation:
         if body and self.value_statements.pop(id(body[-1]), None) is not None:
             self.report_strict(*body[-1].span, "the last line of a body must be a statement (strict)")
-        return tree.PipeOperation(cast("Any", kind), names, body, span=Span(start, end))
+        return tree.PipeOperation.at(start, end, kind.id, names, body)
 
-    def line_operation(self, start: int, end: int, kind: Name, value: Expression) -> tree.PipeOperation:
-        return self._line_operation(start, end, kind.id, (), value)
+    def reduction(self, start: int, end: int, total: Name, item: Name, body: Body) -> tree.PipeOperation:
+        return self.operation(start, end, _REDUCE, body, total, item)
 
-    def line_reduction(self, start: int, end: int, total: Name, item: Name, value: Expression) -> tree.PipeOperation:
-        return self._line_operation(start, end, "reduce", (total, item), value)
-
-    def _line_operation(
-        self, start: int, end: int, kind: str, names: tuple[Name, ...], value: Expression
-    ) -> tree.PipeOperation:
+    def line_operation(self, start: int, end: int, kind: Name, value: Expression, *names: Name) -> tree.PipeOperation:
         self.report_strict(*value.span, "a body begins on its own line (strict)")
         statement = tree.ExpressionStatement.at(*value.span, value)
-        return tree.PipeOperation(cast("Any", kind), names, (statement,), span=Span(start, end))
+        return tree.PipeOperation.at(start, end, kind.id, names, (statement,))
+
+    def line_reduction(self, start: int, end: int, total: Name, item: Name, value: Expression) -> tree.PipeOperation:
+        return self.line_operation(start, end, _REDUCE, value, total, item)
 
     def line_session(self, start: int, end: int, title: Text) -> tree.Session:
         return tree.Session.at(start, end, title, None, None, ())

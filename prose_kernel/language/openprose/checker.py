@@ -7,7 +7,7 @@ lexer limits nesting to 100 levels.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import takewhile
 from typing import ClassVar, Final
 
@@ -95,9 +95,8 @@ class Checker:
         self._statements = False
         self._early = {id(item) for item in takewhile(lambda item: not is_executable(item), program.items)}
         self._started: set[str] = set()
-        self._resumed: list[Name] = []
-        self._missing_agents: list[Name] = []
-        self._missing_blocks: list[Name] = []
+        self._later: list[tuple[Name, set[str], Callable[[Checker, Name], None]]] = []
+        """Names to report at the end of the text, unless it adds them to the set."""
         self._defined: dict[str, set[str]] = {"agent": set(), "block": set()}
 
     def run(self) -> tuple[Diagnostic, ...]:
@@ -119,15 +118,9 @@ class Checker:
         for bare in self._undecided:
             reads = self.survey.free_reads()
             self._decide(bare, [n for n in _names(bare) if not self.survey.is_declared(n.id) and n.id not in reads])
-        for name in self._missing_agents:
-            if name.id not in self._defined["agent"]:
-                self._undefined_agent(name)
-        for name in self._missing_blocks:
-            if name.id not in self._defined["block"]:
-                self._undefined_block(name)
-        for name in self._resumed:
-            if name.id not in self._started:
-                self._resumed_too_early(name)
+        for name, found, report in self._later:
+            if name.id not in found:
+                report(self, name)
         self.names.report_exec_members()
         self.names.report_fields()
         self.names.report_insertions()
@@ -434,7 +427,7 @@ class Checker:
     def visit_session(self, node: tree.Session) -> None:
         if node.agent is not None:
             if self.survey.agent(node.agent.id) is None:
-                self._missing_agents.append(node.agent)
+                self._later.append((node.agent, self._defined["agent"], Checker._undefined_agent))
             self._started.add(node.agent.id)
         if node.title is not None:
             self.properties.session_prompt(node.title)
@@ -445,7 +438,7 @@ class Checker:
         name = node.agent
         agent = self.survey.agent(name.id)
         if agent is None:
-            self._missing_agents.append(name)
+            self._later.append((name, self._defined["agent"], Checker._undefined_agent))
         elif agent.persist is None:
             if name.id not in self.survey.agents_with_persist:
                 hint = f"add `persist: true` to the agent, or start it fresh with `session: {name.id}`"
@@ -454,7 +447,7 @@ class Checker:
             if self.survey.frame.is_root:
                 self._resumed_too_early(name)
             else:
-                self._resumed.append(name)
+                self._later.append((name, self._started, Checker._resumed_too_early))
         if node.properties:
             self.properties.check("session", node.properties)
 
@@ -490,7 +483,7 @@ class Checker:
         name, survey = node.block, self.survey
         parameters = survey.block(name.id)
         if parameters is None:
-            self._missing_blocks.append(name)
+            self._later.append((name, self._defined["block"], Checker._undefined_block))
         elif len(parameters) != len(node.arguments):
             wanted, given = len(parameters), len(node.arguments)
             plural = "" if wanted == 1 else "s"

@@ -614,18 +614,13 @@ _NAMES: Final = {
     "_DEDENT": "end of the block",
     "_INDENT": "indentation",
     "$END": "end of the text",
+    "STRING": "string",
+    "DISCRETION": "discretion marker",
 }
 
 
 def _shown(line: Line, index: int) -> str:
-    kind = line.tokens[index][0]
-    if kind in _NAMES:
-        return _NAMES[kind]
-    if kind == "STRING":
-        return "string"
-    if kind == "DISCRETION":
-        return "discretion marker"
-    return f"`{clipped(line.written(index), 40, '...')}`"
+    return _NAMES.get(line.tokens[index][0]) or f"`{clipped(line.written(index), 40, '...')}`"
 
 
 def first_word(tokens: Sequence[RawToken], index: int) -> Any:

@@ -135,19 +135,13 @@ def _option(node: tree.Option) -> _LineWriter:
 
 
 def _constrain(node: tree.Constrain) -> _LineWriter:
-    def write(header: Header) -> None:
-        bounds = header.bracketed("(", header.keywords(node.bounds), ")")
-        header.put([f"constrain {node.target.id}", *bounds, ":"])
-
-    return write
+    head = f"constrain {node.target.id}"
+    return lambda header: header.put([head, *header.bracketed("(", header.keywords(node.bounds), ")"), ":"])
 
 
 def _def(node: tree.Def) -> _LineWriter:
-    def write(header: Header) -> None:
-        names = [(name.span.start, (name.id,)) for name in node.parameters]
-        header.put([f"def {node.name.id}", *header.bracketed("(", names, ")"), ":"])
-
-    return write
+    names = [(name.span.start, (name.id,)) for name in node.parameters]
+    return lambda header: header.put([f"def {node.name.id}", *header.bracketed("(", names, ")"), ":"])
 
 
 def _case(pattern: tree.Pattern) -> _LineWriter:
@@ -157,12 +151,8 @@ def _case(pattern: tree.Pattern) -> _LineWriter:
         return _fixed(f"case ?{template(pattern.template)}:")
     assert isinstance(pattern, tree.ErrorPattern)
     shown = pattern.name.id if pattern.name else "_" if pattern.kind is None else f"kind={quoted(pattern.kind)}"
-
-    def write(header: Header) -> None:
-        inside = header.bracketed("error(", [(0, (shown,))], ")", pattern.span.end, comma=False)
-        header.put(["case ", *inside, ":"])
-
-    return write
+    parts, end = [(0, (shown,))], pattern.span.end
+    return lambda header: header.put(["case ", *header.bracketed("error(", parts, ")", end, comma=False), ":"])
 
 
 def _simple(node: Statement) -> _LineWriter:
