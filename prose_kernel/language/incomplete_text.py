@@ -91,8 +91,6 @@ def code_only(text: str, delimiters: tuple[str, ...]) -> str:
     return "".join([*parts, text[at:]])
 
 
-# ---------------------------------------------------------------- completeness
-
 _INDENT = "  "
 
 

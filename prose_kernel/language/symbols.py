@@ -122,8 +122,6 @@ class Indexer:
             elif isinstance(part, Node):
                 agenda.append((part.fields(), scope))
 
-    # ---- symbols
-
     def define(self, name: str, kind: SymbolKind, span: Span, extent: Span) -> Symbol:
         """Return a new symbol, after recording the place that defines it."""
         symbol = Symbol(name, kind, span, extent)

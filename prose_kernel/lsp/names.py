@@ -90,9 +90,6 @@ def _uses_in_importer(importer: Document, document: Document, symbol: Symbol) ->
             yield one
 
 
-# ---------------------------------------------------------------- rename
-
-
 def renamable_name(document: Document, offset: int) -> tuple[Span, str]:
     """Return the span and the text of the name at an offset. Raises `RenameRefused` if it cannot be renamed."""
     occurrence = document.index.at(offset)
@@ -131,10 +128,7 @@ def rename(documents: Documents, document: Document, offset: int, name: str) -> 
 def _edits(places: Iterable[Occurrence], name: str) -> list[Edit]:
     edits: dict[int, Edit] = {}
     for one in places:
-        if one.path:
-            edits[one.start] = Edit(Span(one.end, one.end), f"{one.before}{name}")
-            continue
-        edits[one.start] = Edit(Span(one.start, one.end), f"{one.before}{name}")
+        edits[one.start] = Edit(Span(one.end if one.path else one.start, one.end), f"{one.before}{name}")
         following = one.following if one.before else None
         while following is not None:
             edits.setdefault(following.start, Edit(Span(following.start, following.start), following.before))

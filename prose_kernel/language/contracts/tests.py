@@ -93,9 +93,6 @@ def read_test(unit: Unit) -> TestFile:
     return TestFile(subject, cases, findings)
 
 
-# ---------------------------------------------------------------- subject
-
-
 def subject_of(unit: Unit) -> Unit:
     """Return the function or responsibility that is tested. Raises `ImportProgramError` if there is none."""
     name = str(unit.file.contract.fields.get("subject") or "").strip()
@@ -122,9 +119,6 @@ def _found(unit: Unit, name: str) -> Unit | Program | None:
         return near
     above = library.above(unit.file.address, name)
     return targets.file(above, name) if above is not None else None
-
-
-# ---------------------------------------------------------------- fixtures
 
 
 _Fixtures = dict[str, tuple[Any, Item]]
@@ -156,9 +150,6 @@ def _value(raw: str) -> Any:
         return value_of(joined)
     code = re.fullmatch(r"`([^`]*)`", joined)
     return code[1] if code else joined
-
-
-# ---------------------------------------------------------------- assertions, cases
 
 
 def _assertions(unit: Unit) -> Iterator[Assertion]:

@@ -95,9 +95,6 @@ def _name(name: str) -> str:
     return stem if re.fullmatch(NAME, stem) else f"program-{stem}".strip("-")
 
 
-# ---------------------------------------------------------------- to a contract
-
-
 def _refuse(source: Source, program: tree.Program, outputs: Sequence[tree.Output]) -> None:
     """Raise `NotConvertible` if the program has something that a function can't express."""
     begun = False
@@ -146,9 +143,6 @@ def _lines(source: Source, span: Span) -> Span:
     start = source.text.rfind("\n", 0, span.start) + 1
     end = source.text.find("\n", max(span.end - 1, span.start))
     return Span(start, end + 1 if end >= 0 else len(source.text))
-
-
-# ---------------------------------------------------------------- back
 
 
 def _with_outputs(script: str, names: list[str]) -> str:

@@ -146,14 +146,12 @@ class Builder(BodyBuilder):
                 self.report_strict(*value.span, "this expression cannot be a value in the strict profile")
         return value
 
-    def return_(self, start: int, end: int, value: Expression) -> tree.Return:
+    def return_(self, start: int, end: int, value: Expression | None = None) -> tree.Return:
         self.depths.clear()
         self._not_strict(start, "return")
         return tree.Return(value, span=Span(start, end))
 
-    def bare_return(self, start: int, end: int) -> tree.Return:
-        self._not_strict(start, "return")
-        return tree.Return(span=Span(start, end))
+    bare_return = return_
 
     def break_(self, start: int, end: int) -> tree.Break:
         self._not_strict(start, "break")

@@ -72,8 +72,6 @@ class CallChecker:
             message = "`backoff` has no effect without `retry`"
             self.survey.report("W183", names["backoff"].span, message, "add `retry: 3`")
 
-    # ---- targets
-
     def _lookup(self, node: tree.Call) -> CallTarget | CallProblem | None:
         """Look up the target; None if it is only known at run time."""
         interface, (name, is_path) = self.survey.interface, node.named
@@ -102,8 +100,6 @@ class CallChecker:
             else:
                 hint = did_you_mean(self.survey.near(name, [*problem.near, *self.uses]))
         self.survey.report(problem.code, node.target.span, problem.message, hint)
-
-    # ---- inputs
 
     def _inputs(self, node: tree.Call, target: CallTarget) -> None:
         survey = self.survey

@@ -259,6 +259,8 @@ class ExpressionBuilder:
         self.depths.clear()
         return tree.Argument(name, value, span=Span(start, end))
 
+    entry_line = call_input
+
     def stage(self, start: int, end: int, name: Name, arguments: tuple[Expression, ...]) -> tree.Stage:
         message = "a stage as a session is kept for existing files"
         self.report_legacy("W314", start, start + 7, message, 'write `session "..."` with `context:`')
@@ -348,9 +350,6 @@ class ExpressionBuilder:
 
     def entries(self, start: int, end: int, entries: Sequence[tree.Argument] = ()) -> Sequence[tree.Argument]:
         return entries
-
-    def entry_line(self, start: int, end: int, name: Name, value: Expression) -> tree.Argument:
-        return tree.Argument(name, value, span=Span(start, end))
 
 
 def _last_name(path: Expression) -> str:

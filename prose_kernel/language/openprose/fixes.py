@@ -147,9 +147,6 @@ def _width(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
-# ---------------------------------------------------------------- W051
-
-
 def _safe_command(program: Program, source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     """Pass values to the command in environment variables, which the shell does not read as code."""
     for node in walk(program):

@@ -33,8 +33,6 @@ def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
 class _Flow(FlowBuilder[tree.Statement]):
     kind = tree.Statement
 
-    # ------------------------------------------------------------ statements
-
     def statement(self, node: tree.Statement, depth: int) -> list[Step]:
         match node:
             case tree.ExpressionStatement(value=value):
@@ -83,8 +81,6 @@ class _Flow(FlowBuilder[tree.Statement]):
                 return self.definition_step(node, depth, bare=True)
             case _:
                 return Step("value", self.text(node), node.span)
-
-    # ------------------------------------------------------------ expressions
 
     def expression(self, node: Any, binds: tuple[str, ...], depth: int, whole: tree.Node | None = None) -> list[Step]:
         """Return the steps of an expression whose value is bound to the names `binds`; at least one for a statement."""
@@ -202,9 +198,6 @@ def _modifiers(modifiers: tree.Modifiers) -> list[str]:
     return [f"({', '.join(labels)})"] if labels else []
 
 
-# ---------------------------------------------------------------- looking into expressions
-
-
 def _parts(node: Any) -> Iterable[Any]:
     if isinstance(node, tuple):
         return node
@@ -244,8 +237,6 @@ def _reads(root: Any) -> tuple[str, ...]:
             agenda.extend(_parts(node))
     return tuple(dict.fromkeys(name for _, name in sorted(found)))
 
-
-# ---------------------------------------------------------------- places where a program stops or ends
 
 _DECLARED: Final = (tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 

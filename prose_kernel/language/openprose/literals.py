@@ -44,9 +44,6 @@ def change_directory(directory: str) -> str:
     return f"exec {expression(f'cd {shlex.quote(directory)}', 'the directory')}"
 
 
-# ---------------------------------------------------------------- variants of a program
-
-
 def constants(program: Program) -> Mapping[str, Span]:
     """Return the names that a program binds to a value at its top level, with the span of that value."""
     found: dict[str, Span] = {}

@@ -30,8 +30,6 @@ class Quotes:
         self.text = text
         self._markers_end: dict[str, int] = {}
 
-    # ---- single-line strings
-
     def line_string_end(self, at: int) -> int | None:
         """Return the offset of the quote on the same line that closes the string whose content starts at `at`."""
         match = _LINE_BODY.match(self.text, at)
@@ -47,8 +45,6 @@ class Quotes:
             return None
         lines = self.text[at : end + 1].split("\n")[1:]  # with the quote
         return end if all(not line.strip() or len(line) - len(line.lstrip(" ")) > column for line in lines) else None
-
-    # ---- triple-quoted strings
 
     def triple_end(self, at: int, *, nesting: bool) -> tuple[int, int, list[int]] | None:
         """Return the ends of the content and of the closing quotes of the string whose content starts at `at`, and the
@@ -123,8 +119,6 @@ class Quotes:
             if closer is not None and closer + 1 < len(ends):
                 ends[index] = ends[closer + 1]
         return ends
-
-    # ---- discretion markers
 
     def marker_end(self, at: int, mark: str) -> int | None:
         """Return the offset of the next `mark` from `at` on, None if the rest of the text has none."""

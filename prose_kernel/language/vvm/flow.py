@@ -23,8 +23,6 @@ def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
 class _Flow(FlowBuilder[tree.Statement]):
     kind = tree.Statement
 
-    # ------------------------------------------------------------ statements
-
     def statement(self, node: tree.Statement, depth: int) -> list[Step]:
         match node:
             case tree.ExpressionStatement(value=value):
@@ -93,8 +91,6 @@ class _Flow(FlowBuilder[tree.Statement]):
             case _:
                 return Step("value", self.text(node), node.span, reads)
 
-    # ------------------------------------------------------------ expressions
-
     def expression(self, node: Any, binds: tuple[str, ...], whole: tree.Node) -> list[Step]:
         """Return the steps of an expression in the statement `whole`, which assigns its value to the names `binds`."""
         if _is_step(node):
@@ -125,9 +121,6 @@ def _head(node: Any) -> Any:
     if isinstance(node, tree.If):
         return node.arms[0].condition if len(node.arms) == 1 else tuple(arm.condition for arm in node.arms)
     return next((getattr(node, name) for name in ("value", "condition", "items") if hasattr(node, name)), None)
-
-
-# ---------------------------------------------------------------- parts of expressions
 
 
 def _is_step(node: Any) -> bool:
@@ -170,8 +163,6 @@ def _reads(root: Any) -> tuple[str, ...]:
             agenda.extend(_parts(node))
     return tuple(dict.fromkeys(name for _, name in sorted(found)))
 
-
-# ---------------------------------------------------------------- breakpoints
 
 _DECLARED: Final = (tree.SkillImport, tree.ModuleImport, tree.Export, tree.AgentDeclaration)
 

@@ -60,8 +60,6 @@ class ImportChecker:
         line, column = self._findings.source.line_column(span.start)
         return f"line {line}, column {column}"
 
-    # ------------------------------------------------------------ skills
-
     def _skill(self, item: tree.SkillImport) -> None:
         name, source = item.name.value, item.source.value
         if not name.strip():
@@ -76,8 +74,6 @@ class ImportChecker:
         if name in self.skills:
             self._report("V031", item.name.span, f'the skill "{name}" is imported twice', "keep one of the imports")
         self.skills.setdefault(name, source)
-
-    # ------------------------------------------------------------ modules
 
     def _import(self, item: tree.ModuleImport) -> None:
         if item.agent:
@@ -132,8 +128,6 @@ class ImportChecker:
             hint = near or (f"it exports {', '.join(here[:12])}" if here else "it exports nothing of that kind")
         self._report("V090", name.span, message, hint)
 
-    # ------------------------------------------------------------ declarations
-
     def _agent(self, name: Name) -> None:
         self.agents.add(name.id)
         self._check_unique("V020", "an agent", name, self._agents)
@@ -155,8 +149,6 @@ class ImportChecker:
         if first is not None:
             message = f"there is {kind} `{name.id}` already ({self._position(first)})"
             self._report(code, name.span, message, "choose another name")
-
-    # ------------------------------------------------------------ exports
 
     def _export(self, item: tree.Export | tree.ExportPack) -> None:
         is_pack = isinstance(item, tree.ExportPack)

@@ -21,9 +21,6 @@ def binding(name: str, value: object, label: str) -> str:
     return f"{name} = {expression(value, label)}\n"
 
 
-# ---------------------------------------------------------------- variants of a program
-
-
 def constants(program: Program) -> Mapping[str, Span]:
     """Return the names that a program binds to a value at its top level, with the span of that value."""
     found: dict[str, Span] = {}

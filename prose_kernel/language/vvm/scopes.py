@@ -63,8 +63,6 @@ class Scopes:
             elif isinstance(item, tree.ModuleImport) and not item.agent:
                 self.module.bound.add(item.local.id)
 
-    # ------------------------------------------------------------ entering and leaving
-
     def enter(self, function: tree.Def) -> Scope:
         """Enter a function and bind its parameters. Return the scope around it, for `leave`."""
         outer = self.current
@@ -99,8 +97,6 @@ class Scopes:
                 scope.names.add(name)
                 self._holders.setdefault(name, []).append(scope)
 
-    # ------------------------------------------------------------ names
-
     def holder(self, name: str) -> Scope | None:
         """Return the innermost scope around the current place that has this name."""
         holders = self._holders.get(name)
@@ -122,9 +118,6 @@ class Scopes:
             else:
                 self._early(name, span)
         return True
-
-
-# ---------------------------------------------------------------- the bindings of a scope
 
 
 def bound_names(body: tree.Body) -> Iterator[str]:
