@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from itertools import islice
 
 from prose_kernel.language import typed_answers
 from prose_kernel.language.nearest import did_you_mean
@@ -142,11 +143,11 @@ class NameChecker:
 
     # ---- texts
 
-    def text(self, text: Text) -> None:
-        """Check a text in which unknown names keep their braces (W108, `strict` E108)."""
+    def text(self, text: Text, code: UndefinedCode | None = None) -> None:
+        """Check the names in a text. Without `code`, unknown ones keep their braces (W108, `strict` E108)."""
         for part in text.parts:
             if type(part) is tree.Interpolation:
-                self.interpolation(part, self._text_code)
+                self.interpolation(part, code or self._text_code)
 
     def marker(self, node: tree.Discretion, *, condition: bool = True) -> None:
         """Check a discretion marker: W108 in both profiles, and W162 for a condition that is too short to judge."""
@@ -156,9 +157,7 @@ class NameChecker:
             self.survey.report("W162", node.span, message, "say in a few words what must be true")
         if condition:
             self.on_condition(node)
-        for part in text.parts:
-            if type(part) is tree.Interpolation:
-                self.interpolation(part, "W108")
+        self.text(text, "W108")
 
     def command(self, node: tree.Exec) -> None:
         """Check the command of an `exec`: E050, E053, and W051 once for its interpolations, which the shell reads."""
@@ -166,10 +165,8 @@ class NameChecker:
         if not text.raw.strip():
             self.survey.report("E050", text.span, "Empty command", 'write the command in the quotes: `exec "ls"`')
             return
-        parts = text.interpolations
-        for part in parts:
-            self.interpolation(part, "E053")
-        if parts:
+        self.text(text, "E053")
+        if parts := text.interpolations:
             # Whether a name exists is known now at the root, but in a block only after the walk.
             known = [p for p in parts if not self.survey.frame.is_root or self.survey.sees(p.name)]
             self._commands.append((text, known))
@@ -251,9 +248,13 @@ class NameChecker:
             mixed = frame.mixed if name not in self.survey.known.variables else frame.held
             if name in mixed or name in self.survey.assigned_in_blocks:
                 continue
-            fields = typed_answers.fields_of(schema) or ()
-            near = did_you_mean(self.survey.near(key, fields))
-            self.survey.report("E187", span, f"The answer has no field `{key}`", near or _listed("fields", fields))
+            hint = self._meant(key, "fields", typed_answers.fields_of(schema) or ())
+            self.survey.report("E187", span, f"The answer has no field `{key}`", hint)
+
+    def _meant(self, name: str, kind: str, names: Collection[str]) -> str:
+        """Return the hint for a name that isn't one of `names`: the most similar one, or the first ones."""
+        listed = f"its {kind}: {', '.join(islice(names, 12))}" if names else f"it has no {kind}"
+        return did_you_mean(self.survey.near(name, names)) or listed
 
     def _member(self, value: Node, key: str | None, span: Span) -> None:
         root = _root(value)
@@ -297,10 +298,8 @@ class NameChecker:
         """
         if key is None or contract is None or not contract.outputs or key in contract.outputs:
             return
-        near = did_you_mean(self.survey.near(key, contract.outputs))
-        self.survey.report(
-            "E028", span, f"`{program}` has no output `{key}`", near or _listed("outputs", contract.outputs)
-        )
+        hint = self._meant(key, "outputs", contract.outputs)
+        self.survey.report("E028", span, f"`{program}` has no output `{key}`", hint)
 
     # ---- program calls
 
@@ -326,8 +325,7 @@ class NameChecker:
             return
         for name in named:
             if name.id not in contract.inputs:
-                near = did_you_mean(survey.near(name.id, contract.inputs))
-                hint = near or _listed("inputs", tuple(contract.inputs))
+                hint = self._meant(name.id, "inputs", contract.inputs)
                 survey.report("E027", name.span, f"`{program.id}` has no input `{name.id}`", hint)
         for wanted, required in contract.inputs.items():
             if required and wanted not in seen:
@@ -352,7 +350,3 @@ def _root(node: Node) -> Node:
     while isinstance(node, (tree.Member, tree.Index)):
         node = node.value
     return node
-
-
-def _listed(kind: str, names: tuple[str, ...]) -> str:
-    return f"its {kind}: {', '.join(names[:12])}" if names else f"it has no {kind}"

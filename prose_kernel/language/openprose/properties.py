@@ -338,11 +338,10 @@ class PropertyChecker:
         self._one_of(EXEC_POLICIES, value, "E052", "Unknown on-fail value", "one of throw, continue, ignore")
 
     def check_cwd(self, name: tree.Name, value: Value, owner: Owner) -> None:
-        if not isinstance(value, tree.Text):
+        if isinstance(value, tree.Text):
+            self.names.text(value, "E053")
+        else:
             self._no_text(name, value)
-            return
-        for part in value.interpolations:
-            self.names.interpolation(part, "E053")
 
     def check_stdin(self, name: tree.Name, value: Value, owner: Owner) -> None:
         if isinstance(value, (tree.Permissions, tree.ContextBlock, tree.OnReject)):
@@ -374,11 +373,10 @@ class PropertyChecker:
         self._one_of(FORMATS, value, "E004", "unknown `format`", 'one of "json", "jsonl", "csv", "lines"')
 
     def check_display(self, name: tree.Name, value: Value, owner: Owner) -> None:
-        if not isinstance(value, tree.Text):
+        if isinstance(value, tree.Text):
+            self.names.text(value, "E053")
+        else:
             self._report("E004", value, "`display` takes the path of a file", 'write `display: "chart.png"`')
-            return
-        for part in value.interpolations:
-            self.names.interpolation(part, "E053")
 
     def check_pipefail(self, name: tree.Name, value: Value, owner: Owner) -> None:
         if not (isinstance(value, tree.Constant) and isinstance(value.value, bool)):
@@ -390,8 +388,7 @@ class PropertyChecker:
             if not isinstance(element, tree.Text):
                 self._report("E004", element, f"`{name.id}` takes globs", hint)
             elif element.interpolations:
-                for part in element.interpolations:
-                    self.names.interpolation(part, "E053")
+                self.names.text(element, "E053")
             elif leaves_directory(element.raw):
                 self._report("E054", element, f"A glob of `{name.id}` leaves the directory of the run", RELATIVE_GLOB)
 

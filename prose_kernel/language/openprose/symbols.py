@@ -95,8 +95,8 @@ class _Indexer(Indexer):
         self._gates: dict[str, Symbol] = {}
         self._values: list[tuple[Occurrence, str | None]] = []  # for each binding, the program whose result it is
         self._members: list[tuple[Occurrence, str, Span]] = []
-        self._agent_uses: list[tuple[Name, _Scope]] = []
-        self._block_uses: list[tuple[Name, _Scope]] = []
+        self._uses_of_frames: list[tuple[Name, _Scope, dict[str, Symbol], dict[str, _Frame]]] = []
+        """The uses of agents and blocks, with the registry and the frames of their kind."""
         self._calls: list[tree.ProgramCall] = []
 
     def of(self, program: Program) -> Index:
@@ -112,14 +112,10 @@ class _Indexer(Indexer):
     # ------------------------------------------------------------ after the walk
 
     def _resolve(self) -> None:
-        for uses, registry, frames in (
-            (self._agent_uses, self._agents, self._texts),
-            (self._block_uses, self._blocks, self._frames),
-        ):
-            for name, scope in uses:
-                if name.id in registry:
-                    self.use(registry[name.id], name.span)
-                    frames[name.id].sites.append(scope)
+        for name, scope, registry, frames in self._uses_of_frames:
+            if name.id in registry:
+                self.use(registry[name.id], name.span)
+                frames[name.id].sites.append(scope)
         everywhere = (self._root, *self._frames.values(), *self._texts.values())
         for frame in everywhere:
             self._declare_assigned(frame)
@@ -251,14 +247,14 @@ class _Indexer(Indexer):
                 occurrence.target = Target(target.path, f"output {name.id}")
         self._value(node.value, scope, node.span)
 
-    def visit_assign(self, node: tree.Assign, scope: _Scope) -> None:
-        occurrence = self._read(node.name.id, node.name.span, _with_statement(scope, node.span), writes=True)
-        self._bound_to(occurrence, node.value)
-        self._value(node.value, scope, node.span)
+    def visit_assign(self, node: tree.Assign | tree.Append, scope: _Scope) -> None:
+        inside = _Scope(scope.frame, scope.temporary, node.span)
+        occurrence = self._read(node.name.id, node.name.span, inside, writes=True)
+        if isinstance(node, tree.Assign):
+            self._bound_to(occurrence, node.value)
+        self.walk(node.value, inside)
 
-    def visit_append(self, node: tree.Append, scope: _Scope) -> None:
-        self._read(node.name.id, node.name.span, _with_statement(scope, node.span), writes=True)
-        self._value(node.value, scope, node.span)
+    visit_append = visit_assign
 
     def visit_call(self, node: tree.Call, scope: _Scope) -> None:
         """Add the target of a call: a symbol of this text for an alias of `use`, else a node of a file."""
@@ -299,7 +295,7 @@ class _Indexer(Indexer):
         self.walk(node.prompt, scope)
 
     def _value(self, value: Node, scope: _Scope, extent: Span) -> None:
-        self.walk(value, _with_statement(scope, extent))
+        self.walk(value, _Scope(scope.frame, scope.temporary, extent))
 
     def visit_branch(self, node: tree.Branch, scope: _Scope) -> None:
         if node.name is not None:
@@ -357,13 +353,13 @@ class _Indexer(Indexer):
 
     def visit_session(self, node: tree.Session | tree.Resume, scope: _Scope) -> None:
         if node.agent is not None:
-            self._agent_uses.append((node.agent, scope))
+            self._uses_of_frames.append((node.agent, scope, self._agents, self._texts))
         self.walk((getattr(node, "title", None), node.properties), scope)
 
     visit_resume = visit_session
 
     def visit_block_call(self, node: tree.BlockCall, scope: _Scope) -> None:
-        self._block_uses.append((node.block, scope))
+        self._uses_of_frames.append((node.block, scope, self._blocks, self._frames))
         self.walk(node.arguments, scope)
 
     def visit_program_call(self, node: tree.ProgramCall, scope: _Scope) -> None:
@@ -396,7 +392,7 @@ class _Indexer(Indexer):
         for part in parts:
             if isinstance(part, Name):
                 self._read(part.id, part.span, scope)
-                self._agent_uses.append((part, scope))
+                self._uses_of_frames.append((part, scope, self._agents, self._texts))
             else:
                 self.walk(part, scope)
 
@@ -451,7 +447,3 @@ _NAMED_BODIES: Final[dict[type[Node], tuple[str, tuple[str, ...]]]] = {
     tree.Catch: ("", ("name",)),
 }
 """For each kind of node, the field that is evaluated outside the body, and the fields with names visible only in it."""
-
-
-def _with_statement(scope: _Scope, extent: Span) -> _Scope:
-    return _Scope(scope.frame, scope.temporary, extent)
