@@ -117,7 +117,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     input, gate).
     """
     from prose_kernel.cli.execution import Request
-    from prose_kernel.runs import languages, settings
+    from prose_kernel.runs import settings
 
     typed_settings = {name: options.pop(name) for name in run_options.SETTINGS}
     given = run_options.RunOptions(typed_settings, **options)
@@ -182,11 +182,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     )
     if given.gate_files and chosen.gates.mode != "wait":
         raise UsageError("--gate-files needs --gates=wait")
-    if (
-        request.settings.gates.mode == "wait"
-        and kept.keys() == {"state"}
-        and request.settings.state.kind == "in-context"
-    ):
+    if chosen.gates.mode == "wait" and language.state == "state" and chosen.state.kind == "in-context":
         raise UsageError("--gates wait needs a run on disk; remove --in-context")
     if given.keep is not None:
         from prose_kernel.cli import run_keep

@@ -60,14 +60,9 @@ class Outline:
         """Return a context for one text; its cell ends with it."""
         try:
             yield
-        except RunError as error:
-            self._end_cell("error", error)
-            raise
-        except asyncio.CancelledError:
-            self._end_cell("cancelled")
-            raise
-        except BaseException:
-            self._end_cell("error")
+        except BaseException as problem:
+            status: Status = "cancelled" if isinstance(problem, asyncio.CancelledError) else "error"
+            self._end_cell(status, problem if isinstance(problem, RunError) else None)
             raise
         self._end_cell("ok")
 
@@ -266,7 +261,7 @@ class Outline:
         self._write_traceparent()
         return span
 
-    def _close(self, key: object, status: Status, error: RunError | None = None) -> Span | None:
+    def _close(self, key: object, status: Status, error: RunError | None = None) -> None:
         span = self._open.pop(key, None)
         if span is not None:
             if span.kind == "attempt" and span.name != "attempt":
@@ -274,6 +269,5 @@ class Outline:
             self._finish(span, status, error)
             self._last_event = span.end or 0
             self._write_traceparent()
-        return span
 
     handlers: ClassVar = ev.handlers(vars())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterable, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import httpx2
@@ -233,7 +233,7 @@ class _Listener:
     _length: int = 0
     _before: int = 0
     _has_text: bool = False
-    _separate: bool = field(default=False)
+    _separate: bool = False
 
     async def hear(self, events: AsyncIterable[library.ModelResponseStreamEvent]) -> None:
         self._separate, self._before = self._has_text, self._length

@@ -53,18 +53,12 @@ class Stopped(ToolFailed):
     """The call was cancelled while its thread was running; never shown."""
 
 
-class Stop:
+class Stop(threading.Event):
     """A cancellation flag that long work in a thread checks now and then."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def set(self) -> None:
-        self._event.set()
 
     def check(self) -> None:
         """Raise `Stopped` if the call was cancelled."""
-        if self._event.is_set():
+        if self.is_set():
             raise Stopped("stopped")
 
 
