@@ -391,18 +391,18 @@ def report(run: str | None, output: str | None, force: bool, state_dir: str | No
     """Write a run as one HTML page. RUN is an id, or its beginning; default: the last run."""
     from prose_kernel.runs import settings
     from prose_kernel.views.page import write_page
-    from prose_kernel.views.report import file_name, report_of, secrets_out
+    from prose_kernel.views.report import file_name, run_report, secrets_out
 
     found = _found(run, places_here(state_dir))
     chosen = settings.load(Path.cwd(), state_dir=state_dir)
-    html = asyncio.run(report_of(found, chosen, secrets_out(chosen, Path.cwd())))
-    if found.journal is not None and (damage := _damage(found.journal)) is not None:
+    journal = found.kept_journal()
+    html = asyncio.run(run_report(journal, found.state, chosen, secrets_out(chosen, Path.cwd())))
+    if (damage := _damage(journal)) is not None:
         click.echo(f"Warning: {damage}: the report lacks that record", err=True)
     if output == "-":
         click.echo(html, nl=False)
         return 0
-    assert found.journal is not None, "the report is made of it"
-    file = Path(expanded(output or file_name(found.journal.head)))
+    file = Path(expanded(output or file_name(journal.head)))
     write_page(file, html, force=force)
     click.echo(str(file))
     return 0

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.events import Event
     from prose_kernel.runtime.journal_records import Head
-    from prose_kernel.storage.runs import KeptRun
 
 LISTED: Final = 1_500_000
 """The most bytes of all program listings."""
@@ -452,14 +451,6 @@ def _coloured(source: str, language: Language) -> list[Html]:
             if piece:
                 lines[-1].append(tag("span", piece, class_=kind) if kind else html(piece))
     return [html(*line) for line in (lines if lines[-1] else lines[:-1])]
-
-
-# ---------------------------------------------------------------- reports of stored runs
-
-
-async def report_of(run: KeptRun, settings: Settings, redact: Callable[[str], str]) -> str:
-    """Return the report of a stored run. Raises `UsageError` if its journal is missing or unusable."""
-    return await run_report(run.kept_journal(), run.state, settings, redact)
 
 
 def secrets_out(settings: Settings, cwd: Path) -> Callable[[str], str]:

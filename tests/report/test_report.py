@@ -40,7 +40,7 @@ from prose_kernel.storage.journal_reading import NAME, JournalRead, read
 from prose_kernel.storage.runs import Directories, all_runs, places
 from prose_kernel.views import report as report_module
 from prose_kernel.views import report_entries
-from prose_kernel.views.report import report_of
+from prose_kernel.views.report import run_report
 
 SCRIPT = """\
 sessions:
@@ -681,6 +681,6 @@ def test_writing_a_report_does_not_change_the_run(here: Path) -> None:
     run("p.prose", *FULL)
     before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
     kept = Directories(last_run().parent).run(last_run().name)
-    assert json.dumps(asyncio.run(report_of(kept, settings.load(here), lambda text: text)))
+    assert json.dumps(asyncio.run(run_report(kept.kept_journal(), kept.state, settings.load(here), str)))
     assert {path: path.read_bytes() for path in here.rglob("*") if path.is_file()} == before
     assert [run.state for run in places(here, ".prose")[0].runs()] == ["done"]
