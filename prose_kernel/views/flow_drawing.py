@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from prose_kernel.language.flow import DEFINITIONS, Step, Way
+from prose_kernel.language.flow import DEFINITIONS, Step
 from prose_kernel.language.shortening import clipped
 from prose_kernel.language.source import Span
 from prose_kernel.views.diagram import Mark, Part, levels, mark_of, statements_inside, words
@@ -181,7 +181,7 @@ class _Drawing:
     def definition(self, step: Step) -> _Drawn:
         if step.kind != "block" or not step.ways:
             return self.box(step)
-        return _framed(_column([self._way(way) for way in step.ways]), words(step))
+        return _framed(_column([self.sequence(way.steps) for way in step.ways]), words(step))
 
     def step(self, step: Step) -> _Drawn:
         if not step.ways:
@@ -192,16 +192,13 @@ class _Drawing:
             return self._loop(step)
         if step.kind in _IN_COLUMNS:
             return self._columns(step)
-        inner = _column([self._way(way) for way in step.ways])
+        inner = _column([self.sequence(way.steps) for way in step.ways])
         return inner if step.text == "do" else _framed(inner, words(step))
-
-    def _way(self, way: Way) -> _Drawn:
-        return self.sequence(way.steps)
 
     def _columns(self, step: Step) -> _Drawn:
         """Return a step with its branches side by side below it, which join again."""
         head = self.box(step)
-        ways = [(way.label if way.label != step.kind else "", self._way(way)) for way in step.ways]
+        ways = [(way.label if way.label != step.kind else "", self.sequence(way.steps)) for way in step.ways]
         if step.kind == "if" and not step.always:
             ways.append(("no" if step.ways[0].label == "yes" else "otherwise", _Drawn(30, 0, [])))
         columns = [_titled(label, drawn) for label, drawn in ways]
@@ -222,7 +219,7 @@ class _Drawing:
 
     def _loop(self, step: Step) -> _Drawn:
         """Return a loop: its body below its head, and a line back up at the left."""
-        head, body = self.box(step), _column([self._way(way) for way in step.ways])
+        head, body = self.box(step), _column([self.sequence(way.steps) for way in step.ways])
         inner = _column([head, body])
         left = 2 * _PAD
         x, top, bottom = left + inner.middle, head.height / 2, inner.height

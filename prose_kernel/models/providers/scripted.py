@@ -171,7 +171,6 @@ def _text_of(reply: Reply, request: SessionRequest) -> str:
             f'script: the reply for "{summarise(request.task)}" has fields ({fields}), but the session has no `output`',
             hint="write the reply as text; the words of a reply are reply, delay, error, retryable",
         )
-
     return json_text(from_words(answer, request.output))
 
 
