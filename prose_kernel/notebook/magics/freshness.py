@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from prose_kernel.errors import UsageError
@@ -200,7 +201,6 @@ def _history(cells: Cells, name: str, version: Version) -> doc.Group:
 
 def _difference(cells: Cells, name: str) -> doc.Block:
     """Return the differences between the value of a name and its last other value."""
-
     provenance = cells.provenance
     versions = [one for one in provenance.names[name] if one.known]
     now = versions[-1]
@@ -241,8 +241,7 @@ def difference(old: object, new: object, old_text: str, new_text: str) -> list[s
 
 
 def _unified(before: list[str], after: list[str]) -> Iterator[str]:
-    lines = difflib.unified_diff(before, after, lineterm="", n=2)
-    return (line for number, line in enumerate(lines) if number > 1)  # without the header lines of files
+    return islice(difflib.unified_diff(before, after, lineterm="", n=2), 2, None)  # without the header lines of files
 
 
 def _shortened(lines: Iterator[str]) -> list[str]:

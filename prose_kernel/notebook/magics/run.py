@@ -12,7 +12,6 @@ import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import ImportProgramError, UsageError
@@ -37,11 +36,6 @@ from prose_kernel.runtime.values import ExecText
 from prose_kernel.views import document as doc
 from prose_kernel.views.display import Display
 from prose_kernel.views.file_displays import image_display
-
-if TYPE_CHECKING:
-    from prose_kernel.notebook.cells import Cells
-    from prose_kernel.programs.resolver import RemotePrograms
-
 
 # ---------------------------------------------------------------- show
 
@@ -147,23 +141,16 @@ async def input_(call: Call) -> None:
 )
 async def trust(call: Call) -> None:
     check_word_count(call, trust, 0, 1)
-    resolver = _programs_from_elsewhere(call.cells)
-    if call.words:
-        return resolver.trust.add(call.words, resolver.registry)
     try:
+        resolver = call.cells.workspace.imports.from_elsewhere()
+        if call.words:
+            return resolver.trust.add(call.words, resolver.registry)
         pins = await asyncio.to_thread(resolver.lock.pins)
     except ImportProgramError as problem:
         raise UsageError(problem.message, hint=problem.hint) from None
     rows = [(resolver.name(url), pin.sha256, f"{pin.size:,}", ", ".join(pin.holds)) for url, pin in pins.items()]
     none = "No programs from elsewhere are pinned here."
     return call.show(doc.Table(("program", "sha256", "bytes", "holds"), rows, empty=none))
-
-
-def _programs_from_elsewhere(cells: Cells) -> RemotePrograms:
-    try:
-        return cells.workspace.imports.from_elsewhere()
-    except ImportProgramError as problem:
-        raise UsageError(problem.message, hint=problem.hint) from None
 
 
 @magic("%gate approve|reject NAME [--comment TEXT] [--as NAME]", "decide the next instance of a gate in advance")
