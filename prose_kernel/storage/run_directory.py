@@ -32,7 +32,6 @@ class RunDirectory:
         self.state_dir = self.cwd / state_dir
         self.paths = run_paths.run_paths(self.state_dir, run_id)
         self.pending = PendingWrites(self.paths.directory)
-        self._sources = 0
 
     @property
     def directory(self) -> Path:
@@ -56,17 +55,6 @@ class RunDirectory:
         """Return a path in the form for sessions and people."""
         return run_paths.shown(path, self.cwd)
 
-    def memory_directory(self, agent: str, persist: str, chain: tuple[str, ...], user_home: Path | None = None) -> Path:
-        """Return the memory directory of a persistent agent of the program at `chain` (4.4), in any backend."""
-        return run_paths.memory_directory(
-            agent,
-            persist,
-            run=self.paths_of(chain).directory,
-            state_dir=self.state_dir,
-            project=self.cwd,
-            home=user_home or Path.home(),
-        )
-
     def paths_of(self, chain: tuple[str, ...]) -> run_paths.RunPaths:
         """Return the paths of the call of an imported program."""
         paths = self.paths
@@ -74,36 +62,10 @@ class RunDirectory:
             paths = paths.imported(name)
         return paths
 
-    def start(self, program: str, copies: Mapping[str, str] | None = None) -> None:
-        """Keep a copy of the program; the next flush creates the directory (3.1 step 2). `copies`, by their paths in
-        the directory, replace it."""
-        for name, text in (copies or {self.paths.program.name: program}).items():
-            self.pending.put(str(self.directory / name), text)
-
-    def record_source(self, text: str) -> str:
-        """Append a cell to the copy of the program, and return the appended text. Does not create the directory."""
-        self._sources += 1
-        separator = "\n" if self._sources > 1 else ""
-        added = f"{separator}{text.rstrip()}\n"
-        self.pending.log(self.paths.program, added)
-        return added
-
     def log(self, chain: tuple[str, ...]) -> Callable[[str], None]:
         """Return a function that appends whole lines to the trace of the program at `chain`, and never raises."""
         place = self.paths_of(chain).trace
         return lambda text: self.pending.log(place, text)
-
-    def restart(self) -> None:
-        """Prepare for a run that writes all its logs again, from the first line."""
-        self._sources = 0
-        self.pending.restart()
-
-    def trace_text(self) -> str:
-        """Return the content of `state.md` up to the last flush."""
-        try:
-            return plain_files.read_text(self.paths.trace, errors="replace")
-        except OSError:
-            return ""
 
     def keep(self) -> None:
         """Let the next flush create the directory."""
@@ -124,25 +86,36 @@ class RunStore(Store):
         self.home = home
         self.chain = chain
         self._user_home = user_home
+        self._sources = 0
 
     def start(self, program: str, copies: Mapping[str, str] | None = None) -> None:
-        """Keep the text of a program that is about to run; in files, keep `copies` (texts by path) instead if given."""
-        self.home.start(program, copies)
+        """Keep the text of a program that is about to run (3.1 step 2); in files, keep `copies` (texts by path in the
+        directory) instead if given. The next flush creates the directory."""
+        for name, text in (copies or {self.home.paths.program.name: program}).items():
+            self.home.pending.put(str(self.home.directory / name), text)
 
-    def record_source(self, text: str) -> None:
-        """Add a cell that is about to run to the kept text."""
-        self.home.record_source(text)
+    def record_source(self, text: str) -> str:
+        """Add a cell that is about to run to the kept text; return the added text. Does not create the directory."""
+        self._sources += 1
+        separator = "\n" if self._sources > 1 else ""
+        added = f"{separator}{text.rstrip()}\n"
+        self.home.pending.log(self.home.paths.program, added)
+        return added
 
     def trace_text(self) -> str:
         """Return the trace up to the last flush, as lines of `state.md` (7.3)."""
-        return self.home.trace_text()
+        try:
+            return plain_files.read_text(self.home.paths.trace, errors="replace")
+        except OSError:
+            return ""
 
     def restart(self) -> None:
         """Remove the trace and the text of the program at the next flush: a resumed run writes them again.
 
         Bindings stay until they are put again. Call this before the trace gets an event.
         """
-        self.home.restart()
+        self._sources = 0
+        self.home.pending.restart()
 
     def hold(self, held: bool) -> None:
         """Set whether flushes wait until there are some megabytes to write, while a resumed run catches up.
@@ -183,7 +156,14 @@ class RunStore(Store):
         return (self._memory(agent, persist) / "memory.md").is_file()
 
     def _memory(self, agent: str, persist: str) -> Path:
-        return self.home.memory_directory(agent, persist, self.chain, self._user_home)
+        return run_paths.memory_directory(
+            agent,
+            persist,
+            run=self.home.paths_of(self.chain).directory,
+            state_dir=self.home.state_dir,
+            project=self.home.cwd,
+            home=self._user_home or Path.home(),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> FilesystemStore:
 
 
 async def test_nothing_worth_keeping_leaves_nothing(store: FilesystemStore, tmp_path: Path) -> None:
-    store.home.record_source("# only a comment\n")
+    store.record_source("# only a comment\n")
     store.home.log(())("# run:… notebook\n\n")
     await store.flush()
     assert list(tmp_path.iterdir()) == []
@@ -50,22 +50,22 @@ async def test_nothing_worth_keeping_leaves_nothing(store: FilesystemStore, tmp_
 
 
 async def test_cells_are_added_to_the_program(store: FilesystemStore) -> None:
-    store.home.record_source('let a = "1"')
+    store.record_source('let a = "1"')
     store.put(binding("a", "1"))
     await store.flush()
-    store.home.record_source('let b = "2"\n\n')
+    store.record_source('let b = "2"\n\n')
     await store.flush()
     assert (store.paths.directory / "program.prose").read_text() == 'let a = "1"\n\nlet b = "2"\n'
 
 
 async def test_a_run_of_a_file_has_its_directory_from_the_start(store: FilesystemStore) -> None:
-    store.home.start('exec "true"\n')
+    store.start('exec "true"\n')
     await store.flush()
     assert files(store.paths.directory) == ["program.prose"]
 
 
 async def test_layout_with_imports(store: FilesystemStore) -> None:
-    store.home.start("use …")
+    store.start("use …")
     inner = store.nested("local", "tidy", "# tidy\n")
     deep = inner.nested("url", "fix", "# fix\n")
     again = store.nested("local", "tidy", "# tidy\n", 2)

@@ -90,11 +90,13 @@ class DatabaseStore(RunStore):
     # ------------------------------------------------------------ the run
 
     def start(self, program: str, copies: Mapping[str, str] | None = None) -> None:
-        self.home.start(program, copies)
+        super().start(program, copies)
         self.writes.set_run(program_source=self.writes.sql.clean(program))
 
-    def record_source(self, text: str) -> None:
-        self.writes.add_source(self.home.record_source(text))
+    def record_source(self, text: str) -> str:
+        added = super().record_source(text)
+        self.writes.add_source(added)
+        return added
 
     def trace_text(self) -> str:
         try:
@@ -111,7 +113,7 @@ class DatabaseStore(RunStore):
         return "\n".join([*lines, ""])
 
     def restart(self) -> None:
-        self.home.restart()
+        super().restart()
         self.writes.restart()
 
     def hold(self, held: bool) -> None:
