@@ -36,7 +36,7 @@ class _Request:
     def __init__(self, req: Mapping[str, Any]) -> None:
         self.kind = "session" if req.get("kind") == "resume" else str(req.get("kind"))
         self.parts = frozenset((name, repr(value)) for name, value in req.items())
-        self.text = _main_text(req)[:COMPARED]
+        self.text = next((_beginning(req[name]) for name in _TEXTS if name in req), "")[:COMPARED]
 
     def rank(self, other: _Request) -> tuple[int, int]:
         """Return how many fields are equal, and the length of the texts' common beginning: cheap, and good enough to
@@ -84,10 +84,6 @@ class Nearest:
         if here and nearest[0].similarity(asked, exact=True)[0] < ALIKE:
             nearest = max(here, key=lambda pair: pair[0].rank(asked))
         return nearest[1], nearest in here
-
-
-def _main_text(req: Mapping[str, Any]) -> str:
-    return next((_beginning(req[name]) for name in _TEXTS if name in req), "")
 
 
 def _beginning(value: Any) -> str:

@@ -93,12 +93,8 @@ class Redaction:
 
     def _without_own(self, text: str) -> str:
         for expression in self._own:
-            text = expression.sub(_custom, text)
+            text = expression.sub(lambda match: "«secret:custom»" if match[0] else "", text)
         return text
-
-
-def _custom(match: re.Match[str]) -> str:
-    return "«secret:custom»" if match[0] else ""
 
 
 def _compiled(expression: str) -> re.Pattern[str]:

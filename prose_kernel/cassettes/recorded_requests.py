@@ -43,12 +43,6 @@ def scope(at: str) -> str:
     return found[0] if found is not None else ""
 
 
-def _may_borrow(scope: str) -> bool:
-    """Return whether a run of an evaluation may use the records of ordinary runs: only the first repetition may,
-    because further ones would get the same answers and not be repetitions."""
-    return scope.endswith("/r1/")
-
-
 class Found(NamedTuple):
     """The record that answers a request."""
 
@@ -173,8 +167,9 @@ class Index:
         return (take for take in reversed(self._by_key[key]) if own or not scope(take.at))
 
     def _next_borrowed(self, key: str, own: str) -> Take | None:
-        """Return the next record of ordinary runs for this run of an evaluation; None if there is none."""
-        lent, number = self._by_scope[key, ""].answers if _may_borrow(own) else [], self._borrowed[key, own]
+        """Return the next record of ordinary runs for this run of an evaluation; None if there is none. Only the first
+        repetition may use them: further ones would get the same answers and not be repetitions."""
+        lent, number = self._by_scope[key, ""].answers if own.endswith("/r1/") else [], self._borrowed[key, own]
         return lent[number] if number < len(lent) else None
 
     def count(self, key: str, own: str = "") -> int:

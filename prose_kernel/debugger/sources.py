@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from prose_kernel.language.source import Source, Span
+from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
 from prose_kernel.runtime.home import expanded
 
@@ -69,13 +69,9 @@ def stops_in(source: Source, language: Language) -> list[Stop]:
     for at, span in enumerate(spans):
         following = at + 1 if at + 1 < len(spans) and spans[at + 1].start < span.end else None
         inner = lines[following] if following is not None else None
-        found.append(Stop(lines[at], _last_line(source, span), span.start, inner))
+        end = source.line_column(span.start + len(source.slice(span).rstrip()))[0]
+        found.append(Stop(lines[at], end, span.start, inner))
     return found
-
-
-def _last_line(source: Source, span: Span) -> int:
-    text = source.slice(span).rstrip()
-    return source.line_column(span.start + len(text))[0]
 
 
 @dataclass(slots=True)

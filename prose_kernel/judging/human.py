@@ -109,15 +109,10 @@ def _value(request: JudgeRequest) -> str:
     """Return the value of a VVM criterion, or the beginning of a long one; the person can ask for the rest."""
     if request.subject is None:
         return ""
-    text = _beginning(request.subject)
+    text = "\n".join(request.subject.split("\n", SHOWN_LINES)[:SHOWN_LINES])[:SHOWN]  # what fits on a screen
     more = len(request.subject) - len(text)
     note = f"\n  [{more:,} more characters: why]" if more else ""
     return f"The value:\n  {_indented(text)}{note}\n"
-
-
-def _beginning(text: str) -> str:
-    """Return as much of the beginning of a text as fits on a screen."""
-    return "\n".join(text.split("\n", SHOWN_LINES)[:SHOWN_LINES])[:SHOWN]
 
 
 def _material(request: JudgeRequest) -> Iterable[str]:

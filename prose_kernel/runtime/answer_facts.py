@@ -249,7 +249,7 @@ class AnsweredFiles:
         if not _names_files(asked, answered):
             return
         one = EarlierAnswer(asked, answered, next(self._orders), failed=False)
-        text, then = _text_of(asked), None
+        text, then = asked.key.partition("/")[0], None
         base = self._keys.project if asked.kind == "session" else self._keys.directory
         for path, digest in one.written():
             writes = self._written[_joined(base, path)]
@@ -315,10 +315,6 @@ class _Write:
 
 def _joined(directory: str, path: str) -> str:
     return os.path.join(directory, path)  # noqa: PTH118 (for each file of each answer)
-
-
-def _text_of(asked: Asked) -> str:
-    return asked.key.partition("/")[0]
 
 
 def _names_files(asked: Asked, answered: Answered) -> bool:

@@ -37,10 +37,6 @@ def parse(text: str, form: str) -> Any:
     return _PARSERS[form](text.removeprefix("\ufeff"))
 
 
-def _json(text: str) -> object:
-    return json_value(text, 1)
-
-
 def json_value(text: str, line: int) -> object:
     """Return the value of one JSON text that begins in `line`. Raises `NotData`."""
     finite = _finite if _LARGE.search(text) else None
@@ -82,15 +78,10 @@ def _lines(text: str) -> object:
     return (text.removesuffix("\n").replace("\r\n", "\n").split("\n")) if text else []
 
 
-def _csv(text: str) -> object:
-    """Return an object for each row, with the names in the first row as keys and texts as values."""
-    return list(rows(io.StringIO(text, newline="")))
-
-
 _PARSERS: Final[dict[str, Callable[[str], object]]] = {
-    "json": _json,
+    "json": lambda text: json_value(text, 1),
     "jsonl": _json_lines,
-    "csv": _csv,
+    "csv": lambda text: list(rows(io.StringIO(text, newline=""))),
     "lines": _lines,
 }
 

@@ -104,6 +104,11 @@ class TooDeep(ValueError):
     """JSON text with more than 500 levels."""
 
 
+def no_constant(name: str) -> object:
+    """Refuse NaN and Infinity, which are no JSON: a value of `parse_constant`."""
+    raise ValueError(f"{name} is not JSON")
+
+
 def loads(
     text: str,
     *,

@@ -29,13 +29,11 @@ from prose_kernel.runtime.ports import (
     GateRequest,
     JudgeRequest,
     Key,
-    Pick,
     Ports,
     Question,
     SessionRequest,
     Store,
     Target,
-    Verdict,
 )
 from prose_kernel.runtime.statement_hook import StatementHook
 from prose_kernel.runtime.trampoline import call, drive
@@ -230,11 +228,10 @@ class UnknownAnswers:
     async def ask(self, question: Question) -> str:
         return unknown(question.name)
 
-    async def decide(self, request: JudgeRequest) -> Verdict:
+    async def decide(self, request: JudgeRequest, labels: tuple[str, ...] = ()) -> NoReturn:
         raise Undecided("a preview judges nothing")
 
-    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
-        raise Undecided("a preview judges nothing")
+    choose = decide
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
         whole = _UNKNOWN.fullmatch(value)

@@ -39,10 +39,6 @@ _RARE: Final = "~=_:/0123456789QZXJKVYUWGPFBHDLRNOMCSAEIT-.qzxjkvywpbg"
 """Characters of fixed texts, the rarest in ordinary text first."""
 
 
-def _rarest(fixed: str) -> str:
-    return next((character for character in _RARE if character in fixed), fixed[0])
-
-
 class SecretReplacer:
     """Replaces found secrets by words in one pass, in linear time.
 
@@ -54,7 +50,8 @@ class SecretReplacer:
         self._fixed: dict[str, list[tuple[str, int]]] = {}  # fixed texts by their rarest character, searched first
         for number, find in enumerate(finds):
             for fixed in find.fixed:
-                self._fixed.setdefault(_rarest(fixed), []).append((fixed, number))
+                rarest = next((character for character in _RARE if character in fixed), fixed[0])
+                self._fixed.setdefault(rarest, []).append((fixed, number))
         self._compiled: dict[tuple[int, ...], re.Pattern[str]] = {}
         self._in_short = lru_cache(_REMEMBERED)(self._replaced)
 

@@ -76,16 +76,12 @@ def _fenced(text: str) -> str | None:
 
 def _parsed(text: str) -> object:
     try:
-        found: object = data_size.loads(text, parse_constant=_no_constant)
+        found: object = data_size.loads(text, parse_constant=data_size.no_constant)
     except data_size.TooDeep:
         raise
     except ValueError:
         return None
     return found
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(name)
 
 
 def _data_in(text: str) -> object:

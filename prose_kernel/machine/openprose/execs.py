@@ -83,7 +83,7 @@ class _ExecOptions:
         return cls(
             found,
             node.command.raw,
-            _summary(node.command.raw),
+            f'"{clipped(" ".join(node.command.raw.split()), 60, "...")}"',
             cast("OnFail", word(found["on-fail"]) if "on-fail" in found else "throw"),
             limit,
             parse_duration(limit),
@@ -293,7 +293,3 @@ def _message(request: CommandRequest, result: CommandResult, limit: str) -> str:
     if result.kind == "signal" and result.signal is not None:
         return f"exec was ended by {result.signal} (exit code {result.exit_code})"
     return f"exec failed with exit code {result.exit_code}"
-
-
-def _summary(command: str) -> str:
-    return f'"{clipped(" ".join(command.split()), 60, "...")}"'

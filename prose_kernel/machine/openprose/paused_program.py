@@ -35,7 +35,8 @@ def frames(s: ProgramContext, node: Node) -> tuple[StackFrame, ...]:
         caller = layer.frame.caller
         if caller is None and preview.is_crossing(s):
             break  # another language has called a block directly: the program itself is not running
-        name = _name(layer.frame, source)
+        frame = layer.frame
+        name = f"{frame.block} #{frame.execution_id}" if frame.block is not None else source.name
         if not found and s.branches:
             name += f" [{' › '.join(step.label for step in s.branches)}]"
         found.append(StackFrame(name, source, span, _scopes(s.run, layer, temps), s, (layer, temps)))
@@ -48,12 +49,6 @@ def frames(s: ProgramContext, node: Node) -> tuple[StackFrame, ...]:
 
 def level(s: ProgramContext) -> int:
     return preview.level(s, s.frame.depth)
-
-
-def _name(frame: Frame, source: Source) -> str:
-    if frame.block is not None:
-        return f"{frame.block} #{frame.execution_id}"
-    return source.name
 
 
 def _scopes(run: ProgramRun, layer: Layer, temps: Temps) -> tuple[Scope, ...]:

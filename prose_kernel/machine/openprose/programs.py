@@ -75,12 +75,12 @@ async def run_text(
 
 async def keep_texts(s: ProgramContext, texts: dict[str, str]) -> None:
     """Record the contract files that the root of a run calls, so that a resumed run reads them from its journal."""
+
+    async def given() -> dict[str, str]:
+        return texts
+
     if texts and not s.run.program:
-        await s.ask(LoadRequest(LIBRARY, s.source, s.at("load")), dict, lambda: _given(texts))
-
-
-async def _given(texts: dict[str, str]) -> dict[str, str]:
-    return texts
+        await s.ask(LoadRequest(LIBRARY, s.source, s.at("load")), dict, given)
 
 
 async def run_statements(

@@ -90,7 +90,7 @@ def json_view(text: str) -> Any:
 def _json_view(text: str) -> Any:
     text = _unfenced(text.strip())
     try:
-        found = data_size.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        found = data_size.loads(text, parse_constant=data_size.no_constant, parse_float=_finite)
     except ValueError:
         return None
     if _HALF.search(text):
@@ -117,10 +117,6 @@ def _finite(digits: str) -> float:
     if math.isinf(number):
         raise ValueError(f"{digits} is too large")
     return number
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 def typed(text: str) -> Value:
