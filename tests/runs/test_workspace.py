@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import eventually
 
 from prose_kernel.errors import CompileError, RunError
+from prose_kernel.processes.tasks.store import Owned, Store
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import VVM
 from prose_kernel.runs.settings import Settings
@@ -17,6 +19,15 @@ from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.services import CommandPromoted, TaskCaller, TaskEvent
 
 PATIENCE = 30
+
+
+def owned(run: Path) -> bool:
+    """Whether a process holds the tasks of a run."""
+    try:
+        Store(run).close()
+    except Owned:
+        return True
+    return False
 
 
 async def test_an_interrupted_reset_still_resets(tmp_path: Path) -> None:
@@ -42,6 +53,7 @@ async def test_an_interrupted_reset_still_resets(tmp_path: Path) -> None:
         await workspace.execute('let b = "of the second run"')
         assert set(workspace.opened.machine.bindings()) == {"b"}
         assert workspace.opened.id != first
+        await eventually(lambda: not owned(tmp_path / ".prose" / "runs" / first), what="the first run has ended")
     finally:
         await workspace.close()
 

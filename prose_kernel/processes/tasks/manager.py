@@ -86,7 +86,7 @@ class Manager:
         self._request_timer: asyncio.TimerHandle | None = None
         self._seen_version = -1
         self._idle = asyncio.Event()
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------ starting
 
@@ -112,7 +112,7 @@ class Manager:
         if (refusal := self._limit_refusal(caller, coming=call.yield_time_ms == 0)) is not None:
             raise refusal
         async with self._starting:
-            if self._closed:
+            if self._closing is not None:
                 raise TaskRefused("runtime_closed", "the run has ended; no command can be started in it")
             plan = await self._plan(caller, shell, identity)
             environment = environment_for(caller, self._options.environment)
@@ -458,10 +458,15 @@ class Manager:
     # ------------------------------------------------------------ the end
 
     async def close(self) -> None:
-        """Record running tasks as interrupted, then end all commands: TERM to all together, KILL after the grace."""
-        if self._closed:
-            return
-        self._closed = True
+        """Record running tasks as interrupted, then end all commands: TERM to all together, KILL after the grace.
+
+        If the call is cancelled, this continues without it.
+        """
+        if self._closing is None:
+            self._closing = self._engine.loop.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         now = self._now()
         commands = [*self._tasks.values(), *self._commands]
         for command in commands:
@@ -471,11 +476,13 @@ class Manager:
                 # a task that is being stopped keeps that as its reason
                 interrupted = interrupted_record(command, now, self._clock.monotonic())
                 self._record_end(command, interrupted)
-        await self._end_all(commands)
-        for timer in (self._timer, self._request_timer):
-            if timer is not None:
-                timer.cancel()
-        self.ledger.close()
+        try:
+            await self._end_all(commands)
+        finally:
+            for timer in (self._timer, self._request_timer):
+                if timer is not None:
+                    timer.cancel()
+            self.ledger.close()
 
     async def _end_all(self, commands: list[Command]) -> None:
         loop = self._engine.loop
