@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 LEVELS: Final = 500
 DEEPER: Final = f"nests more than {LEVELS} levels deep"
 """The end of a message about data or JSON."""
+_BRACKETS: Final = re.compile(r"[][{}]")
+_STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _LARGE: Final = 100
 _KEPT: Final = 8
 
@@ -120,6 +124,10 @@ def loads(
         found = json.loads(text, parse_constant=parse_constant, parse_float=parse_float)
     except RecursionError:
         raise TooDeep from None
+    except json.JSONDecodeError as problem:
+        if _may_be_deep(text) and _depth(text[: problem.pos]) > LEVELS:
+            raise TooDeep from None  # no matter where the limit of this Python's parser is
+        raise
     if _may_be_deep(text) and levels(found) > LEVELS:
         raise TooDeep
     return found
@@ -139,3 +147,9 @@ def is_deep_json(text: str) -> bool:
 def _may_be_deep(text: str) -> bool:
     """Return whether a text has enough brackets for more than 500 levels; few texts do."""
     return text.count("[") + text.count("{") > LEVELS
+
+
+def _depth(text: str) -> int:
+    """Return how deeply the beginning of a JSON text nests."""
+    steps = (1 if bracket in "[{" else -1 for bracket in _BRACKETS.findall(_STRINGS.sub("", text)))
+    return max(accumulate(steps), default=0)

@@ -34,8 +34,10 @@ async def server() -> AsyncIterator[Server]:
     found = Server()
     listening = await asyncio.start_server(found.serve, "127.0.0.1", 0)
     found.port = listening.sockets[0].getsockname()[1]
-    async with listening:
+    try:
         yield found
+    finally:
+        listening.close()  # `async with` would wait for requests that are never answered
 
 
 def tool(

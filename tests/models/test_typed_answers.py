@@ -532,7 +532,14 @@ def test_a49_the_first_typed_answer_loads_no_grammars(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    ['{"a": ' + "[" * 500 + "]" * 500 + "}", '{"a": ' + "[" * 5000, "a: " + "[" * 500 + "]" * 500, "a: " + "[" * 5000],
+    [
+        '{"a": ' + "[" * 500 + "]" * 500 + "}",
+        '{"a": ' + "[" * 501,
+        '{"a": ' + "[" * 5000,
+        "a: " + "[" * 500 + "]" * 500,
+        "a: " + "[" * 501,
+        "a: " + "[" * 5000,
+    ],
 )
 def test_a32_an_answer_nests_five_hundred_levels(answer: str) -> None:
     with pytest.raises(WrongAnswer, match="500 levels"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,12 @@ class Manager:
 
 
 @pytest.fixture(params=["AsyncFileContentsManager", "FileContentsManager"])
-def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Manager:
+def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]:
     from jupyter_server.services.contents import filemanager
 
-    return Manager(tmp_path, getattr(filemanager, request.param))
+    made = Manager(tmp_path, getattr(filemanager, request.param))
+    yield made
+    made.own.notary.store.close()
 
 
 def test_an_unchanged_notebook_saves_the_same_bytes(manager: Manager, tmp_path: Path) -> None:
