@@ -96,7 +96,10 @@ class Machine(RuntimeMachine):
             soft_exports=frozenset(run.root.exports),
             agents={
                 **{name: KnownAgent(None) for name in run.other_agents},
-                **{name: _known(entry) for name, entry in run.agents.items()},
+                **{
+                    name: KnownAgent(persistence(entry.node), written_schema(entry.node.properties, {}))
+                    for name, entry in run.agents.items()
+                },
             },
             blocks={
                 **{name: function.parameters for name, function in run.functions.items()},
@@ -127,11 +130,6 @@ class Machine(RuntimeMachine):
             outputs = ", ".join(program.contract.outputs or ())
             text = f"{name}({inputs})" + (f"\n\noutputs: {outputs}" if outputs else "")
             yield Definition("program", name, text, {})
-
-
-def _known(entry: AgentEntry) -> KnownAgent:
-    output = written_schema(entry.node.properties, {})
-    return KnownAgent(persistence(entry.node), output)
 
 
 def _agent_facts(entry: AgentEntry) -> dict[str, str]:

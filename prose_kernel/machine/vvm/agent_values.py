@@ -91,16 +91,14 @@ class AgentNameCode(Code):
         name, variable = node.id, reader(node.id, node)
 
         def now(s: Context) -> Value:
-            found = s.module.agents.get(name)
-            return found if found is not None else _agent(s, node, variable(s), f"'{name}'")
+            found: Value = s.module.agents.get(name)
+            if found is None:
+                found = variable(s)
+                if not isinstance(found, Agent):
+                    raise raised(s, node, "R213", f"not an agent: '{name}' is {a_type_of(found)}")
+            return found
 
         self.now = now
-
-
-def _agent(s: Context, node: Node, value: Value, what: str) -> Agent:
-    if not isinstance(value, Agent):
-        raise raised(s, node, "R213", f"not an agent: {what} is {a_type_of(value)}")
-    return value
 
 
 class _Configured(Code):

@@ -26,12 +26,8 @@ HOISTED: Final[dict[type, Callable[[Context, Any], object]]] = {}
 _NEVER_RUN: Final = (tree.ModuleImport, tree.Export)
 
 
-def _skill(s: Context, node: tree.SkillImport) -> None:
-    s.module.skills[node.name.value] = node.source.value
-
-
 HOISTED[tree.Def] = lambda s, node: define(s, node, s.source)
-HOISTED[tree.SkillImport] = _skill
+HOISTED[tree.SkillImport] = lambda s, node: s.module.skills.update({node.name.value: node.source.value})
 
 
 async def run_text(s: Context, program: tree.Program) -> Value:
