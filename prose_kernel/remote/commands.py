@@ -162,9 +162,8 @@ class RemoteCommands:
         try:
             await asyncio.shield(waiting)
         except asyncio.CancelledError:
-            waiting.add_done_callback(
-                lambda late: late.cancelled() or late.exception()
-            )  # so that asyncio does not warn
+            # read the exception, so that asyncio does not warn
+            waiting.add_done_callback(lambda late: late.cancelled() or late.exception())
             raise
 
     @property

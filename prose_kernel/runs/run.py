@@ -79,9 +79,7 @@ class Run:
         self.kept = kept
         self.answers: AnswerFiles | None = None
         self.started_services: SessionServices | None = None
-        self._replaced_services: list[
-            SessionServices
-        ] = []  # replaced services, which are closed when the next text begins
+        self._replaced_services: list[SessionServices] = []  # they are closed when the next text begins
         self._on_live = on_live
         if settings.vvm.state == "filesystem":
             self.answers = run_assembly.answer_files(context, self.home)

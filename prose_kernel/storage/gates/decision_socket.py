@@ -111,9 +111,8 @@ class DecisionServer:
             return
         task = asyncio.ensure_future(self._serve(connection))
         self._without_request[task] = None
-        task.add_done_callback(
-            partial(self._connection_ended, connection)
-        )  # also runs for a task that is cancelled before it begins
+        # also runs for a task that is cancelled before it begins
+        task.add_done_callback(partial(self._connection_ended, connection))
 
     def _connection_ended(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
         self._without_request.pop(task, None)
