@@ -36,7 +36,6 @@ class Fix:
 
 
 def replaced(text: str, edits: Iterable[Edit]) -> str:
-    """Return a text with edits applied."""
     parts: list[str] = []
     at = 0
     for edit in sorted(edits):

@@ -218,5 +218,4 @@ def visitors(tree: ModuleType, methods: Mapping[str, Any]) -> dict[type[Node], C
 
 
 def kinds_in(tree: ModuleType) -> list[type[Node]]:
-    """Return the kinds of nodes in a module."""
     return [kind for kind in vars(tree).values() if isinstance(kind, type) and issubclass(kind, Node)]

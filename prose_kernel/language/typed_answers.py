@@ -231,7 +231,6 @@ def without_null(part: Schema) -> Schema:
 
 
 def may_be_null(part: object) -> bool:
-    """Return whether a part allows null."""
     if not isinstance(part, Mapping):
         return False
     kinds = part.get("type")

@@ -33,11 +33,9 @@ def read_instances(source: Source, node: Node) -> Iterator[tuple[Span, Instance 
     for section in node.sections:
         for fence in section.fences:
             for at, one in _in_block(source, fence, expected=section.name == "Patterns"):
-                if isinstance(one, Instance) and one.name in names:
-                    yield at, f"the instance `{one.name}` is there already"
-                else:
-                    yield at, one
-                    names.update([one.name] if isinstance(one, Instance) else [])
+                name = one.name if isinstance(one, Instance) else ""
+                yield at, f"the instance `{name}` is there already" if name and name in names else one
+                names.add(name)
 
 
 def _in_block(source: Source, fence: Block, *, expected: bool) -> Iterator[tuple[Span, Instance | str]]:

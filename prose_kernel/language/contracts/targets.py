@@ -208,7 +208,6 @@ class Targets:
         return self.unit.file.inline.get(name) or (self.sibling(name) if "/" not in name else None)
 
     def _slot_target(self, binding: str | Instance, within: tuple[str, ...]) -> CallTarget:
-        """Return the target for a slot's binding."""
         if isinstance(binding, Instance):
             return replace(self._bind(binding, within), through_slot=True)
         found = self.at(binding) if "/" in binding or binding.endswith(SUFFIX) else self._near(binding)

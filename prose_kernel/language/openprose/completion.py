@@ -89,7 +89,6 @@ def _uses(before: str) -> dict[str, str]:
 
 
 def with_call_targets(known: Known | None, targets: CallTargets) -> Known:
-    """Return `known` with the call targets of a text."""
     return replace(known or Known(), targets=targets)
 
 

@@ -156,19 +156,14 @@ def _safe_command(program: Program, source: Source, diagnostic: Diagnostic) -> I
             command, entries = safe_command(node.command)
             literal = _literal(source.slice(node.command.span), command)
             end = node.command.span.end
-            rest = source.text[end : _line_end(source, end)].strip()
-            if literal is not None and (not rest or rest.startswith("#")):
-                line = source.line_text(source.line_column(node.span.start)[0])
-                indent = " " * (_width(line) + 2)
-                below = _line_end(source, end)
+            line, column = source.line_column(end)
+            rest = source.line_text(line)[column - 1 :]
+            if literal is not None and rest.lstrip()[:1] in ("", "#"):
+                indent = " " * (_width(source.line_text(source.line_column(node.span.start)[0])) + 2)
+                below = end + len(rest)
                 properties = Edit(Span(below, below), f"\n{indent}env: {{ {entries} }}")
                 yield Fix("Pass the values in the environment", (Edit(node.command.span, literal), properties))
             return
-
-
-def _line_end(source: Source, offset: int) -> int:
-    end = source.text.find("\n", offset)
-    return end if end >= 0 else len(source.text)
 
 
 def _literal(written: str, command: str) -> str | None:

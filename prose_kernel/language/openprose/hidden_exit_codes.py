@@ -32,7 +32,6 @@ class HiddenExitCodes:
         self._conditions: list[tuple[str, Span]] = []
 
     def bound(self, name: str, value: Node) -> None:
-        """Record the value that a name is bound to."""
         self._bound.add(name)
         spawn = value.spawns[-1] if isinstance(value, Arrow) else value
         if not isinstance(spawn, Exec):

@@ -290,7 +290,6 @@ class _TokenizedText:
         return self.tokens[index] if index >= 0 else ""
 
     def _keys_of(self, opened: int, owner: str, known: Known) -> list[Offer]:
-        """Offer the keys of a bracket."""
         if owner == "error":
             return [Offer("kind=", "property", "Error values of one kind."), Offer("_", "keyword", "Any error value.")]
         if owner:

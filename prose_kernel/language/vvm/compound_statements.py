@@ -145,7 +145,6 @@ class StatementParser(SimpleStatementParser):
         self.body(Compound("case", start, tree.Case.at, pattern))
 
     def pattern(self) -> Any:
-        """Read the pattern of a `case`."""
         at = self.at
         text = self.texts[at]
         start = self.starts[at]

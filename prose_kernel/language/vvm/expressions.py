@@ -352,7 +352,6 @@ class ExpressionParser(SyntaxErrors):
     # ---- strings, numbers, templates
 
     def string(self, at: int) -> str:
-        """Return the text of the string at `at`."""
         text = self.texts[at]
         if text.startswith('"""'):
             if at in self.tokens.unclosed:
@@ -371,12 +370,10 @@ class ExpressionParser(SyntaxErrors):
         return text
 
     def number(self, at: int) -> int | float:
-        """Return the value of the number at `at`."""
         value = number(self.texts[at])
         return self.bad_number(at) if value is None else value
 
     def template(self, at: int) -> Template:
-        """Return the template at `at`."""
         if at in self.tokens.unclosed:
             raise self.unterminated(at, "V004")
         return template(self.texts[at], self.starts[at], self.report)

@@ -16,7 +16,6 @@ _PURE: Final = frozenset({"len", "range", "perm", "pack"})
 
 
 def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
-    """Return the steps of a program."""
     return _Flow(source).body(program.items, 0)
 
 

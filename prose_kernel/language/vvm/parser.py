@@ -75,7 +75,6 @@ class Parser(StatementParser):
     # ---- lines
 
     def read(self) -> None:
-        """Read all statements."""
         texts, starts, last, blocks = self.texts, self.starts, self.tokens.last, self.blocks
         kind_of, handler_of = KINDS.get, HANDLERS.get
         make_name: Any = Name

@@ -107,7 +107,7 @@ def _head(parser: Parser, word: str, first: int, stop: int, is_deeper: bool) -> 
         owner = block.open
         if owner is None or word not in owner.clauses:
             owner = ClausedCompound("if" if word in ("elif", "else") else "try", start)
-        argument: Any = _names(parser, first, stop)[-1] if word == "except" else _missing_value(start)
+        argument: Any = _names(parser, first, stop)[-1] if word == "except" else tree.Unit.at(start, start)
         owner.begin(word, start, argument)
         block.open = None
         compound = owner
@@ -124,7 +124,7 @@ def _head(parser: Parser, word: str, first: int, stop: int, is_deeper: bool) -> 
 
 def _compound(parser: Parser, word: str, first: int, stop: int) -> Compound:
     start = parser.starts[first]
-    hole = _missing_value(start)
+    hole = tree.Unit.at(start, start)
     text = Template(("…",))
     names = _names(parser, first, stop)
     if word in ("if", "try"):
@@ -141,11 +141,6 @@ def _compound(parser: Parser, word: str, first: int, stop: int) -> Compound:
         "with": (tree.WithInput.at, hole),
     }
     return Compound(word, start, *heads[word])
-
-
-def _missing_value(start: int) -> tree.Unit:
-    made: tree.Unit = tree.Unit.at(start, start)
-    return made
 
 
 def _names(parser: Parser, first: int, stop: int) -> list[Name]:
