@@ -70,9 +70,6 @@ def _instances(unit: Unit) -> Iterator[Diagnostic]:
             yield diagnostic(source, problem.code, at, problem.message, problem.hint)
 
 
-# ---------------------------------------------------------------- tools, skills
-
-
 def _tools(unit: Unit) -> Iterator[Diagnostic]:
     source, library = unit.file.source, unit.file.files.library
     for item, text in _entries(unit.node, "Tools"):

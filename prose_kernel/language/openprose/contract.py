@@ -182,9 +182,8 @@ def local_name(use: tree.Use) -> str | None:
 
 def uses_of(program: tree.Program) -> dict[str, str]:
     """Map the names of a program's imports to their paths."""
-    used = (item for item in program.items if isinstance(item, tree.Use))
-    found = {local_name(item): item.path.raw for item in used}
-    return {alias: path for alias, path in found.items() if alias}
+    used = ((local_name(item), item.path.raw) for item in program.items if isinstance(item, tree.Use))
+    return {alias: path for alias, path in used if alias}
 
 
 # ---------------------------------------------------------------- walking

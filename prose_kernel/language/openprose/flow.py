@@ -246,19 +246,15 @@ def stops(program: tree.Program) -> list[Span]:
     Definitions aren't included, because they are declared before the first statement runs."""
     nodes = [node for script in program.scripts() for node in walk(script)]
     named = [node for node in nodes if isinstance(node, tree.Branch) and node.name is not None]
-    inside = {id(node.statement) for node in named if isinstance(node.statement, tree.ExpressionStatement)}
-    found = [node.span for node in named if id(node.statement) in inside]
-    for node in nodes:
-        if isinstance(node, tree.Statement) and not isinstance(node, _DECLARED) and id(node) not in inside:
-            found.append(node.span)
-    return found
+    inside = {id(branch.statement) for branch in named}
+    places = [node for node in nodes if isinstance(node, tree.Statement) and not isinstance(node, _DECLARED)]
+    return [node.span for node in (*named, *places) if id(node) not in inside]
 
 
 def ends(program: tree.Program) -> Iterator[Span]:
     """Yield the spans of the statements at any depth that end the program successfully: `return`, and `output` without
     a name."""
-    inside = [node for block in walk(program) if isinstance(block, tree.Block) for node in walk(block)]
-    left_out = set(map(id, inside))
+    left_out = {id(node) for block in walk(program) if isinstance(block, tree.Block) for node in walk(block)}
     for node in walk(program):
         returns = isinstance(node, tree.Return) or (isinstance(node, tree.Output) and node.name is None)
         if returns and id(node) not in left_out:

@@ -165,13 +165,10 @@ class _Formatter:
 
     # ---- spawns
 
-    def visit_session(self, node: tree.Session, pad: str) -> list[str]:
+    def visit_session(self, node: tree.Spawn, pad: str) -> list[str]:
         return [_head(node), *self._properties(_below(node), pad)]
 
-    def visit_resume(self, node: tree.Resume | tree.Exec, pad: str) -> list[str]:
-        return [_head(node), *self._properties(node.properties, pad)]
-
-    visit_exec = visit_resume
+    visit_resume = visit_exec = visit_session
 
     def visit_arrow(self, node: tree.Arrow, pad: str) -> list[str]:
         lines = [_head(node.spawns[0])]

@@ -634,11 +634,8 @@ class Lexer:
             return ("_PARALLEL_REPEAT", start, end, word)
         if kind == "LOOP" and following == "FOR" and _is_name(self.tokens[index + 2], "each"):
             return ("_LOOP_EACH", start, end, word)
-        if (
-            kind == "SESSION"
-            and (following == "NAME" or following in _WORD_KINDS)
-            and self.tokens[index + 2][0] == "LPAR"
-        ):
+        is_named = following == "NAME" or following in _WORD_KINDS
+        if kind == "SESSION" and is_named and self.tokens[index + 2][0] == "LPAR":
             return ("_STAGE", start, end, word)
         return None
 

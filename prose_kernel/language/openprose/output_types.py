@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from prose_kernel.language import typed_answers
-from prose_kernel.language.nearest import Nearest, did_you_mean
+from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.typed_answers import Schema
 
@@ -57,8 +57,7 @@ def _type(node: tree.Node, depth: int) -> dict[str, Any]:
         case tree.Name(id=word) if word in typed_answers.WORDS:
             return {"type": typed_answers.WORDS[word]}
         case tree.Name(id=word):
-            hint = did_you_mean(Nearest()(word, typed_answers.WORDS)) or _TYPES
-            raise NotAType(node, f"Unknown type `{word}`", hint)
+            raise NotAType(node, f"Unknown type `{word}`", nearest_hint(word, typed_answers.WORDS, _TYPES))
         case tree.Array(elements=elements):
             if len(elements) != 1:
                 raise NotAType(node, "A list has one type in its brackets", "write `[text]`")

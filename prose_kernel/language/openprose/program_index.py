@@ -85,8 +85,6 @@ class Survey(Findings):
             elif isinstance(item, Block):
                 self.blocks.setdefault(item.name.id, item)
 
-    # ---- findings
-
     def report_legacy(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
         """Report a form that ProseScript accepts for existing files; its `strict` makes it an error."""
         self.report(LEGACY_CODES[code] if self.strict_script else code, span, message, hint)
@@ -156,8 +154,6 @@ class Survey(Findings):
             self._known_names = frozenset().union(*parameters, *(block_names(body) for body in bodies))
         return name in self._known_names
 
-    # ---- hints
-
     def _hint(self, item: Undefined) -> str | None:
         name = item.name
         if item.code == "E053":
@@ -181,8 +177,6 @@ class Survey(Findings):
         if self.is_program(name):
             return f"`{name}` is an imported program: `{name}(input: value)`"
         return None
-
-    # ---- registries
 
     def agent(self, name: str) -> KnownAgent | None:
         return self.agents.get(name) or self.known.agents.get(name)

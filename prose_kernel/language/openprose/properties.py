@@ -41,6 +41,7 @@ _LOADS_CODE = (
 _SET_BY_RUN = ("PROSE_JOB", "PROSE_RUN", "PROSE_AT", "PROSE_ATTEMPT")
 """Environment variables by which the kernel identifies its processes and their requests."""
 
+_GATE_PROMPT = 'a gate shows its text as written: `prompt: "..."`'
 _NO_RETRY = "the strict profile has no `retry` for exec; use `loop (max: 3)` with `try`"
 _MISPLACED = {
     ("exec", "retry"): _NO_RETRY,
@@ -78,7 +79,12 @@ class PropertyChecker:
             seen.add(name)
             if name not in allowed or (self.survey.strict and name in NOT_STRICT.get(owner, ())):
                 self._unknown(item, owner)
-            elif name == "permissions" or not tree.is_hole(item.value):
+            elif tree.is_hole(item.value) and name != "permissions":
+                continue
+            elif owner == "agent" and name in ("retry", "backoff"):
+                message = f"`{name}` has no effect on an agent"
+                self._report("W122", item.name, message, f"write `{name}` under the session or resume")
+            else:
                 self._values[name.replace("-", "_")](self, item.name, item.value, owner)
         is_retried = owner == "session" or (owner == "exec" and not self.survey.strict)
         if "backoff" in seen and "retry" not in seen and is_retried:
@@ -141,20 +147,17 @@ class PropertyChecker:
             seen.add(key)
 
     def check_prompt(self, name: tree.Name, value: Value, owner: Owner) -> None:
-        if not isinstance(value, tree.Text):
-            if owner == "gate":
-                hint = 'a gate shows its text as written: `prompt: "..."`'
-                self._report("E196", value, "The prompt of a gate must be a string", hint)
-            else:
-                self._no_text(name, value)
-            return
-        if owner == "session":
+        if isinstance(value, tree.Text) and owner == "session":
             self.session_prompt(value)
-            return
-        if not value.raw.strip():
-            self._report("W004", value, f"The prompt of this {owner} is empty")
-        self._length(value)
-        self.names.text(value)
+        elif isinstance(value, tree.Text):
+            if not value.raw.strip():
+                self._report("W004", value, f"The prompt of this {owner} is empty")
+            self._length(value)
+            self.names.text(value)
+        elif owner == "gate":
+            self._report("E196", value, "The prompt of a gate must be a string", _GATE_PROMPT)
+        else:
+            self._no_text(name, value)
 
     def _no_text(self, name: tree.Name, value: Value) -> None:
         """Report E004 for a value that must be a string (2.1)."""
@@ -199,9 +202,6 @@ class PropertyChecker:
                 self._report("W007", element, f"The skill `{skill}` is not imported", near)
 
     def check_retry(self, name: tree.Name, value: Value, owner: Owner) -> None:
-        if owner == "agent":
-            self._agent_retry(name)
-            return
         if owner == "exec" and tree.word_of(value) == RETRY_IF_LOST:
             return
         if not isinstance(value, tree.Number) or isinstance(value.value, float):
@@ -213,9 +213,7 @@ class PropertyChecker:
             self._report("W182", value, f"{value.value} retries are many")
 
     def check_backoff(self, name: tree.Name, value: Value, owner: Owner) -> None:
-        if owner == "agent":
-            self._agent_retry(name)
-        elif isinstance(value, tree.Number) and not self.survey.strict:
+        if isinstance(value, tree.Number) and not self.survey.strict:
             if not 0 <= value.value <= _MAX_BACKOFF:
                 self._report("E183", value, f"`backoff` takes 0 to {_MAX_BACKOFF} seconds")
         else:
@@ -281,10 +279,6 @@ class PropertyChecker:
         if not value.elements and empty is not None:
             self._report(empty[0], value, *empty[1:])
         return value.elements
-
-    def _agent_retry(self, name: tree.Name) -> None:
-        message = f"`{name.id}` has no effect on an agent"
-        self._report("W122", name, message, f"write `{name.id}` under the session or resume")
 
     # ---- permissions
 
@@ -407,8 +401,7 @@ class PropertyChecker:
     def gate(self, name: tree.Name, properties: tree.Properties) -> None:
         """Check the properties of a gate, which must have a prompt (5.8)."""
         if tree.value_of(properties, "prompt") is None:
-            hint = 'a gate shows its text as written: `prompt: "..."`'
-            self._report("E196", name, f"The gate `{name.id}` has no prompt", hint)
+            self._report("E196", name, f"The gate `{name.id}` has no prompt", _GATE_PROMPT)
         self.check("gate", properties)
 
     def check_allow(self, name: tree.Name, value: Value, owner: Owner) -> None:

@@ -135,9 +135,6 @@ def _choice_without_options(parser: Parser, row: dict[str, int]) -> int | None:
     return None
 
 
-# ---- unexpected indentation
-
-
 def _unexpected_indent(parser: Parser, tokens: list[RawToken], index: int) -> int:
     """Report E103. A block that begins with a statement is parsed as if it weren't indented, any other is skipped."""
     text, (kind, at, _, _), following = parser.text, tokens[index + 1], tokens[index + 2][0]
@@ -172,9 +169,6 @@ def _skip(parser: Parser, tokens: list[RawToken], stop: int) -> int:
             return len(tokens)
         return close + 1
     return after
-
-
-# ---- repairing a line
 
 
 def _repair(parser: Parser, line: Line) -> bool:

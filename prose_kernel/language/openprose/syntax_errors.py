@@ -86,12 +86,11 @@ class Line:
         return self.written(self.first)
 
     def here(self, code: str, message: str, hint: str | None = None) -> Trouble:
-        _, start, end, _ = self.tokens[self.at]
-        return Trouble(code, start, max(end, start + 1), message, hint)
+        return self.on(self.at, code, message, hint)
 
     def on(self, index: int, code: str, message: str, hint: str | None = None) -> Trouble:
         _, start, end, _ = self.tokens[index]
-        return Trouble(code, start, end, message, hint)
+        return Trouble(code, start, max(end, start + 1), message, hint)
 
     def unexpected(self, hint: str | None) -> Trouble:
         return self.here("E004", f"unexpected {_shown(self, self.at)}", hint)

@@ -84,13 +84,15 @@ class AgentChecker:
         """Check a configuration or, without `whole`, the overrides of `.with`. `perm` means the library function."""
         self.check_repeated(keywords, "in this configuration")
         last = {keyword.name: keyword for keyword in keywords}
-        for keyword in keywords:
-            if keyword.name not in configurations.CONFIGURATION_KEYS:
-                self._unknown(keyword)
+        keys = configurations.CONFIGURATION_KEYS
+        for name, keyword in ((one.name, one) for one in keywords if one.name not in keys):
+            hint = did_you_mean(self._near(name, keys)) or f"the standard keys are {', '.join(keys)}"
+            message = f"`{name}` is not a standard key of an agent; it is passed to the host"
+            self._report("V520", name_span(keyword), message, hint)
         values = {
             name: static_value(keyword.value, perm=perm)
             for name, keyword in last.items()
-            if name in (*configurations.CONFIGURATION_KEYS, configurations.OUTPUT)
+            if name in (*keys, configurations.OUTPUT)
         }
         for fault in configurations.configuration_faults(values, whole=whole):
             at = node_at(last[str(fault.path[0])], fault.path[1:])
@@ -116,12 +118,6 @@ class AgentChecker:
         if isinstance(part, tree.Name) and keyword.name in _TEXTS and not self._defined(part.id):
             hint = f'a text is written `"{part.id}"`; {hint}'
         self._report("V041", part.span, message, hint)
-
-    def _unknown(self, keyword: Keyword) -> None:
-        name, keys = keyword.name, configurations.CONFIGURATION_KEYS
-        hint = did_you_mean(self._near(name, keys)) or f"the standard keys are {', '.join(keys)}"
-        message = f"`{name}` is not a standard key of an agent; it is passed to the host"
-        self._report("V520", name_span(keyword), message, hint)
 
     def _skill_list(self, value: Expression, skills: Any) -> None:
         if skills == []:

@@ -237,7 +237,7 @@ class Checker:
         if not scope.is_module:
             message = f"`{node.name.id}` is a function inside a function, which other implementations may not accept"
             self._report("V706", node.name.span, message)
-            self.imports.check_function(node.name, scope.functions)
+            self.imports.check_unique("V021", "a function", node.name, scope.functions)
         elif self._nesting:
             self._is_misplaced(node, "def")
         self._defer(self._leave_function, (self._scopes.enter(node), self._nesting))

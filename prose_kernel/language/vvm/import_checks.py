@@ -130,20 +130,17 @@ class ImportChecker:
 
     def _agent(self, name: Name) -> None:
         self.agents.add(name.id)
-        self._check_unique("V020", "an agent", name, self._agents)
+        self.check_unique("V020", "an agent", name, self._agents)
 
     def _function(self, name: Name) -> None:
         imported = self._imports.get(name.id)
         if imported is not None and name.id not in self._functions:
             message = f"`{name.id}` is imported already ({self._position(imported)})"
             self._report("V207", name.span, message, "choose another name, or import it under another one")
-        self.check_function(name, self._functions)
+        self.check_unique("V021", "a function", name, self._functions)
 
-    def check_function(self, name: Name, functions: dict[str, Span]) -> None:
-        """Report a function whose name is in `functions`, the functions above it in the same scope (V021)."""
-        self._check_unique("V021", "a function", name, functions)
-
-    def _check_unique(self, code: str, kind: str, name: Name, above: dict[str, Span]) -> None:
+    def check_unique(self, code: str, kind: str, name: Name, above: dict[str, Span]) -> None:
+        """Report a name that is in `above`, the definitions of this kind above it in the same scope."""
         first = above.get(name.id)
         above.setdefault(name.id, name.span)
         if first is not None:

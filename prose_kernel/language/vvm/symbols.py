@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from prose_kernel.language.nodes import Node, visitors
+from prose_kernel.language.nodes import visitors
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.symbols import Index, Indexer, Occurrence, Symbol, SymbolKind, Target
 from prose_kernel.language.vvm import tree
@@ -48,21 +48,17 @@ class _Indexer(Indexer):
 
     def of(self, program: Program) -> Index:
         module = _Scope(dict.fromkeys(bound_names(program.items)))
-        for item in program.items:
-            self._hoist(item, module)
+        for item in program.items:  # agents, functions and imports exist from the beginning
+            match item:
+                case tree.AgentDeclaration(name=name) | tree.ModuleImport(agent=True, local=name) if name.id:
+                    self._agents.setdefault(name.id, Symbol(name.id, "agent", name.span, item.span))
+                case tree.Def():
+                    self._bind_function(item, module)
         self.walk(program.items, module)
         self.run()
         for item in self._exported:
             self._share(item, module)
         return self.index()
-
-    def _hoist(self, item: Node, module: _Scope) -> None:
-        """Register agents, functions and imports, which exist from the beginning."""
-        match item:
-            case tree.AgentDeclaration(name=name) | tree.ModuleImport(agent=True, local=name) if name.id:
-                self._agents.setdefault(name.id, Symbol(name.id, "agent", name.span, item.span))
-            case tree.Def():
-                self._bind_function(item, module)
 
     # ------------------------------------------------------------ names
 
