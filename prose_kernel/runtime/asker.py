@@ -244,8 +244,8 @@ def _read(reply: object) -> Phrased | None:
     text, options = found.get("question"), found.get("options")
     if not isinstance(text, str) or not text.strip():
         return None
-    texts = [one for one in options if isinstance(one, str)] if isinstance(options, list) else []
-    listed = [one_line(one, _LONGEST_OPTION) for one in texts]
+    texts = options if isinstance(options, list) else []
+    listed = [one_line(one, _LONGEST_OPTION) for one in texts if isinstance(one, str)]
     known = tuple(dict.fromkeys(filter(None, listed)))
     return Phrased(one_line(text, _LONGEST_QUESTION), known if 2 <= len(known) <= _MOST_OPTIONS else ())
 

@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 E = TypeVar("E", bound=RunError)
 
+PathStep = Literal[
+    "exec", "session", "judge", "input", "gate", "load", "program", "file", "store", "run", "tool", "variable", "memory"
+]
+"""What the last step of a path is: a request, or a look-up outside that doesn't wait."""
+
 _HEAD: Final = 200
 """The most characters of a statement's first line in an error."""
 
@@ -226,8 +231,8 @@ class ExecutionContext:
         self.counts[what] = number + 1
         return number
 
-    def at(self, what: Literal["exec", "session", "judge", "input", "gate", "load", "program", "file", "store"]) -> str:
-        """Return the path of the next request of this kind: `c2/3/b1/s0`."""
+    def at(self, what: PathStep) -> str:
+        """Return the path of the next request or look-up of this kind: `c2/3/b1/s0`."""
         return f"{self.path}/{_PATH_LETTERS[what]}{self.count(what)}"
 
     # ------------------------------------------------------------ events
@@ -461,6 +466,10 @@ _PATH_LETTERS: Final = {
     "program": "u",
     "file": "f",
     "store": "k",
+    "run": "r",
+    "tool": "t",
+    "variable": "v",
+    "memory": "a",
 }
 
 

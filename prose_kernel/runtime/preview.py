@@ -145,21 +145,16 @@ class _StepLimit(StatementHook):
 
 
 def unknown_in(request: SessionRequest | CommandRequest | GateRequest) -> Iterator[str]:
-    """Yield the unknown names that a request depends on."""
-    if isinstance(request, CommandRequest):
-        yield from unknown_names([request.command, str(request.stdin or ""), *request.env.values(), request.cwd])
-        return
-    if isinstance(request, GateRequest):
-        yield from unknown_names(request.prompt)
-        return
-    patterns = [p for rule in request.permissions.values() for p in (rule if isinstance(rule, tuple) else (rule,))]
-    for text in (request.task, request.system or "", *patterns):
-        yield from _UNKNOWN.findall(text)
-    if request.given is not None:
-        yield from _UNKNOWN.findall(request.given.text)
-    for item in request.context or ():
-        yield from _UNKNOWN.findall(item.text or "")
-        yield from unknown_names(item.content)
+    """Return the unknown names that a request depends on."""
+    match request:
+        case CommandRequest():
+            return unknown_names([request.command, str(request.stdin or ""), *request.env.values(), request.cwd])
+        case GateRequest():
+            return unknown_names(request.prompt)
+    rules: list[Value] = [list(rule) if isinstance(rule, tuple) else rule for rule in request.permissions.values()]
+    given = request.given.text if request.given is not None else None
+    context: list[Value] = [[item.text, item.content] for item in request.context or ()]
+    return unknown_names([request.task, request.system, *rules, given, *context])
 
 
 def unknown_names(value: Value) -> Iterator[str]:

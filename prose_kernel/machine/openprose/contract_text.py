@@ -194,7 +194,7 @@ def _found_run(s: ProgramContext, wanted: str, node: tree.Node) -> Value:
     if find is None:
         raise located(s, ContractError(f"no runs are known here: '{wanted}'", code="E232"), node)
     try:
-        found = s.note(f"{s.path}/r{s.count('run')}", FoundRun, partial(find, wanted))
+        found = s.note(s.at("run"), FoundRun, partial(find, wanted))
     except UsageError as problem:
         raise located(s, ContractError(str(problem), code="E232", hint=problem.hint), node) from None
     for note in found.notes:
@@ -214,11 +214,11 @@ def _check_machine(s: ProgramContext, unit: Unit, here: tree.Node) -> None:
     for item in unit.node.items("Tools"):
         for tool in provided(item):
             kind, _, name = tool.partition(":")
-            if kind == "cli" and not s.note(f"{s.path}/t{s.count('tool')}", bool, partial(library.has_tool, name)):
+            if kind == "cli" and not s.note(s.at("tool"), bool, partial(library.has_tool, name)):
                 raise located(s, SessionError(f"the tool '{tool}' is not on this machine", code="E233"), here)
     for item in unit.node.items("Environment"):
         for name in item.names if not item.optional else ():
-            if not s.note(f"{s.path}/v{s.count('variable')}", bool, partial(library.has_variable, name)):
+            if not s.note(s.at("variable"), bool, partial(library.has_variable, name)):
                 message = f"the environment variable '{name}' is not set"
                 raise located(s, SessionError(message, code="E234"), here)
 
@@ -326,7 +326,7 @@ def _remembers(s: ProgramContext, unit: Unit, agent: tree.Name) -> bool:
     persist, store = _runtime(unit).get("persist", ""), s.run.store
     if persist not in _PERSIST:
         return False
-    return s.note(f"{s.path}/a{s.count('memory')}", bool, lambda: store.has_memory(agent.id, persist))
+    return s.note(s.at("memory"), bool, lambda: store.has_memory(agent.id, persist))
 
 
 def _raise_declared(unit: Unit, result: SessionResult) -> None:

@@ -224,9 +224,7 @@ def _memory(s: ProgramContext, node: tree.Session | tree.Resume, entry: AgentEnt
         if resume:
             raise located(s, SessionError(f"agent '{name}' keeps no memory", code="E017"), node.agent)
         return None
-    known = name in s.run.started_agents or s.note(
-        f"{s.path}/a{s.count('memory')}", bool, lambda: store.has_memory(name, persist)
-    )
+    known = name in s.run.started_agents or s.note(s.at("memory"), bool, lambda: store.has_memory(name, persist))
     if resume and not known:
         if persist == "true":
             hint = f"start it first: `session: {name}`"
