@@ -29,9 +29,10 @@ from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.problems import message_line
 
 if TYPE_CHECKING:
+    from prose_kernel.storage.bindings import StoredBinding
     from prose_kernel.storage.journal_reading import JournalRead
     from prose_kernel.storage.run_history import Difference, RunCell, Step
-    from prose_kernel.storage.runs import KeptRun, RunPlace, StoredBinding
+    from prose_kernel.storage.runs import KeptRun, RunPlace
 
 _form = click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Format of the output."

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Final, Literal, cast
+from typing import Final, Literal, NamedTuple, cast
 
 from msgspec import structs
 
@@ -33,6 +33,14 @@ class BindingFile:
     kind: Kind
     value: str
     execution_id: int | None = None
+
+
+class StoredBinding(NamedTuple):
+    """A stored binding of a run; `kind` is `input`, `output`, `let` or `const`."""
+
+    name: str
+    kind: str
+    value: str
 
 
 # ---------------------------------------------------------------- rendering

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, reduce
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, Protocol
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import StateError, UsageError
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.runtime.text import escaped
 from prose_kernel.storage import bindings, journal_file, journal_reading, run_paths
+from prose_kernel.storage.bindings import StoredBinding
 from prose_kernel.storage.journal_reading import JournalFacts, JournalRead
 from prose_kernel.storage.run_paths import RUN_ID, entries
 
@@ -38,14 +39,6 @@ _REMOVED: Final = ".removed-"
 _TITLE: Final = re.compile(r"# run:\S+ (.*)|Program: (.*)")
 _END: Final = re.compile(r"---(end|error) |Status: (completed|failed)")
 _ENDS: Final[dict[str, State]] = {"end": "done", "completed": "done", "error": "failed", "failed": "failed"}
-
-
-class StoredBinding(NamedTuple):
-    """A stored binding of a run; `kind` is `input`, `output`, `let` or `const`."""
-
-    name: str
-    kind: str
-    value: str
 
 
 @dataclass(frozen=True)
@@ -216,7 +209,7 @@ class Directories:
     def bindings(self, run: KeptRun) -> Iterator[StoredBinding]:
         database = self.path / run.id / "state.db"
         if database.is_file():
-            from prose_kernel.storage.database.kept_runs import sqlite_bindings
+            from prose_kernel.storage.database.binding_rows import sqlite_bindings
 
             yield from sqlite_bindings(database)
         for file in sorted((self.path / run.id / "bindings").glob("*.md")):

@@ -1,8 +1,10 @@
-"""Makes the rows of the table `bindings`, and attachments for values too large for a row (openprose.md 7.7)."""
+"""Makes and reads rows of the table `bindings`, and attachments for values too large for a row (openprose.md 7.7)."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 from prose_kernel.access import plain_files
@@ -13,7 +15,9 @@ from prose_kernel.runtime.ports import Binding, Clock, Key
 from prose_kernel.runtime.text import encodable
 from prose_kernel.runtime.values import ExecText
 from prose_kernel.storage import bindings, run_paths
+from prose_kernel.storage.bindings import StoredBinding
 from prose_kernel.storage.database import schema
+from prose_kernel.storage.database.sqlite import read_only
 from prose_kernel.storage.database.statements import Statements
 from prose_kernel.storage.run_directory import RunDirectory
 
@@ -84,3 +88,29 @@ class BindingRows:
         if attachment is None:
             return str(value)
         return plain_files.read(self._home.directory / str(attachment), plain_files.HUGE).decode("utf-8", "replace")
+
+
+def sqlite_bindings(file: Path) -> list[StoredBinding]:
+    """Return the root bindings in the database file of a run, as far as they can be read."""
+    return stored_bindings(schema.SQLITE, lambda: read_only(file), "")
+
+
+def stored_bindings(
+    dialect: schema.Dialect, connect: Callable[[], schema.Connection], run_id: str
+) -> list[StoredBinding]:
+    """Return the root bindings of a run in a database of this dialect, as far as they can be read."""
+    where, values = (f" AND run_id = {dialect.placeholder}", (run_id,)) if dialect.shared else ("", ())
+    statement = (
+        f"SELECT name, kind, value, attachment_path FROM {dialect.prefix}{schema.BINDINGS.name} "
+        f"WHERE execution_id IS NULL{where} ORDER BY name"
+    )
+    try:
+        with contextlib.closing(connect()) as connection:
+            rows = connection.query(statement, values)
+    except schema.DatabaseError:
+        return []
+    return [
+        StoredBinding(str(name), str(kind), str(value) if value is not None else f"(kept in {attachment})")
+        for name, kind, value, attachment in rows
+        if "." not in str(name)  # a name with a dot belongs to an imported program
+    ]

@@ -12,11 +12,12 @@ from prose_kernel.access import atomic
 from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.storage import journal_reading
+from prose_kernel.storage.bindings import StoredBinding
 from prose_kernel.storage.database import schema
+from prose_kernel.storage.database.binding_rows import stored_bindings
 from prose_kernel.storage.database.ownership import bytes_at, is_elsewhere, owner_of
 from prose_kernel.storage.database.postgres import PostgresDatabase
-from prose_kernel.storage.database.sqlite import read_only
-from prose_kernel.storage.runs import KeptRun, State, StoredBinding
+from prose_kernel.storage.runs import KeptRun, State
 
 _LEASE_CHECK_SECONDS: Final = 1.0
 _ENDS: Final[dict[str, State]] = {"running": "running", "completed": "done", "interrupted": "interrupted"}
@@ -24,29 +25,6 @@ _ENDS: Final[dict[str, State]] = {"running": "running", "completed": "done", "in
 
 class RunDatabaseUnavailable(UsageError):
     """The database of runs does not answer, or refuses this user."""
-
-
-def sqlite_bindings(file: Path) -> list[StoredBinding]:
-    """Return the root bindings in the database file of a run, as far as they can be read."""
-    return _bindings(schema.SQLITE, lambda: read_only(file), "")
-
-
-def _bindings(dialect: schema.Dialect, connect: Callable[[], schema.Connection], run_id: str) -> list[StoredBinding]:
-    where, values = (f" AND run_id = {dialect.placeholder}", (run_id,)) if dialect.shared else ("", ())
-    statement = (
-        f"SELECT name, kind, value, attachment_path FROM {dialect.prefix}{schema.BINDINGS.name} "
-        f"WHERE execution_id IS NULL{where} ORDER BY name"
-    )
-    try:
-        with contextlib.closing(connect()) as connection:
-            rows = connection.query(statement, values)
-    except schema.DatabaseError:
-        return []
-    return [
-        StoredBinding(str(name), str(kind), str(value) if value is not None else f"(kept in {attachment})")
-        for name, kind, value, attachment in rows
-        if "." not in str(name)  # a name with a dot belongs to an imported program
-    ]
 
 
 class PostgresRuns:
@@ -116,7 +94,7 @@ class PostgresRuns:
             self._pause(_LEASE_CHECK_SECONDS)
 
     def bindings(self, run: KeptRun) -> list[StoredBinding]:
-        return _bindings(schema.POSTGRES, self._database.open, run.id)
+        return stored_bindings(schema.POSTGRES, self._database.open, run.id)
 
     def remove(self, run: KeptRun) -> None:
         """Remove the run's rows."""
