@@ -61,6 +61,7 @@ ANSWER = 'let a = session "Ask"\n  output: { good: text, list: [{ name: text }] 
         ("choice **x**:\n  ", {"option"}, {"exec"}),
         ("let x = ", {"exec", "session", "true", "parallel"}, {"agent", "use"}),
         ("let a = 1\n    let b = 2\nlet x = ", {"exec", "session", "true", "parallel"}, {"and", "is"}),
+        ("let a = 1\n    let b = 2\n    let x = ", {"exec", "session", "true", "parallel"}, {"and", "is"}),
         ("let ", set(), {"exec", "x"}),
         ("agent writer:\n  model: ", {"sonnet", "opus", "haiku"}, {"exec"}),
         ("agent writer:\n  mo", {"model"}, {"on-fail"}),

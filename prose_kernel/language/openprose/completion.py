@@ -302,7 +302,7 @@ def expected(text: str, profile: Profile = "default") -> frozenset[str]:
         _, start, end, name = tokens[stop - 1]
         if name.id in keywords.KEYWORDS:  # the next token, which would make it a keyword, isn't written yet
             tokens[stop - 1] = (keywords.KEYWORDS[name.id], start, end, name.id)
-    parser.read(tokens, rest=len(tokens) - stop)
+    parser.read(tokens, end=tokens[stop] if stop < len(tokens) else None)
     return parser.acceptable()
 
 

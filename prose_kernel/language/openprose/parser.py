@@ -100,14 +100,14 @@ class Parser:
 
     # ---- the loop
 
-    def read(self, tokens: list[RawToken], index: int = 0, rest: int = 0) -> None:
-        """Read the tokens from `index` on, except the last `rest` ones, and recover from all errors."""
-        while index < (stop := len(tokens) - rest):
+    def read(self, tokens: list[RawToken], index: int = 0, end: RawToken | None = None) -> None:
+        """Read the tokens from `index` on, up to the token `end`, and recover from all errors."""
+        while index < (stop := len(tokens) if end is None else tokens.index(end)):
             index = self._read(tokens, index, stop)
             if index < stop:
                 from prose_kernel.language.openprose.recovery import recover
 
-                index = recover(self, tokens, index)
+                index = recover(self, tokens, index)  # may remove a token, before or after `end`
 
     def _read(self, tokens: list[RawToken], index: int, size: int) -> int:
         """Shift and reduce from `index` up to `size`; return the index of the first unexpected token, or `size`."""
