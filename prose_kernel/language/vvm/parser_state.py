@@ -58,12 +58,12 @@ class ClausedCompound(Compound):
 
     def node(self) -> Any:
         done = dict(self.done)
-        last = [done[word][-1] if word in done else None for word in ("else", "try", "finally")]
         if self.is_if:
-            arms = tuple(tree.Arm.at(*clause) for word, clause in self.done if word != "else")
-            return self.make(self.start, self.end, arms, last[0])
+            arms = tuple([tree.Arm.at(*clause) for word, clause in self.done if word != "else"])
+            return self.make(self.start, self.end, arms, done["else"][-1] if "else" in done else None)
+        body, final = (done[word][-1] if word in done else None for word in ("try", "finally"))
         handler = tree.Handler.at(*done["except"]) if "except" in done else None
-        return self.make(self.start, self.end, last[1] or (), handler, last[2])
+        return self.make(self.start, self.end, body or (), handler, final)
 
 
 _NEXT_CLAUSES: Final = {
