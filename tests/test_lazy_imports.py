@@ -160,6 +160,15 @@ def test_providers_of_models_import_no_sdk_before_a_session_runs() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_the_preload_of_dasks_nannies_loads_no_modules_that_run_commands() -> None:
+    code = (
+        "import sys, prose_kernel.remote.worker_draining\n"
+        "print([name for name in sys.modules if name.startswith('prose_kernel.processes')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 ORDINARY = 'let a = exec "echo 1"\nif **a is "1"**:\n  output b = a'
 SESSION = 'session "Say something"'
 

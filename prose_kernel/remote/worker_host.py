@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.processes.cross_loop import call_in_loop
 from prose_kernel.runtime.ports import Owner
 
 if TYPE_CHECKING:
@@ -46,7 +45,9 @@ class WorkerHost:
 
     def gone(self, tenant: DriverCommands) -> None:
         """Record that all commands of a tenant have ended. Callable from any thread."""
-        call_in_loop(self._loop, self._gone, tenant)
+        # not by `call_in_loop`: a nanny imports this module, and needs none that runs commands
+        with contextlib.suppress(RuntimeError):  # the worker has ended
+            self._loop.call_soon_threadsafe(self._gone, tenant)
 
     async def claim(self, tenant: DriverCommands, owner: Owner) -> None:
         """Make the tenant's driver the owner of a run, and end all commands of its former owners here.
