@@ -81,15 +81,14 @@ def compile_(names: tuple[str, ...], strict: bool, profile: str | None, form: st
 
 def _as_json(compiled: Compiled) -> dict[str, object]:
     """Return the object for one file. Keys of the contract that the language doesn't have are left out."""
-    found, contract = compiled.diagnostics, dict[str, object]()
+    data: dict[str, object] = {"file": compiled.name, "language": compiled.language.name, "ok": compiled.ok}
+    if compiled.ok:
+        contract = asdict(compiled.language.contract(compiled.program))
+        data["contract"] = {name: value for name, value in contract.items() if value is not None}
+    found = compiled.diagnostics
     if compiled.unreadable is not None:
         found = (Diagnostic("E215", 1, 1, str(compiled.unreadable)),)
-    if compiled.ok:
-        facts = asdict(compiled.language.contract(compiled.program))
-        contract["contract"] = {name: value for name, value in facts.items() if value is not None}
-    findings = [result_text.diagnostic_json(one) for one in found]
-    facts = {"file": compiled.name, "language": compiled.language.name, "ok": compiled.ok}
-    return {**facts, **contract, "diagnostics": findings}
+    return {**data, "diagnostics": [result_text.diagnostic_json(one) for one in found]}
 
 
 def _compile_all(names: tuple[str, ...], profile: Profile) -> Iterator[Compiled]:
