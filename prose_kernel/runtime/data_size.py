@@ -12,7 +12,7 @@ LEVELS: Final = 500
 DEEPER: Final = f"nests more than {LEVELS} levels deep"
 """The end of a message about data or JSON."""
 _BRACKETS: Final = re.compile(r"[][{}]")
-_STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_STRINGS: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _LARGE: Final = 100
 _KEPT: Final = 8
 
