@@ -209,7 +209,7 @@ class Directories:
     def bindings(self, run: KeptRun) -> Iterator[StoredBinding]:
         database = self.path / run.id / "state.db"
         if database.is_file():
-            from prose_kernel.storage.database.binding_rows import sqlite_bindings
+            from prose_kernel.storage.database.sqlite import sqlite_bindings
 
             yield from sqlite_bindings(database)
         for file in sorted((self.path / run.id / "bindings").glob("*.md")):

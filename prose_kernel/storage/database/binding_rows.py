@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 from prose_kernel.access import plain_files
@@ -17,7 +16,6 @@ from prose_kernel.runtime.values import ExecText
 from prose_kernel.storage import bindings, run_paths
 from prose_kernel.storage.bindings import StoredBinding
 from prose_kernel.storage.database import schema
-from prose_kernel.storage.database.sqlite import read_only
 from prose_kernel.storage.database.statements import Statements
 from prose_kernel.storage.run_directory import RunDirectory
 
@@ -88,11 +86,6 @@ class BindingRows:
         if attachment is None:
             return str(value)
         return plain_files.read(self._home.directory / str(attachment), plain_files.HUGE).decode("utf-8", "replace")
-
-
-def sqlite_bindings(file: Path) -> list[StoredBinding]:
-    """Return the root bindings in the database file of a run, as far as they can be read."""
-    return stored_bindings(schema.SQLITE, lambda: read_only(file), "")
 
 
 def stored_bindings(

@@ -12,6 +12,8 @@ from typing import Final
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import reason_of
+from prose_kernel.storage.bindings import StoredBinding
+from prose_kernel.storage.database.binding_rows import stored_bindings
 from prose_kernel.storage.database.schema import SQLITE, Connection, DatabaseError, Dialect, Row, prepare
 
 FILE: Final = "state.db"
@@ -167,3 +169,8 @@ def network_drive(directory: Path, mounts: str | None = None) -> str | None:
             if len(mount) >= len(best) and f"{place}/".startswith(f"{mount.rstrip('/')}/"):
                 best, kind = mount, fields[2]
     return kind if _NETWORK.fullmatch(kind) else None
+
+
+def sqlite_bindings(file: Path) -> list[StoredBinding]:
+    """Return the root bindings in the database file of a run, as far as they can be read."""
+    return stored_bindings(SQLITE, lambda: read_only(file), "")
