@@ -298,7 +298,8 @@ def _error_text(request: Request, ended: RunEnd, error: ProseError) -> str:
 
 def _resume_lines(request: Request, ended: RunEnd) -> str:
     """Return lines with the directory of the run, and the command that resumes it (docs/reference/openprose.md 8)."""
-    cwd, lines = Path.cwd(), list[str]()
+    cwd = Path.cwd()
+    lines: list[str] = []
     if ended.run_directory is not None:
         lines.append(f"\nrun directory: {program_files.shortest(ended.run_directory, cwd)}")
     if ended.journal is not None:

@@ -69,7 +69,8 @@ def resume(target: str | None, given: RunOptions, cwd: Path) -> Request:
     if text is not None:
         _check(kept, text, language, Path(directory, expanded(head.program)), chosen["profile"])
     keep = _run_with_kept_answers(kept, given, text, loaded) if text is not None else None
-    how, about = None, tuple[str, ...]()
+    how: Resumption | None = None
+    about: tuple[str, ...]
     if keep is not None:
         known = _known(keep.journal.answers(keep.before))
         about = (f"A new run begins with the changed text: {known} from run {keep.head.run}.",)

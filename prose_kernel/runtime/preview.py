@@ -273,6 +273,7 @@ def level(s: ExecutionContext, depth: int) -> int:
 
 
 def evaluation_host(host: Host) -> Host:
+    """Return a host for one evaluation in a paused program, which refuses all requests and limits the statements."""
     sessions, judge = _RefusingPort("no session is asked"), _RefusingPort("no condition in `**` is judged")
     ports: Ports = structs.replace(
         host.ports,
@@ -289,7 +290,7 @@ def evaluation_host(host: Host) -> Host:
 
 
 async def evaluated(host: Host, computing: Coroutine[Any, Any, Value]) -> Value:
-    """Return the value that a coroutine computes on such a host."""
+    """Return the value that a coroutine computes on an evaluation host."""
     host.scheduler.text_begins()
     try:
         return await drive(computing)

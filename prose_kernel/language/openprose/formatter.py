@@ -386,7 +386,10 @@ def _entry(node: tree.Entry) -> str:
 
 def _marker(words: Text) -> str:
     shown = words.raw or " "
-    shown = f"{' ' * shown.startswith('*')}{shown}{' ' * shown.endswith('*')}"
+    if shown.startswith("*"):
+        shown = f" {shown}"
+    if shown.endswith("*"):
+        shown = f"{shown} "
     return f"***{shown}***" if "\n" in shown or "**" in shown else f"**{shown}**"
 
 

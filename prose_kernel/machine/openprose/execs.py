@@ -62,8 +62,8 @@ def _computed(node: tree.Exec) -> list[tree.Property]:
 
 @dataclass(frozen=True, slots=True)
 class _ExecOptions:
-    """The parts of an `exec` as written. `pipefail` is None if not set; `seconds` is None if
-    `limit` isn't a duration. `short` is the beginning of the command."""
+    """The parts of an `exec` as written. `pipefail` is None if not set; `seconds` is None if `limit` isn't a duration.
+    `short` is the beginning of the command."""
 
     properties: Mapping[str, object]
     command: str
