@@ -115,8 +115,8 @@ class Checker:
     def _finish(self) -> None:
         """Make the checks that need the whole text."""
         self.declarations.finish()
+        reads = self.survey.free_reads()
         for bare in self._undecided:
-            reads = self.survey.free_reads()
             self._decide(bare, [n for n in _names(bare) if not self.survey.is_declared(n.id) and n.id not in reads])
         for name, found, report in self._later:
             if name.id not in found:
