@@ -145,6 +145,8 @@ def _report_waits(database: Database, patience: float, emit: Listener) -> Callab
 
 
 def _sqlite(home: RunDirectory) -> Database:
+    from prose_kernel.storage.run_paths import DATABASE
+
     try:
         from prose_kernel.storage.database import sqlite
     except ImportError:
@@ -156,7 +158,7 @@ def _sqlite(home: RunDirectory) -> Database:
             f"'{place}' is on a network drive ({kind}), which can damage a SQLite file",
             "choose a directory on this machine with --state-dir",
         )
-    file = home.directory / sqlite.FILE
+    file = home.directory / DATABASE
     return sqlite.SqliteDatabase(file, home.shown(file))
 
 

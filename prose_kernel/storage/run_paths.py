@@ -20,6 +20,8 @@ from prose_kernel.runtime.ports import Clock, Key
 STATE: Final = ".prose"
 VVM: Final = ".vvm"
 """The directory that holds the files of agents' answers."""
+DATABASE: Final = "state.db"
+"""The SQLite database in a run's directory."""
 
 RUN_ID: Final = re.compile(r"\d{8}-\d{6}-[a-z0-9]{6}")
 _SECOND: Final = "%Y%m%d-%H%M%S"

@@ -207,7 +207,7 @@ class Directories:
         return KeptRun(run_id, self.path / run_id, self)
 
     def bindings(self, run: KeptRun) -> Iterator[StoredBinding]:
-        database = self.path / run.id / "state.db"
+        database = self.path / run.id / run_paths.DATABASE
         if database.is_file():
             from prose_kernel.storage.database.sqlite import sqlite_bindings
 

@@ -15,8 +15,8 @@ from prose_kernel.errors import reason_of
 from prose_kernel.storage.bindings import StoredBinding
 from prose_kernel.storage.database.binding_rows import stored_bindings
 from prose_kernel.storage.database.schema import SQLITE, Connection, DatabaseError, Dialect, Row, prepare
+from prose_kernel.storage.run_paths import DATABASE
 
-FILE: Final = "state.db"
 _BUSY: Final = 0.2
 """Seconds to wait for another process that writes; readers never block (WAL)."""
 
@@ -46,7 +46,7 @@ class SqliteDatabase:
     dialect: Final[Dialect] = SQLITE
     local: Final = True
     inside: Final = True
-    place: Final = FILE
+    place: Final = DATABASE
 
     def __init__(self, file: Path, shown: str) -> None:
         self.file = file

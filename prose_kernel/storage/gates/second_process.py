@@ -22,7 +22,7 @@ from prose_kernel.storage import run_paths
 from prose_kernel.storage.database.gate_records import DatabaseGates, runs_with_gates
 from prose_kernel.storage.database.postgres import PostgresDatabase
 from prose_kernel.storage.database.schema import DatabaseError
-from prose_kernel.storage.database.sqlite import FILE, SqliteDatabase, read_only
+from prose_kernel.storage.database.sqlite import SqliteDatabase, read_only
 from prose_kernel.storage.gates.decision_socket import ask
 from prose_kernel.storage.gates.file_records import FileRecords
 from prose_kernel.storage.gates.records import (
@@ -247,11 +247,13 @@ def _local_runs(state_dir: Path, clock: Clock, run: str | None) -> list[FileReco
             raise GateRefused(f"no such run: {run}")
         return [_in_directory(runs / run, clock)]
     found = [runs / entry.name for entry in run_paths.entries(runs) if entry.is_dir()]
-    return [_in_directory(one, clock) for one in found if (one / "gates").exists() or (one / FILE).exists()]
+    return [
+        _in_directory(one, clock) for one in found if (one / "gates").exists() or (one / run_paths.DATABASE).exists()
+    ]
 
 
 def _in_directory(directory: Path, clock: Clock) -> FileRecords | DatabaseGates:
-    file, gates = directory / FILE, directory / "gates"
+    file, gates = directory / run_paths.DATABASE, directory / "gates"
     if not file.is_file():
         return FileRecords(gates, directory.name, clock)
     database = SqliteDatabase(file, file.name)
