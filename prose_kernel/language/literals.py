@@ -1,13 +1,19 @@
-"""Writes Python values as expressions of a language, with the spelling of each language; and numbers, for both."""
+"""Writes Python values as expressions of a language, with the spelling of each language; reads and writes numbers, for
+both."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Final
 
 from prose_kernel.errors import UsageError
+
+_NUMBER: Final = re.compile(r"[0-9]++(?>(?:\.[0-9]++)?)")
+_MAX_DIGITS: Final = 4_000  # CPython cannot read or write longer integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,16 @@ def number(value: int | float) -> str:
         return format(Decimal(value), "f")  # `str` refuses more than 4,300 digits
     shown = format(Decimal(repr(value)), "f")
     return shown if "." in shown else f"{shown}.0"
+
+
+def read_number(text: str) -> int | float | None:
+    """Return the value of a number; None if the text isn't a number, or if it is too large."""
+    if len(text) > _MAX_DIGITS or _NUMBER.fullmatch(text) is None:
+        return None
+    if "." not in text:
+        return int(text)
+    value = float(text)
+    return None if value == math.inf else value
 
 
 def _description(value: object) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from prose_kernel.errors import CompileError
 from prose_kernel.language.diagnostics import Profile, decode
+from prose_kernel.language.literals import number
 from prose_kernel.language.openprose import tree as t
 from prose_kernel.language.openprose.lexer import tokenize
 from prose_kernel.language.openprose.parser import parse
@@ -55,6 +60,17 @@ def raw(string: str, profile: Profile = "default", codes: tuple[str, ...] = ()) 
 )  # fmt: skip
 def test_tokens(text: str, expected: list[str]) -> None:
     assert kinds(text) == expected
+
+
+@given(st.floats(0, allow_nan=False, allow_infinity=False) | st.integers(0, 10**3999))
+@example(5e-324)
+@example(sys.float_info.max)
+def test_a_number_from_python_is_read_as_the_same_number(value: float) -> None:
+    parsed = parse(Source(f"let x = {number(value)}\n"))
+    (statement,) = parsed.program.items
+    assert not parsed.diagnostics
+    assert isinstance(statement, t.Let) and isinstance(statement.value, t.Number)
+    assert (statement.value.value, type(statement.value.value)) == (value, type(value))
 
 
 def test_tokens_have_their_places() -> None:

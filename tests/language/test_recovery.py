@@ -203,7 +203,7 @@ NONSENSE = {
     "wrong dedents": lambda n: "if **all is well**:\n    do f\n  do g\n" * (n // 36),
     "leading pipes": lambda n: "| map: x\n" * (n // 9),
     "wrong indents": lambda n: "let x = 1\n  let y = 2\n" * (n // 22),
-    "digits": lambda n: "let x = " + "9" * n,
+    "digits": lambda n: "let x = " + "9" * n + " 9",
     "spaces": lambda n: " " * n + "x",
     "dots and commas": lambda n: ".," * (n // 2),
 }

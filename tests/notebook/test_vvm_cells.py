@@ -228,7 +228,7 @@ def test_an_error_points_at_the_line_of_the_cell(vvm: Client, client: Client, py
 
 def test_values_of_python_go_in_and_come_out(python: Client) -> None:
     python.run("%prose reset")
-    python.run("given = {'a key': [1, -2.5, True, None, 'say \"hi\" `{x}` \\n\\u2603']}\nsmall = 1e-7")
+    python.run("given = {'a key': [1, -2.5, True, None, 'say \"hi\" `{x}` \\n\\u2603']}\nsmall = 5e-324")
     ran = python.run('%%vvm --in given small --out back\nback = given["a key"] + [small]')
     assert ran.status == "ok", ran.error
     assert python.run("print(back == given['a key'] + [small], prose['back'] == back)").text() == "True True\n"

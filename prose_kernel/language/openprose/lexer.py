@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from prose_kernel.language.diagnostics import PROSESCRIPT_PROFILES, Profile
+from prose_kernel.language.literals import read_number
 from prose_kernel.language.openprose.bare_conditions import BareCondition, ReadExpression, read, variable_in
 from prose_kernel.language.openprose.diagnostic_collector import Findings
 from prose_kernel.language.openprose.keywords import (
@@ -478,11 +479,10 @@ class Lexer:
         if text[-1].isalpha():
             self.tokens.append(("DURATION", start, end, Duration.at(start, end, text)))
             return
-        value: int | float = 0
-        if len(text) > 40:
+        value = read_number(text)
+        if value is None:
             self.findings.add("E004", start, end, "this number has too many digits")
-        else:
-            value = float(text) if "." in text else int(text)
+            value = 0
         self.tokens.append(("NUMBER", start, end, Number.at(start, end, value)))
 
     def _string(self, start: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from prose_kernel.language.literals import read_number
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.lexer import (
     KINDS,
@@ -18,7 +19,6 @@ from prose_kernel.language.vvm.lexer import (
     WORD,
     BadEscape,
     is_closed,
-    number,
     template,
     unescape,
 )
@@ -370,7 +370,7 @@ class ExpressionParser(SyntaxErrors):
         return text
 
     def number(self, at: int) -> int | float:
-        value = number(self.texts[at])
+        value = read_number(self.texts[at])
         return self.bad_number(at) if value is None else value
 
     def template(self, at: int) -> Template:

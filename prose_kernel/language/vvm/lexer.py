@@ -128,8 +128,6 @@ def _ends_like_a_start(token: str, opens: re.Pattern[str]) -> bool:
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9A-Fa-f]{4})(?:\\u([0-9A-Fa-f]{4}))?|(.))?", re.DOTALL)
 _SIMPLE: Final = {"\\": "\\", '"': '"', "/": "/", "n": "\n", "t": "\t", "b": "\b", "f": "\f", "r": "\r"}
 _CLOSED: Final = re.compile(r'"(?:[^"\\\n]++|\\[^\n])*+"')
-_NUMBER: Final = re.compile(r"[0-9]++(?>(?:\.[0-9]++)?)")
-_MAX_DIGITS: Final = 4_000  # CPython cannot read or write longer integers
 
 
 class BadEscape(NamedTuple):
@@ -176,16 +174,6 @@ def _meaning(match: re.Match[str]) -> tuple[str | None, int]:
     if not 0xDC00 <= low < 0xE000:
         return None, match.end(1)
     return chr(0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)), match.end()
-
-
-def number(token: str) -> int | float | None:
-    """Return the value of a number; None if the token isn't a number, or if it is too large."""
-    if len(token) > _MAX_DIGITS or _NUMBER.fullmatch(token) is None:
-        return None
-    if "." not in token:
-        return int(token)
-    value = float(token)
-    return None if value == float("inf") else value
 
 
 # ---------------------------------------------------------------- templates
