@@ -36,9 +36,7 @@ from prose_kernel.runtime.text import escaped
 
 NAME: Final = "prose.lock"
 VERSION: Final = 1
-_HEAD: Final = (
-    "# Programs from elsewhere that this project runs: what each address stands for, as somebody agreed to.\n"
-)
+_HEAD: Final = "# Programs from elsewhere that this project runs, with the digests that a person has approved.\n"
 _PATIENCE: Final = 20
 
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]

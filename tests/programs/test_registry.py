@@ -657,7 +657,7 @@ def test_a_lock_file_depends_only_on_its_pins(tmp_path: Path) -> None:
     two.change(remove=["https://a/x", "https://never"])
     assert list(two.pins()) == ["https://b/x"]
     assert one.path.read_text() == (
-        "# Programs from elsewhere that this project runs: what each address stands for, as somebody agreed to.\n"
+        "# Programs from elsewhere that this project runs, with the digests that a person has approved.\n"
         'version = 1\n\n[[program]]\nurl = "https://a/x"\n'
         f'sha256 = "{"a" * 64}"\nsize = 3\nholds = ["exec (1)"]\n\n[[program]]\nurl = "https://b/x"\n'
         f'sha256 = "{"a" * 64}"\nsize = 3\nholds = ["exec (1)"]\n'
