@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import uuid4
 
-from prose_kernel.notebook.magics.registry import Call, check_word_count, magic, resolve_path, take_option
+from prose_kernel.notebook.magics.registry import Call, magic, resolve_path
 from prose_kernel.runs.settings import ANSWER_SOURCES, Settings
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.document import paragraph
@@ -26,16 +27,16 @@ async def evaluate(call: Call) -> None:
 
     words = list(call.words)
     if any("\0" in word for word in words):
-        raise evaluate.wrong("a file name has no character U+0000")
-    files = {option: take_option(words, option, evaluate) for option in _FILES}
-    at_once = take_option(words, "-n", evaluate)
+        raise call.wrong("a file name has no character U+0000")
+    files = {option: call.take_option(words, option) for option in _FILES}
+    at_once = call.take_option(words, "-n")
     fresh = "--fresh" in words
     words = [word for word in words if word != "--fresh"]
     if unknown := [word for word in words if word.startswith("-")]:
-        raise evaluate.wrong(f"{unknown[0]} is not understood")
-    check_word_count(Call(call.cells, tuple(words), call.text, call.output, call.view), evaluate, 1, 1)
+        raise call.wrong(f"{unknown[0]} is not understood")
+    replace(call, words=tuple(words)).check_word_count(1, 1)
     if at_once is not None and not (at_once.isdecimal() and int(at_once)):
-        raise evaluate.wrong("-n takes a whole number above 0")
+        raise call.wrong("-n takes a whole number above 0")
     paths = {option: resolve_path(call.cells, name) if name is not None else None for option, name in files.items()}
     if (page := paths["--html"]) is not None:
         check_page(page, force=False)

@@ -271,6 +271,7 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
         ("%cassette a b", "UsageError", "one name, --mode and --stale", "usage: %cassette"),
         ("%cassette --moed auto", "UsageError", "one name, --mode and --stale", "usage: %cassette"),
         ("%usage all", "UsageError", "%usage: too many words", "usage: %usage"),
+        ("%cwd a b", "UsageError", "%cwd: too many words", "usage: %cwd [DIRECTORY]"),
         ("%prompt", "UsageError", "a statement is needed", "usage: %prompt"),
         ("%prompt\nlet x = 1\n%reset", "UsageError", "cannot run %reset", "to another cell"),
         ("%prompt let = 1", "SyntaxError", "", ""),

@@ -42,7 +42,7 @@ def script() -> Language:
     raw=True,
 )
 async def call(given: Call) -> None:
-    name, inputs = _read(given.text)
+    name, inputs = _read(given)
     target = _target(given.cells, name)
     if target is not None and target.inputs:
         inputs |= await _ask_for_inputs(given, target, inputs)
@@ -67,17 +67,18 @@ def completions(cells: Cells, words: Sequence[str]) -> list[str]:
     return [f"{one.name}=" for one in target.inputs if one.name not in given] if target is not None else []
 
 
-def _read(text: str) -> tuple[str, dict[str, Any]]:
+def _read(given: Call) -> tuple[str, dict[str, Any]]:
     """Return the name of the function, and the values by input. Raises `UsageError`."""
+    text = given.text
     first = _WORD.match(text)
     if first is None:
-        raise call.wrong("too few words")
+        raise given.wrong("too few words")
     inputs: dict[str, Any] = {}
     at = _SPACE.match(text, first.end()).end()  # type: ignore[union-attr]  # it matches anywhere
     while at < len(text):
         found = _INPUT.match(text, at)
         if found is None:
-            raise call.wrong(f"`{text[at:].split()[0]}` is not INPUT=VALUE")
+            raise given.wrong(f"`{text[at:].split()[0]}` is not INPUT=VALUE")
         if found[1] in inputs:
             raise UsageError(f"%call: the input `{found[1]}` is given twice")
         inputs[found[1]], at = _value_at(text, found.end())

@@ -7,7 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError, usage_errors
-from prose_kernel.notebook.magics.registry import Call, check_word_count, magic, read_program, resolve_path
+from prose_kernel.notebook.magics.registry import Call, magic, read_program, resolve_path
 from prose_kernel.views import document as doc
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ async def export(call: Call) -> None:
     from prose_kernel.notebook.exporting import as_program
 
     words = [word for word in call.words if word != "--force"]
-    check_word_count(call, export, 0, 2)
+    call.check_word_count(0, 2)
     if len(words) > 1 or any(word.startswith("-") for word in words):
-        raise export.wrong(f"too many words: {' '.join(words)}")
+        raise call.wrong(f"too many words: {' '.join(words)}")
     name = words[0] if words else ""
 
     def read(file: str) -> tuple[str, Language]:
-        source, language = read_program(call, file, export)
+        source, language = read_program(call, file)
         return source.text, language
 
     made = as_program(parts(call.cells), call.cells.language, read)

@@ -12,7 +12,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.language.shortening import clipped
 from prose_kernel.notebook.magics import tables
-from prose_kernel.notebook.magics.registry import Call, check_word_count, magic
+from prose_kernel.notebook.magics.registry import Call, magic
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.display import Display
@@ -32,7 +32,7 @@ _NOT_AGAIN = ("%reset", "%restore", "%back", "%rerun", "!")
 
 @magic("%stale", "list the cells whose inputs have changed since they ran, and why")
 async def stale(call: Call) -> None:
-    check_word_count(call, stale, 0, 0)
+    call.check_word_count(0, 0)
     from prose_kernel.runs.freshness import stale_facts
 
     found = (await _checked_freshness(call.cells)).stale()
@@ -45,9 +45,9 @@ async def stale(call: Call) -> None:
 
 @magic("%rerun stale [--here]", "run all stale cells again, in order; --here: from within this cell")
 async def rerun(call: Call) -> None:
-    check_word_count(call, rerun, 1, 2)
+    call.check_word_count(1, 2)
     if call.words[0] != "stale" or call.words[1:] not in ((), ("--here",)):
-        raise rerun.wrong(f"{' '.join(call.words)} is not understood")
+        raise call.wrong(f"{' '.join(call.words)} is not understood")
     cells = call.cells
     found = (await _checked_freshness(cells)).stale()
     if not found:
@@ -60,9 +60,9 @@ async def rerun(call: Call) -> None:
 
 @magic("%ask again", 'the rest of this cell asks everything again, also with the setting rerun = "keep"')
 async def ask(call: Call) -> None:
-    check_word_count(call, ask, 1, 1)
+    call.check_word_count(1, 1)
     if call.words[0] != "again":
-        raise ask.wrong(f"{call.words[0]} is not understood")
+        raise call.wrong(f"{call.words[0]} is not understood")
     calling = call.cells.provenance.calling
     assert calling is not None, "magics run in cells"
     calling.run.asks = True
@@ -130,10 +130,10 @@ def freshness_of(cells: Cells) -> Freshness:
     "list all bindings of the run: name, kind, size, source, preview; NAME: what made it, and its earlier values",
 )
 async def bindings(call: Call) -> None:
-    check_word_count(call, bindings, 0, 2)
+    call.check_word_count(0, 2)
     words = [word for word in call.words if word != "--diff"]
     if len(words) > 1 or (call.words and not words):
-        raise bindings.wrong("at most one name")
+        raise call.wrong("at most one name")
     if not words:
         return call.show(bindings_display(call.cells))
     version = _version(call.cells, words[0])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from prose_kernel.errors import ExecError, UsageError
 from prose_kernel.language.source import Span
-from prose_kernel.notebook.magics.registry import Call, Magic, check_word_count, magic, read_program, resolve_path
+from prose_kernel.notebook.magics.registry import Call, magic, read_program, resolve_path
 from prose_kernel.notebook.magics.restore import journal_of
 from prose_kernel.notebook.magics.tables import short_path
 from prose_kernel.runs.languages import without_errors
@@ -39,11 +40,11 @@ _FORCE = "--force"
 async def graph(call: Call) -> None:
     from prose_kernel.views.run_pictures import graph_display
 
-    words, timed = _options(call, graph)
+    words, timed = _options(call)
     if call.below.strip() and not words:
         return call.show(graph_display([_program(call, call.below, "cell", call.view.language)]))
     if words and words[0] != "all":
-        source, language = read_program(call, words[0], graph)
+        source, language = read_program(call, words[0])
         return call.show(graph_display([_program(call, source.text, source.name, language)]))
     cells = _cells(call, whole=bool(words))
     if not cells:
@@ -83,7 +84,7 @@ def _parts(call: Call, cells: Sequence[CellRecord]) -> list[Part]:
 async def timeline(call: Call) -> None:
     from prose_kernel.views.run_pictures import timeline_display
 
-    _draw(call, timeline, timeline_display)
+    _draw(call, timeline_display)
 
 
 @magic(
@@ -93,16 +94,16 @@ async def timeline(call: Call) -> None:
 async def profile(call: Call) -> None:
     from prose_kernel.views.run_pictures import profile_display
 
-    _draw(call, profile, profile_display)
+    _draw(call, profile_display)
 
 
-def _options(call: Call, of: Magic) -> tuple[tuple[str, ...], bool]:
+def _options(call: Call) -> tuple[tuple[str, ...], bool]:
     """Return the words without `--times`, and whether it was among them. Raises `UsageError`."""
     words = tuple(word for word in call.words if word != _TIMES)
-    unknown = [word for word in words if word.startswith("-") or (of is not graph and word != "all")]
+    unknown = [word for word in words if word.startswith("-") or (call.magic is not graph and word != "all")]
     if unknown or len(words) > 1:
         wrong = unknown[0] if unknown else words[1]
-        raise of.wrong(f"{wrong} is not understood")
+        raise call.wrong(f"{wrong} is not understood")
     return words, _TIMES in call.words
 
 
@@ -111,14 +112,14 @@ def _cells(call: Call, *, whole: bool) -> list[CellRecord]:
     return cells if whole else cells[-1:]
 
 
-def _draw(call: Call, of: Magic, display: Callable[[Sequence[CellRecord], str], Display]) -> None:
+def _draw(call: Call, display: Callable[[Sequence[CellRecord], str], Display]) -> None:
     """Draw the last program, or all. A drawing without steps mentions the earlier programs that it left out."""
     from prose_kernel.views.run_pictures import NOTHING
 
-    words, timed = _options(call, of)
+    words, timed = _options(call)
     whole, nothing = bool(words), NOTHING
     if not whole and len(call.cells.record.cells) > 1:
-        more = f"%{of.name} all looks at the whole run."
+        more = f"%{call.magic.name} all looks at the whole run."
         nothing = f"Nothing in the last program took time: no command, session or gate. {more}"
     _show(call, display(_cells(call, whole=whole), nothing), timed)
 
@@ -145,8 +146,8 @@ async def show(call: Call) -> None:
         hint = "put a name with spaces in quotes" if not unknown else f"usage: {show.usage}"
         raise UsageError(f"%show: {extra} is not understood", hint=hint)
     if not names:
-        check_word_count(call, show, 1, 2)
-        raise show.wrong("too few words")
+        call.check_word_count(1, 2)
+        raise call.wrong("too few words")
     try:
         file = await asyncio.to_thread(read, names[0], str(call.cells.directory))
     except ExecError as problem:
@@ -158,8 +159,8 @@ async def show(call: Call) -> None:
 async def report(call: Call) -> None:
     words = tuple(word for word in call.words if word != _FORCE)
     if unknown := [word for word in words if word.startswith("-")]:
-        raise report.wrong(f"{unknown[0]} is not understood")
-    check_word_count(Call(call.cells, words, call.text, call.output, call.view), report, 0, 1)
+        raise call.wrong(f"{unknown[0]} is not understood")
+    replace(call, words=words).check_word_count(0, 1)
     journal = journal_of(call)
     if journal is None:
         return call.show(doc.paragraph("Nothing has happened in the run yet."))

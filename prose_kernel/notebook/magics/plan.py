@@ -24,7 +24,7 @@ async def prompt(call: Call) -> None:
 
     text = call.text or call.below
     if not text.strip():
-        raise prompt.wrong("a statement is needed, after it or below it")
+        raise call.wrong("a statement is needed, after it or below it")
     _, found = await _previewed(call, text, "cell", call.view.language)
     call.show(prompts([one for one in found if one.kind == "session"], call.cells.workspace.opened.services))
 
@@ -44,10 +44,10 @@ async def plan(call: Call) -> None:
         await _plan_of_cell(call, f"\n{below}", language)
         return
     if call.text.endswith(languages.suffixes()) and "\n" not in call.text:
-        source, language = read_program(call, call.text, plan)
+        source, language = read_program(call, call.text)
         text, name = source.text, source.name
     if not text.strip():
-        raise plan.wrong("a program is needed: below it, after it or in a file")
+        raise call.wrong("a program is needed: below it, after it or in a file")
     compiled, found = await _previewed(call, text, name, language)
     left_out = previews.uncounted(compiled, language)
     call.show(previews.plan(found, left_out, call.cells.workspace.opened.services))

@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One use of a magic: its words (as a shell would split them), its text as typed, and the output to show things in.
+    """One use of a magic, under one of its names: its words (as a shell would split them), its text as typed, and the
+    output to show things in.
 
     `below` is the program text below a magic that shows it instead of letting it run.
     """
 
+    magic: Magic
     cells: Cells
     words: tuple[str, ...]
     text: str
@@ -47,6 +49,27 @@ class Call:
 
     def say(self, text: str) -> None:
         self.show(Display({"text/plain": text}))
+
+    def wrong(self, text: str, called: str = "") -> UsageError:
+        """Return the error of a wrong call. `called` replaces the name of the magic in it."""
+        return UsageError(f"%{called or self.magic.name}: {text}", hint=f"usage: {self.magic.usage}")
+
+    def check_word_count(self, minimum: int, maximum: int) -> None:
+        """Raise `UsageError` if there are too few or too many words."""
+        if not minimum <= len(self.words) <= maximum:
+            raise self.wrong(f"too {'few' if len(self.words) < minimum else 'many'} words")
+
+    def take_option(self, words: list[str], option: str, called: str = "") -> str | None:
+        """Remove an option and the word after it from `words`, and return the word. Raises `UsageError`, in which
+        `called` replaces the name of the magic."""
+        if option not in words:
+            return None
+        at = words.index(option)
+        if at + 1 == len(words):
+            raise self.wrong(f"{option} needs a value", called)
+        value = words[at + 1]
+        del words[at : at + 2]
+        return value
 
 
 Run = Callable[[Call], Awaitable[None]]
@@ -62,10 +85,6 @@ class Magic:
     summary: str
     run: Run
     raw: bool = False
-
-    def wrong(self, text: str) -> UsageError:
-        """Return the error of a wrong call."""
-        return UsageError(f"%{self.name}: {text}", hint=f"usage: {self.usage}")
 
 
 _MODULES = (
@@ -136,34 +155,15 @@ def cell_magics() -> list[tuple[str, str]]:
     ]
 
 
-def check_word_count(call: Call, magic: Magic, minimum: int, maximum: int) -> None:
-    """Raise `UsageError` if a magic has too few or too many words."""
-    if not minimum <= len(call.words) <= maximum:
-        raise magic.wrong(f"too {'few' if len(call.words) < minimum else 'many'} words")
-
-
-def take_option(words: list[str], option: str, magic: Magic, called: str = "") -> str | None:
-    """Remove an option and the word after it from `words`, and return the word. `called` is the name of the magic in
-    errors, if it isn't `magic.name`. Raises `UsageError`."""
-    if option not in words:
-        return None
-    at = words.index(option)
-    if at + 1 == len(words):
-        raise UsageError(f"%{called or magic.name}: {option} needs a value", hint=f"usage: {magic.usage}")
-    value = words[at + 1]
-    del words[at : at + 2]
-    return value
-
-
-def on_or_off(call: Call, magic: Magic, now: bool) -> bool:
+def on_or_off(call: Call, now: bool) -> bool:
     """Return whether the word after a magic is `on`; without a word, show and return the current state `now`. Raises
     `UsageError`."""
-    check_word_count(call, magic, 0, 1)
+    call.check_word_count(0, 1)
     if not call.words:
         call.say("on" if now else "off")
         return now
     if call.words[0] not in ("on", "off"):
-        raise magic.wrong("on or off")
+        raise call.wrong("on or off")
     return call.words[0] == "on"
 
 
@@ -172,7 +172,7 @@ def resolve_path(cells: Cells, given: str) -> Path:
     return cells.directory / expanded(given)
 
 
-def read_program(call: Call, name: str, wanted_by: Magic) -> tuple[Source, Language]:
+def read_program(call: Call, name: str) -> tuple[Source, Language]:
     """Read a program file whose name was typed after a magic, and return it with its language. Raises `UsageError`."""
     try:
         data = plain_files.read_named(resolve_path(call.cells, name))
@@ -180,7 +180,7 @@ def read_program(call: Call, name: str, wanted_by: Magic) -> tuple[Source, Langu
         reason = reason_of(problem) if isinstance(problem, OSError) else "not a file name"
         elsewhere = name.startswith(("http://", "https://", "@"))
         hint = f'programs from elsewhere are imported: use "{name}" as name' if elsewhere else None
-        raise UsageError(f"%{wanted_by.name}: {name} cannot be read: {reason}", hint=hint) from None
+        raise UsageError(f"%{call.magic.name}: {name} cannot be read: {reason}", hint=hint) from None
     language = languages.of_file(name)
     return language.decode(data, name), language
 
@@ -272,4 +272,4 @@ async def run_line(cells: Cells, line: str, output: Output, view: CellView, belo
     found = find(line, view.language)
     rest = line.partition(" ")[2]
     words = () if found.raw else tuple(words_of(rest, f"%{found.name}", found.usage))
-    await found.run(Call(cells, words, rest.strip(), output, view, below))
+    await found.run(Call(found, cells, words, rest.strip(), output, view, below))

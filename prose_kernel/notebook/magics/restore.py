@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook.magics.registry import Call, check_word_count, magic, take_option
+from prose_kernel.notebook.magics.registry import Call, magic
 from prose_kernel.notebook.magics.tables import short_path
 from prose_kernel.runs.languages import of_text, runnable_suffixes
 from prose_kernel.runtime.asker import serial
@@ -33,12 +33,12 @@ async def restore(call: Call) -> None:
     from prose_kernel.runs.resumption import interrupted_at, refuse_dry_run, resumption
 
     words, confirmed = list(call.words), dict[str, bool]()
-    while (gate := take_option(words, "--yes", restore)) is not None:
+    while (gate := call.take_option(words, "--yes")) is not None:
         if not gate.strip():
-            raise restore.wrong("--yes needs the name of a gate")
+            raise call.wrong("--yes needs the name of a gate")
         confirmed[gate] = True
     if len(words) > 1:
-        raise restore.wrong("too many words")
+        raise call.wrong("too many words")
 
     workspace = call.cells.started_workspace
     if workspace is not None and workspace.begun:
@@ -65,7 +65,7 @@ async def restore(call: Call) -> None:
     "%history", "what happened in the run, cell by cell: what commands, sessions and people were asked, and answered"
 )
 async def history(call: Call) -> None:
-    check_word_count(call, history, 0, 0)
+    call.check_word_count(0, 0)
     journal = journal_of(call)
     if journal is None:
         return call.show(doc.paragraph("Nothing has happened in the run yet."))
@@ -94,11 +94,11 @@ async def back(call: Call) -> None:
     words = [word for word in call.words if word not in ("--files", "--yes")]
     options = set(call.words) - set(words)
     if len(words) != 1 or options == {"--yes"}:
-        raise back.wrong("name one cell or statement")
+        raise call.wrong("name one cell or statement")
     journal = journal_of(call)
     if journal is not None and "/" in words[0]:
         return await _go_back(call, journal, (record_at(journal, words[0]), f"before {words[0]}"), options)
-    before = _cell_of(words[0], journal)
+    before = _cell_of(call, words[0], journal)
     assert journal is not None
     number = before.record.prompt or before.record.number
     if before is journal.texts[-1]:
@@ -136,10 +136,10 @@ async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], opt
     await call.cells.workspace.flush()
 
 
-def _cell_of(word: str, journal: JournalRead | None) -> TextRead:
+def _cell_of(call: Call, word: str, journal: JournalRead | None) -> TextRead:
     """Find a cell by its number (the last one if several have it), or by its place as in `c3`. Raises `UsageError`."""
     if journal is None:
-        raise back.wrong("nothing has happened in the run yet")
+        raise call.wrong("nothing has happened in the run yet")
     if word.startswith("c"):
         names = [f"c{text.record.number}" for text in journal.texts]
     else:

@@ -22,14 +22,12 @@ from prose_kernel.notebook.magics.registry import (
     Call,
     all_magics,
     cell_magics,
-    check_word_count,
     find,
     grouped,
     magic,
     on_or_off,
     read_program,
     resolve_path,
-    take_option,
 )
 from prose_kernel.runtime.ports import CommandRequest
 from prose_kernel.runtime.values import ExecText
@@ -42,7 +40,7 @@ from prose_kernel.views.file_displays import image_display
 
 @magic("%binding NAME", "show one binding in full")
 async def binding(call: Call) -> None:
-    check_word_count(call, binding, 1, 1)
+    call.check_word_count(1, 1)
     call.show(tables.binding(call.cells, call.words[0]))
     value = call.cells.values().get(call.words[0])
     if isinstance(value, ExecText) and value.result.image:
@@ -51,19 +49,19 @@ async def binding(call: Call) -> None:
 
 @magic("%agents", "list all agents with their properties")
 async def agents(call: Call) -> None:
-    check_word_count(call, agents, 0, 0)
+    call.check_word_count(0, 0)
     call.show(tables.agents(call.cells))
 
 
 @magic("%blocks", "list all blocks and functions with their parameters")
 async def blocks(call: Call) -> None:
-    check_word_count(call, blocks, 0, 0)
+    call.check_word_count(0, 0)
     call.show(tables.blocks(call.cells))
 
 
 @magic("%state", "show where the run is stored, and its log")
 async def state(call: Call) -> None:
-    check_word_count(call, state, 0, 0)
+    call.check_word_count(0, 0)
     run = call.cells.current
     if run is not None and run.transcript is not None:
         return call.show(tables.state(None, run.transcript))
@@ -81,7 +79,7 @@ async def state(call: Call) -> None:
     "name all magics; all: with options; WORD: explain a keyword, property, magic, binding, agent, block or function",
 )
 async def help_(call: Call) -> None:
-    check_word_count(call, help_, 0, 1)
+    call.check_word_count(0, 1)
     if not call.words:
         return call.show(tables.overview(grouped(), cell_magics()))
     if call.words == ("all",):
@@ -99,7 +97,7 @@ async def help_(call: Call) -> None:
 
 @magic("%boundaries", "show which shell runs commands, and which limits this system enforces on programs of agents")
 async def boundaries(call: Call) -> None:
-    check_word_count(call, boundaries, 0, 0)
+    call.check_word_count(0, 0)
     from prose_kernel.processes.sandbox import probe
     from prose_kernel.processes.shell import resolve_shell
 
@@ -118,8 +116,8 @@ async def boundaries(call: Call) -> None:
 
 @magic("%run FILE", "run a program file as a cell of this notebook")
 async def run(call: Call) -> None:
-    check_word_count(call, run, 1, 1)
-    source, language = read_program(call, call.words[0], run)
+    call.check_word_count(1, 1)
+    source, language = read_program(call, call.words[0])
     value = await call.cells.program(source.text, call.view, call.words[0], language)
     call.view.result_of_part(value)
 
@@ -140,7 +138,7 @@ async def input_(call: Call) -> None:
     "agree to programs from elsewhere before a cell uses them; without words: what this project has agreed to",
 )
 async def trust(call: Call) -> None:
-    check_word_count(call, trust, 0, 1)
+    call.check_word_count(0, 1)
     try:
         resolver = call.cells.workspace.imports.from_elsewhere()
         if call.words:
@@ -158,7 +156,7 @@ async def gate(call: Call) -> None:
     from prose_kernel.storage.gates.answers import Answer
 
     words = list(call.words)
-    comment, who = (take_option(words, option, gate) for option in ("--comment", "--as"))
+    comment, who = (call.take_option(words, option) for option in ("--comment", "--as"))
     if len(words) != 2 or words[0] not in ("approve", "reject"):
         raise UsageError("%gate needs approve or reject, and the name of a gate", hint=f"usage: {gate.usage}")
     answer = Answer(words[0] == "approve", "user" if who is None else who, comment or "")
@@ -168,7 +166,7 @@ async def gate(call: Call) -> None:
 @magic("%pip install NAME…", "run pip in the Python environment of this kernel", raw=True)
 async def pip(call: Call) -> None:
     if not call.text:
-        raise pip.wrong("too few words")
+        raise call.wrong("too few words")
     workspace = call.cells.workspace
     command = f"{_pip_command()} {call.text}"
     shown = call.view.command_view()
@@ -226,7 +224,7 @@ def _loaded(changed: set[Path]) -> set[str]:
 
 @magic("%cd [DIRECTORY]", "show or change the directory in which commands run", "cwd")
 async def cd(call: Call) -> None:
-    check_word_count(call, cd, 0, 1)
+    call.check_word_count(0, 1)
     workspace = call.cells.workspace
     if call.words:
         path = resolve_path(call.cells, call.words[0])
@@ -242,7 +240,7 @@ async def cd(call: Call) -> None:
     "which machines run commands, or change that from now on: the workers of a Dask scheduler, or this machine",
 )
 async def remote(call: Call) -> None:
-    check_word_count(call, remote, 0, 2)
+    call.check_word_count(0, 2)
     match call.words:
         case ():
             call.show(_machines(call))
@@ -253,7 +251,7 @@ async def remote(call: Call) -> None:
             await call.cells.connect("off")
             call.say("Commands run on this machine.")
         case _:
-            raise remote.wrong("connect ADDRESS, connect local, or disconnect")
+            raise call.wrong("connect ADDRESS, connect local, or disconnect")
 
 
 def _machines(call: Call) -> doc.Block | Display:
@@ -279,16 +277,16 @@ def _machines(call: Call) -> doc.Block | Display:
 
 @magic("%reset", "end the run and forget all names; the next cell starts a new run")
 async def reset(call: Call) -> None:
-    check_word_count(call, reset, 0, 0)
+    call.check_word_count(0, 0)
     await call.cells.reset()
 
 
 @magic("%clear", "remove the outputs of this cell so far")
 async def clear(call: Call) -> None:
-    check_word_count(call, clear, 0, 0)
+    call.check_word_count(0, 0)
     call.output.clear()
 
 
 @magic("%warnings [on|off]", "show or hide the compiler's warnings about a cell")
 async def warnings(call: Call) -> None:
-    call.cells.show_warnings = on_or_off(call, warnings, call.cells.show_warnings)
+    call.cells.show_warnings = on_or_off(call, call.cells.show_warnings)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook.magics.registry import Call, check_word_count, magic, take_option
+from prose_kernel.notebook.magics.registry import Call, magic
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.escaping import clip
@@ -34,14 +34,14 @@ _CASSETTE_OPTIONS = {"mode": _MODES, "stale": ("warn", "fail", "ignore")}
     "name: the current one, and the choices",
 )
 async def provider(call: Call) -> None:
-    check_word_count(call, provider, 0, 2)
+    call.check_word_count(0, 2)
     if not call.words:
         return call.show(_providers(call))
     name, *given = call.words
     scripted = name == "scripted"
     script = given[0] if given else call.cells.settings.script if scripted else None
     if scripted != bool(script):
-        raise provider.wrong("only `scripted` takes a script, and needs one, here or as the setting `script`")
+        raise call.wrong("only `scripted` takes a script, and needs one, here or as the setting `script`")
     call.cells.choose(provider=name, script=script)
     return None
 
@@ -70,7 +70,7 @@ def _providers(call: Call) -> doc.Table:
 async def judge(call: Call) -> None:
     if call.words[:1] == ("calibrate",):
         return await _calibrate(call)
-    check_word_count(call, judge, 0, 2)
+    call.check_word_count(0, 2)
     if not call.words:
         return call.show(_judges(call))
     if call.words == ("why",):
@@ -83,7 +83,7 @@ async def judge(call: Call) -> None:
         name = words.pop(0)
         chosen["judge"] = "off" if name in ("human", "off") else name
     if words:
-        raise judge.wrong(f"{words[0]} is one word too many")
+        raise call.wrong(f"{words[0]} is one word too many")
     call.cells.choose(**chosen)
     return None
 
@@ -126,7 +126,7 @@ async def _calibrate(call: Call) -> None:
     from prose_kernel.views import calibration as shown
 
     words = list(call.words[1:])
-    given = {option: take_option(words, option, judge, "judge calibrate") for option in ("--least", "--only")}
+    given = {option: call.take_option(words, option, "judge calibrate") for option in ("--least", "--only")}
     if len(words) > 1 or any(word.startswith("-") for word in words):
         raise UsageError("%judge calibrate: one file, --least and --only", hint=f"usage: {judge.usage}")
     minimum = _percent(given["--least"])
@@ -180,7 +180,7 @@ async def cassette(call: Call) -> None:
             chosen[f"cassette_{option}"] = value
             del words[at : at + 2]
     if len(words) > 1 or any(word.startswith("-") for word in words):
-        raise cassette.wrong("one name, --mode and --stale")
+        raise call.wrong("one name, --mode and --stale")
     if words:
         chosen["cassette"] = words[0]
     if chosen:
@@ -215,7 +215,7 @@ def _cassette(call: Call) -> doc.Table:
 
 @magic("%usage", "what this run has consumed: sessions, judgements, tokens and cost by provider and model")
 async def usage(call: Call) -> None:
-    check_word_count(call, usage, 0, 0)
+    call.check_word_count(0, 0)
     totals = call.cells.workspace.opened.services.usage
     call.show(usage_table((*totals.lines, totals.total) if len(totals.lines) > 1 else totals.lines))
 

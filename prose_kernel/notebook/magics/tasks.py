@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.errors import TaskRefused, UsageError
 from prose_kernel.notebook.forced_interrupt import in_cell
-from prose_kernel.notebook.magics.registry import Call, check_word_count, magic
+from prose_kernel.notebook.magics.registry import Call, magic
 from prose_kernel.processes.tasks.records import ending_of
 from prose_kernel.runs import languages
 from prose_kernel.runtime.services import CommandCompleted, TaskCaller, TaskEvent, TaskFollowUp, TaskSnapshot
@@ -245,10 +245,10 @@ def _age(task: TaskSnapshot) -> float | None:
 
 @magic("%tasks [--all]", "list active tasks; --all includes those that have ended")
 async def tasks_(call: Call) -> None:
-    check_word_count(call, tasks_, 0, 1)
+    call.check_word_count(0, 1)
     everything = call.words == ("--all",)
     if call.words and not everything:
-        raise tasks_.wrong(f"{call.words[0]} is not understood")
+        raise call.wrong(f"{call.words[0]} is not understood")
     service = call.cells.workspace.opened.tasks
     if everything:
         found = await service.history()
@@ -259,7 +259,7 @@ async def tasks_(call: Call) -> None:
 
 @magic("%task ID [output|follow|stop|rerun]", "show, follow, stop or rerun one task")
 async def task_(call: Call) -> None:
-    check_word_count(call, task_, 1, 2)
+    call.check_word_count(1, 2)
     name, *verb = call.words
     cells, service = call.cells, call.cells.workspace.opened.tasks
     with _refusals():
@@ -276,7 +276,7 @@ async def task_(call: Call) -> None:
             case ["rerun"]:
                 await _rerun(call, service, name)
             case _:
-                raise task_.wrong(f"{verb[0]} is not understood")
+                raise call.wrong(f"{verb[0]} is not understood")
 
 
 async def _follow(call: Call, service: TaskService, task: TaskSnapshot) -> None:
@@ -291,7 +291,7 @@ async def _follow(call: Call, service: TaskService, task: TaskSnapshot) -> None:
 
 @magic("%stop ID", "stop a task; a second time, kill it")
 async def stop(call: Call) -> None:
-    check_word_count(call, stop, 1, 1)
+    call.check_word_count(1, 1)
     with _refusals():
         await _stop(call, call.cells.workspace.opened.tasks, call.words[0])
 
@@ -320,7 +320,7 @@ async def _rerun(call: Call, service: TaskService, name: str) -> None:
 
 @magic("%resume", "pass the result of a task started with --continue to its agent")
 async def resume(call: Call) -> None:
-    check_word_count(call, resume, 0, 0)
+    call.check_word_count(0, 0)
     found = await _next_follow_up(call.cells)
     if found is None:
         call.say("No continuation is waiting.")

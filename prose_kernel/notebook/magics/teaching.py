@@ -11,7 +11,7 @@ from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.language.shortening import screen_width
 from prose_kernel.notebook import inspection
 from prose_kernel.notebook.magics import tables
-from prose_kernel.notebook.magics.registry import Call, check_word_count, magic, on_or_off, read_program
+from prose_kernel.notebook.magics.registry import Call, magic, on_or_off, read_program
 from prose_kernel.runs import languages, reference_pages
 from prose_kernel.views import document as doc
 from prose_kernel.views.escaping import fenced
@@ -41,7 +41,7 @@ _WIDEST = 80
     "a program, or the text below it in the cell",
 )
 async def explain(call: Call) -> None:
-    check_word_count(call, explain, 0, 2)
+    call.check_word_count(0, 2)
     if not call.words:
         if call.below.strip():
             return call.show(_program(call, call.below, "cell", call.view.language))
@@ -55,7 +55,7 @@ async def explain(call: Call) -> None:
     ):
         return call.show(_section(call, wanted))
     if wanted.endswith(languages.suffixes()):
-        source, language = read_program(call, wanted, explain)
+        source, language = read_program(call, wanted)
         return call.show(_program(call, source.text, source.name, language))
     return call.show(_word(call, word, languages.LANGUAGES[page[0]] if page else call.view.language))
 
@@ -63,7 +63,7 @@ async def explain(call: Call) -> None:
 def _last_error(call: Call) -> doc.Block:
     problem = call.cells.last_problem
     if problem is None:
-        raise explain.wrong("no cell has failed yet")
+        raise call.wrong("no cell has failed yet")
     if problem.code:
         return _section(call, problem.code)
     raise UsageError(
@@ -114,7 +114,7 @@ def _word(call: Call, word: str, language: languages.Language) -> doc.Block:
 
 @magic("%step [on|off]", "show after each program what the machine did, statement by statement, or no longer")
 async def step(call: Call) -> None:
-    call.cells.stepwise = on_or_off(call, step, call.cells.stepwise)
+    call.cells.stepwise = on_or_off(call, call.cells.stepwise)
 
 
 # ---------------------------------------------------------------- exercises
@@ -130,7 +130,7 @@ async def check(call: Call) -> None:
     cells = call.cells
     words = [word for word in call.words if word != "--grade"]
     if len(words) > 1 or any(word.startswith("-") for word in words):
-        raise check.wrong(f"{words[-1]} is not understood")
+        raise call.wrong(f"{words[-1]} is not understood")
     if not words:
         return call.show(_listed(call))
     found, name = exercises.find(cells.cwd, cells.notebook_path, words[0], cells.language)
