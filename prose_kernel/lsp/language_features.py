@@ -15,9 +15,8 @@ from prose_kernel.language.nodes import walk
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.symbols import Symbol, comment_above
 from prose_kernel.language.word_catalogue import Offer
-from prose_kernel.lsp.documents import Document, Documents, files_of, uri_of
+from prose_kernel.lsp.documents import Document, Documents, Position, Text, files_of, uri_of
 from prose_kernel.lsp.names import definition
-from prose_kernel.lsp.positions import Position, Text
 from prose_kernel.runs import reference_pages
 from prose_kernel.views.bundle import markdown
 from prose_kernel.views.escaping import fenced

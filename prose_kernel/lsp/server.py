@@ -20,10 +20,9 @@ from prose_kernel._version import __version__
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.source import Span
 from prose_kernel.lsp import language_features
-from prose_kernel.lsp.documents import Document, Documents, path_of, uri_of
+from prose_kernel.lsp.documents import Document, Documents, Text, path_of, uri_of
 from prose_kernel.lsp.names import RenameRefused, references, renamable_name, rename
 from prose_kernel.lsp.names import definition as definition_of
-from prose_kernel.lsp.positions import Text
 from prose_kernel.runs import languages
 
 _MIN_DELAY, _MAX_DELAY = 0.03, 0.5

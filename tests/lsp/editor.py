@@ -8,9 +8,8 @@ from pathlib import Path
 from lsprotocol import types
 
 from prose_kernel.lsp import language_features
-from prose_kernel.lsp.documents import Document, Documents, uri_of
+from prose_kernel.lsp.documents import Document, Documents, Text, uri_of
 from prose_kernel.lsp.names import definition, references, rename
-from prose_kernel.lsp.positions import Text
 
 
 class Editor:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prose_kernel.lsp.positions import Encoding, Position, Text
+from prose_kernel.lsp.documents import Encoding, Position, Text
 
 PIECES = st.sampled_from(["a", "é", "😀", "\n", "\r\n", "\r", "\u2028", "\x0c", "\ufeff", " ", "ß"])
 TEXTS = st.lists(PIECES, max_size=12).map("".join)
