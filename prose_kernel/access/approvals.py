@@ -9,10 +9,10 @@ from typing import Final, Literal
 
 from prose_kernel.access.session_permissions import Kind, Ruling
 from prose_kernel.errors import NoPerson
+from prose_kernel.language.text import escaped, escaped_lines
 from prose_kernel.runtime.asker import Button, Form, ask_with_form, serial
 from prose_kernel.runtime.ports import Clock, SessionRequest
 from prose_kernel.runtime.services import Asker
-from prose_kernel.runtime.text import escaped, escaped_lines
 
 
 @dataclass(frozen=True, slots=True)

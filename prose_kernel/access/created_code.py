@@ -20,7 +20,7 @@ from typing import Final
 
 from prose_kernel.access import atomic, jsonl, plain_files
 from prose_kernel.errors import UsageError
-from prose_kernel.runtime.text import escaped
+from prose_kernel.language.text import escaped
 
 _NOTES: Final = ".prose/created"
 _SHOWN: Final = 5

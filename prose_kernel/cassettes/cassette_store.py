@@ -21,11 +21,11 @@ from prose_kernel.cassettes.portable_redaction import Redaction, without_surroga
 from prose_kernel.cassettes.recorded_requests import Found, Index, Miss, RecordedRequest, RecordedSession, scope
 from prose_kernel.cassettes.records import Facts, Meta
 from prose_kernel.errors import reason_of
+from prose_kernel.language.text import one_line
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.ports import JudgeRequest, SessionRequest, Usage
 from prose_kernel.runtime.redaction import mapped
 from prose_kernel.runtime.session_options import Surroundings
-from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.value_text import quoted
 
 if TYPE_CHECKING:

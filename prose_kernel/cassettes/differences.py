@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from prose_kernel.cassettes import records
 from prose_kernel.cassettes.cassette_files import CassetteFile, Entry
 from prose_kernel.cassettes.records import Record
-from prose_kernel.runtime.text import as_argument, one_line
+from prose_kernel.language.text import as_argument, one_line
 
 CANDIDATES: Final = 20
 FINALISTS: Final = 3

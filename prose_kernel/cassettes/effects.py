@@ -21,11 +21,11 @@ from prose_kernel.access.session_permissions import Policy
 from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import Facts, Written, without_facts
 from prose_kernel.errors import PermissionDenied, ProviderError, reason_of
+from prose_kernel.language.text import one_line
 from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionRequest, SessionResult, Target
 from prose_kernel.runtime.secret_patterns import holds_private_key
 from prose_kernel.runtime.structured_text import value_of
-from prose_kernel.runtime.text import one_line
 
 if TYPE_CHECKING:
     from prose_kernel.cassettes.cassette_store import CassetteStore

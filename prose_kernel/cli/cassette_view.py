@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 
 WIDTH = 60
 

@@ -20,8 +20,8 @@ from prose_kernel.errors import CompileError, ImportProgramError, UsageError, us
 from prose_kernel.language.contracts import LIBRARY, is_contract
 from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors
 from prose_kernel.language.source import Source
+from prose_kernel.language.text import as_argument, one_line
 from prose_kernel.runs import languages
-from prose_kernel.runtime.text import as_argument, one_line
 
 if TYPE_CHECKING:
     from prose_kernel.judging.judge_chain import Condition

@@ -16,9 +16,9 @@ from msgspec import structs
 
 from prose_kernel.cli.doctor_sessions import Finding
 from prose_kernel.errors import ProseError, ProviderError, UsageError
+from prose_kernel.language.text import one_line
 from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import JudgeRequest, SessionRequest, Usage, reported
-from prose_kernel.runtime.text import one_line
 
 if TYPE_CHECKING:
     from prose_kernel.models.provider_pool import LiveProviders

@@ -127,7 +127,7 @@ def explain(wanted: tuple[str, ...]) -> int:
         return _program(words)
     if words.endswith(".ipynb"):
         from prose_kernel.cli.program_files import is_file
-        from prose_kernel.runtime.text import as_argument, escaped
+        from prose_kernel.language.text import as_argument, escaped
 
         if not is_file(words):
             raise UsageError(f"there is no file {escaped(words)}")

@@ -148,7 +148,7 @@ def _run(args: list[str]) -> int:
             gone = "the directory that this command was started in is gone"
             return _before_the_start(UsageError(gone, hint="cd to a directory that exists"), args)
         if isinstance(defect, OSError) and defect.errno == errno.ENAMETOOLONG:  # only names from the user can be long
-            from prose_kernel.language.shortening import clipped
+            from prose_kernel.language.text import clipped
 
             name = clipped(str(defect.filename), 200)
             return _before_the_start(UsageError(f"{name} cannot be used: file name too long"), args)
@@ -204,7 +204,7 @@ def _no_such_option(error: click.NoSuchOption, args: list[str]) -> UsageError:
     hint = did_you_mean(options[near]) if near else None
     file = next((word for word in args if word.startswith(error.option_name) and os.path.lexists(word)), None)
     if file is not None:
-        from prose_kernel.runtime.text import as_argument
+        from prose_kernel.language.text import as_argument
 
         hint = f"the file of that name is {as_argument(file)}"
     return UsageError(f"there is no option {error.option_name}", hint=hint)

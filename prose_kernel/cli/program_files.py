@@ -13,9 +13,9 @@ from prose_kernel.access import plain_files
 from prose_kernel.cli.examples import find_example, is_bundled
 from prose_kernel.errors import ImportProgramError, UsageError, reason_of
 from prose_kernel.language.contracts import STANDARD, SUFFIX, file_and_node
+from prose_kernel.language.text import as_argument, escaped
 from prose_kernel.runs import languages
 from prose_kernel.runtime.home import expanded
-from prose_kernel.runtime.text import as_argument, escaped
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source

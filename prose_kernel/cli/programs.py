@@ -12,8 +12,8 @@ import click
 
 from prose_kernel.cli import program_files
 from prose_kernel.errors import CompileError, UsageError, usage_errors
+from prose_kernel.language.text import escaped
 from prose_kernel.runs import languages
-from prose_kernel.runtime.text import escaped
 from prose_kernel.views.document import Table
 from prose_kernel.views.plain_text import plain_text
 

@@ -24,6 +24,7 @@ from prose_kernel.cli.run_options import RunOptions
 from prose_kernel.cli.terminal import is_interactive
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
+from prose_kernel.language.text import escaped
 from prose_kernel.runs import languages, settings
 from prose_kernel.runs.earlier_run import EarlierRun, earlier_run
 from prose_kernel.runs.languages import Language
@@ -31,7 +32,6 @@ from prose_kernel.runs.resumption import Resumption, branch, imported_texts, rec
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.journal_records import Head
-from prose_kernel.runtime.text import escaped
 from prose_kernel.storage import runs
 from prose_kernel.storage.runs import KeptRun
 from prose_kernel.views.request_text import request_line

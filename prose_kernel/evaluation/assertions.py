@@ -23,10 +23,10 @@ from prose_kernel.evaluation.results import Check
 from prose_kernel.evaluation.spec import Assertion, Spec
 from prose_kernel.judging import rules
 from prose_kernel.language.nearest import nearest_hint
+from prose_kernel.language.text import one_line
 from prose_kernel.runtime.machine import Machine
 from prose_kernel.runtime.ports import JudgeRequest
-from prose_kernel.runtime.text import NAME, one_line
-from prose_kernel.runtime.value_text import preview
+from prose_kernel.runtime.value_text import NAME, preview
 from prose_kernel.runtime.values import Value, verbatim
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from prose_kernel.evaluation.dataset import EXPECTED, Case
 from prose_kernel.evaluation.programs import Prepared
 from prose_kernel.evaluation.results import Check, Result, Status
 from prose_kernel.evaluation.spec import Spec
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped, one_line
 from prose_kernel.models.providers.model_servers import SharedConnections
 from prose_kernel.runs.workspace import Start, Workspace, uncancel
 from prose_kernel.runtime import budgets
@@ -27,7 +27,6 @@ from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.events import Event, Judged, SessionFinished, SessionStarted
 from prose_kernel.runtime.ports import Clock, Usage, reported
-from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.values import Value, full_text
 
 NAMES: Final = (EXPECTED, "case", "result")

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from prose_kernel.errors import UsageError
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.runs import toml_file
 from prose_kernel.runs.toml_file import Key, TomlFile
 

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import ProviderError, Undecided, UsageError, reason_of
+from prose_kernel.language.text import one_line
 from prose_kernel.runtime.confidence_intervals import wilson
 from prose_kernel.runtime.ports import Judge, JudgeRequest, Usage, Verdict, reported
-from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.values import Value, full_text
 
 SHIPPED: Final = Path(__file__).with_name("labelled.jsonl")

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Mapping
 
 from prose_kernel.runtime.structured_text import json_in
-from prose_kernel.runtime.text import MARK
+from prose_kernel.runtime.value_text import MARK
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, inserted_text
 
 SHORT = 80  # characters of a value that can be the answer to a question, not a text about it

@@ -6,11 +6,11 @@ from collections.abc import Container, Iterable
 from typing import Final
 
 from prose_kernel.judging.facts import NO, STUCK, UNCERTAIN, YES
+from prose_kernel.language.text import one_line, printable
 from prose_kernel.runtime.asker import Button, Field, Form, ask_with_form, serial
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.services import Asker
-from prose_kernel.runtime.text import NAME, one_line, printable
-from prose_kernel.runtime.value_text import data_or_text, readable_preview
+from prose_kernel.runtime.value_text import NAME, data_or_text, readable_preview
 
 SHOWN: Final = 1_000
 SHOWN_LINES: Final = 15

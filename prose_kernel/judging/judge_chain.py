@@ -13,12 +13,12 @@ from msgspec import structs
 
 from prose_kernel.errors import NoPerson, ProseError, ProviderError, Undecided
 from prose_kernel.language.source import Source
+from prose_kernel.language.text import one_line
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.ports import Finding, Judge, Judged, JudgedText, JudgeRequest, JudgeWrapper, Pick, Verdict
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.session_options import BatchMode, RulesMode
-from prose_kernel.runtime.text import NAME, one_line
-from prose_kernel.runtime.value_text import material, quoted
+from prose_kernel.runtime.value_text import NAME, material, quoted
 
 if TYPE_CHECKING:
     from prose_kernel.judging.human import HumanJudge

@@ -27,7 +27,7 @@ from prose_kernel.judging.condition_tree import (
     has_unparsed,
 )
 from prose_kernel.judging.value_tests import FEWER, LITERAL, LITERALS, MORE, NUMERAL
-from prose_kernel.runtime.text import NAME
+from prose_kernel.runtime.value_text import NAME
 from prose_kernel.runtime.values import Value
 
 __all__ = ["Ruling", "decidable", "decide", "named", "parse", "subjects"]

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Generic, Literal, TypeVar
 
-from prose_kernel.language.shortening import screen_width
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.text import screen_width
 
 P = TypeVar("P")
 Severity = Literal["error", "warning"]

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 from prose_kernel.language.nodes import Node, walk
-from prose_kernel.language.shortening import clipped
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.text import clipped
 
 Kind = Literal[
     "agent",  # a definition, like `block` and `import`: not executed in order

@@ -17,7 +17,7 @@ from msgspec import structs
 from prose_kernel.access import safe_files as places
 from prose_kernel.access.plain_files import stamp_of
 from prose_kernel.errors import ProviderError
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped, one_line
 from prose_kernel.models import memory_directory
 from prose_kernel.models.request import memory_file, next_segment, summarise
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused, in_thread
@@ -34,7 +34,6 @@ from prose_kernel.runtime.ports import (
     Sessions,
 )
 from prose_kernel.runtime.session_options import Surroundings
-from prose_kernel.runtime.text import one_line
 
 MEMORY: Final = "memory.md"
 MEMORY_LIMIT: Final = 1024 * 1024

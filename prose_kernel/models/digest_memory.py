@@ -20,13 +20,13 @@ from prose_kernel.access import atomic, jsonl
 from prose_kernel.access import safe_files as places
 from prose_kernel.access.safe_files import ToolFailed, ToolRefused
 from prose_kernel.errors import MemoryLocked, ProviderError
+from prose_kernel.language.text import one_line
 from prose_kernel.models import memory_directory
 from prose_kernel.models.tools.tool import in_thread
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, MemoryBinding, MemoryMode, OpenMemory
 from prose_kernel.runtime.secret_patterns import secret_in
 from prose_kernel.runtime.session_options import MemoryLimits, Surroundings
-from prose_kernel.runtime.text import one_line
 
 DIGEST: Final = "digest.md"
 LEDGER: Final = "ledger.jsonl"

@@ -11,8 +11,8 @@ import json
 import re
 from typing import Any, Final
 
+from prose_kernel.language.text import one_line, printable
 from prose_kernel.runtime.services import Helper
-from prose_kernel.runtime.text import one_line, printable
 
 _LINE: Final = re.compile(r"\S(?:[^\n]*\S)?")
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped, one_line
 from prose_kernel.runtime.images import picture
 from prose_kernel.runtime.ports import (
     AgentMemory,
@@ -26,7 +26,6 @@ from prose_kernel.runtime.ports import (
     SessionResult,
     Target,
 )
-from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.typed_answers import answer_request
 from prose_kernel.runtime.value_text import cut, fence_of, full_content
 from prose_kernel.runtime.values import ExecText

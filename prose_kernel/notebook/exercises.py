@@ -18,7 +18,7 @@ from msgspec import Struct
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.language.nearest import Nearest, did_you_mean, nearest_hint
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
 

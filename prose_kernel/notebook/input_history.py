@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prose_kernel.runtime.text import encodable
+from prose_kernel.language.text import encodable
 
 if TYPE_CHECKING:
     import sqlite3

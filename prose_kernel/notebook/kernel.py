@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ipykernel.kernelbase import Kernel
 
 from prose_kernel._version import __version__
+from prose_kernel.language.text import encodable
 from prose_kernel.notebook.cells import Cells, FrontEnd
 from prose_kernel.notebook.comms import KINDS, Comms
 from prose_kernel.notebook.forced_interrupt import may_stop
@@ -35,7 +36,6 @@ from prose_kernel.notebook.stdin import QUESTION_REQUEST, StdinChannel
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.provenance import Cell
-from prose_kernel.runtime.text import encodable
 from prose_kernel.views.display import Problem
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from prose_kernel.errors import NON_INTERACTIVE, ImportProgramError, NoPerson, UsageError
+from prose_kernel.language.text import escaped, escaped_lines
 from prose_kernel.programs import urls
 from prose_kernel.runtime.asker import Button, Form, SerialAsker
-from prose_kernel.runtime.text import escaped, escaped_lines
 
 ALL = "all"
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})")

@@ -31,8 +31,8 @@ from prose_kernel.access.atomic import write_whole
 from prose_kernel.access.created_code import require_agreed
 from prose_kernel.errors import ImportProgramError, UsageError, reason_of
 from prose_kernel.language.diagnostics import conflict_line
+from prose_kernel.language.text import escaped
 from prose_kernel.programs import urls
-from prose_kernel.runtime.text import escaped
 
 NAME: Final = "prose.lock"
 VERSION: Final = 1

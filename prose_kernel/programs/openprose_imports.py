@@ -26,13 +26,13 @@ from prose_kernel.language.openprose.contract import abilities, all_gates, contr
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.tree import Call, Program, Use
 from prose_kernel.language.source import Source
+from prose_kernel.language.text import as_argument
 from prose_kernel.programs import files as program_files
 from prose_kernel.programs import missing_files, urls
 from prose_kernel.programs.consent import Candidate
 from prose_kernel.programs.contract_files import ContractFiles
 from prose_kernel.programs.files import Location
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
-from prose_kernel.runtime.text import as_argument
 
 if TYPE_CHECKING:
     from prose_kernel.programs.resolver import RemotePrograms

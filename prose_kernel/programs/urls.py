@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import quote, urljoin, urlsplit
 
 from prose_kernel.errors import ImportProgramError
-from prose_kernel.runtime.text import escaped
+from prose_kernel.language.text import escaped
 
 REGISTRY: Final = "https://p.prose.md/"
 LONGEST: Final = 2000

@@ -14,6 +14,7 @@ from prose_kernel.errors import CompileError, ImportProgramError
 from prose_kernel.language import typed_answers
 from prose_kernel.language.diagnostics import Diagnostic, has_errors
 from prose_kernel.language.source import Source
+from prose_kernel.language.text import as_argument
 from prose_kernel.language.typed_answers import Schema
 from prose_kernel.language.vvm.contract import contract
 from prose_kernel.language.vvm.modules import Module, execution_order, names_file
@@ -22,7 +23,6 @@ from prose_kernel.programs import files as program_files
 from prose_kernel.programs import missing_files
 from prose_kernel.programs.files import Location
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
-from prose_kernel.runtime.text import as_argument
 
 
 @dataclass(frozen=True, slots=True)

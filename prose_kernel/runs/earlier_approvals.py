@@ -15,12 +15,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal
 
 from prose_kernel.errors import GateRejected, NoPerson, UsageError
+from prose_kernel.language.text import escaped
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.asker import Button, Form
 from prose_kernel.runtime.journal import Approved, approved
 from prose_kernel.runtime.journal_records import answers_of
 from prose_kernel.runtime.ports import GateDecision
-from prose_kernel.runtime.text import escaped
 from prose_kernel.storage.gates.records import Approval
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from prose_kernel.errors import StateError, StoreFailed, UsageError
+from prose_kernel.language.text import escaped
 from prose_kernel.runs import languages, run_assembly
 from prose_kernel.runs.replay import ReplayListener, replay
 from prose_kernel.runs.resumption import Resumption
@@ -24,7 +25,6 @@ from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Answered, Asked, Interrupted, Record
 from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.runtime.requests import describe
-from prose_kernel.runtime.text import escaped
 from prose_kernel.storage import runs
 from prose_kernel.storage.database import schema
 from prose_kernel.storage.database.gate_rows import GateRows

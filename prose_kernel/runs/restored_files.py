@@ -17,7 +17,7 @@ from typing import Final
 
 from prose_kernel.access import atomic, plain_files, safe_files
 from prose_kernel.errors import UsageError
-from prose_kernel.runtime.text import escaped
+from prose_kernel.language.text import escaped
 from prose_kernel.storage import file_history
 from prose_kernel.storage.file_history import CONTENTS, Entry, Scanner, entry_of
 from prose_kernel.storage.journal_reading import JournalRead

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.access.session_permissions import shown
 from prose_kernel.errors import NON_INTERACTIVE, ProseError, ProviderError
+from prose_kernel.language.text import one_line, printable
 from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.provider_name import AGENT, Choice
 from prose_kernel.models.request import Assembled, assemble, headline, in_message, summarise, with_row_texts
@@ -28,8 +29,8 @@ from prose_kernel.runtime.ports import (
     SessionResult,
 )
 from prose_kernel.runtime.session_options import CassetteMode, SessionOptions, Surroundings
-from prose_kernel.runtime.text import marker, one_line, printable
 from prose_kernel.runtime.typed_answers import example_answer
+from prose_kernel.runtime.value_text import marker
 from prose_kernel.runtime.values import full_text
 
 if TYPE_CHECKING:

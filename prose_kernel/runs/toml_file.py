@@ -26,9 +26,8 @@ from prose_kernel.access import plain_files
 from prose_kernel.access.created_code import require_agreed
 from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.language.nearest import did_you_mean, nearest_hint
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped, escaped
 from prose_kernel.programs import missing_files
-from prose_kernel.runtime.text import escaped
 
 Key = tuple[str | int, ...]
 Table = TypeVar("Table", bound=Struct)

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NoReturn
 
 from prose_kernel.errors import NoPerson, ProseError
+from prose_kernel.language.text import one_line
 from prose_kernel.runtime.ports import Phrases, Question
-from prose_kernel.runtime.text import one_line
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.services import Asker

@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 from msgspec import Struct
 
 from prose_kernel.errors import StateError
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.runtime.journal_codec import dumps, without_ids
 from prose_kernel.runtime.ports import (
     DEFAULT_MAX_OUTPUT,

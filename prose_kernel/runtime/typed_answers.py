@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Final, cast
 
 from prose_kernel.language.nearest import Nearest
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.language.typed_answers import Schema, may_be_null, without_null
 from prose_kernel.runtime import data_size
 from prose_kernel.runtime.json_text import json_text, mapped

@@ -8,13 +8,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from prose_kernel.errors import ProseError
+from prose_kernel.language.text import one_line
 from prose_kernel.runtime import data_size
 from prose_kernel.runtime.json_text import json_text, mapped
 from prose_kernel.runtime.ports import JudgeRequest
-from prose_kernel.runtime.text import NAME, one_line
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, inserted_text
 
+MARK: Final = "⟦dry-run "
+NAME: Final = re.compile(r"[^\W\d]\w*(?:-\w+)*")
+"""A word of a text that may be the name of a binding."""
 _UNREADABLE: Final = "(cannot be read)"
+
+
+def marker(what: str) -> str:
+    """Return the placeholder for a value that a dry run does not produce."""
+    return f"{MARK}{what}⟧"
 
 
 def preview(value: Value) -> str:

@@ -19,7 +19,7 @@ from typing import Final, Literal
 from prose_kernel.access import plain_files
 from prose_kernel.access.atomic import keep_out_of_git, sync_names, write_whole
 from prose_kernel.errors import RunError, StateError, reason_of
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, Target

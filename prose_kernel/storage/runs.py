@@ -21,8 +21,8 @@ from typing import Final, Literal, Protocol
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import StateError, UsageError
+from prose_kernel.language.text import escaped
 from prose_kernel.runtime.journal_records import Head
-from prose_kernel.runtime.text import escaped
 from prose_kernel.storage import bindings, journal_file, journal_reading, run_paths
 from prose_kernel.storage.bindings import StoredBinding
 from prose_kernel.storage.journal_reading import JournalFacts, JournalRead

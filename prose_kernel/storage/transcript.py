@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, Final
 
 from prose_kernel.errors import RunError
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.values import ExecText, Reference, Value, full_text, kind_of
 from prose_kernel.storage.trace import indentation, loop_pass, marker, one_line

@@ -22,8 +22,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from prose_kernel._version import __version__
 from prose_kernel.errors import UsageError
+from prose_kernel.language.text import one_line
 from prose_kernel.runtime.redaction import hidden_of_process
-from prose_kernel.runtime.text import one_line
 from prose_kernel.telemetry.conventions import SCHEMA
 from prose_kernel.telemetry.spans import Attribute, Note, Recorder, Span, trace_and_span
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from prose_kernel.errors import UsageError, usage_errors
+from prose_kernel.language.text import escaped
 from prose_kernel.runtime.home import expanded
-from prose_kernel.runtime.text import escaped
 
 if TYPE_CHECKING:
     from prose_kernel.views.test_results import Status, Tested

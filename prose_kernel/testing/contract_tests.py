@@ -15,7 +15,7 @@ from prose_kernel.errors import Interrupted, ProseError, RunError, Undecided, Us
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.tests import Assertion, Case, read_test
 from prose_kernel.language.contracts.units import Unit
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.runs import languages
 from prose_kernel.runtime.ports import JudgeRequest
 from prose_kernel.runtime.values import Value, inserted_text

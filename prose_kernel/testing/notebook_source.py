@@ -11,9 +11,9 @@ from typing import Any
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, usage_errors
+from prose_kernel.language.text import escaped
 from prose_kernel.notebook.notebook_files import decoded, language_of
 from prose_kernel.runs.languages import Language
-from prose_kernel.runtime.text import escaped
 from prose_kernel.testing.outputs import Output, joined
 
 LARGEST = 512 * 1024 * 1024

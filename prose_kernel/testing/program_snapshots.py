@@ -18,12 +18,12 @@ from prose_kernel.cli import result_text
 from prose_kernel.cli.execution import Cell, ProgramRun, Request, RunEnd
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import CompileError, ProseError, RunError, UsageError, usage_errors
+from prose_kernel.language.text import as_argument, escaped
 from prose_kernel.runs import languages, settings
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.events import Bound, BranchFinished, CommandOutput, Event, SessionFinished
-from prose_kernel.runtime.text import as_argument, escaped
 from prose_kernel.runtime.values import verbatim
 from prose_kernel.testing import snapshot_file
 from prose_kernel.testing.notebook_run import remove_run

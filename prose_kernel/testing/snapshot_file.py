@@ -34,7 +34,7 @@ from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
-from prose_kernel.language.escapes import code_fence
+from prose_kernel.language.text import code_fence
 from prose_kernel.runs.toml_file import TomlFile
 from prose_kernel.views.escaping import visible
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.language.contracts import SUFFIX as CONTRACT
+from prose_kernel.language.text import escaped
 from prose_kernel.programs import missing_files
 from prose_kernel.runs import languages
 from prose_kernel.runtime.home import expanded
-from prose_kernel.runtime.text import escaped
 from prose_kernel.testing import snapshot_file
 from prose_kernel.testing.options import Options
 from prose_kernel.testing.snapshot_file import SUFFIX

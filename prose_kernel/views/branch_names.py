@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.events import ParallelStarted
 from prose_kernel.runtime.json_text import json_text

@@ -10,7 +10,7 @@ import html
 import re
 from functools import lru_cache
 
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 
 _HIDDEN = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
 _COLOUR = re.compile(r"\x1b\[[0-9;:]{0,64}m")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from prose_kernel.language.flow import DEFINITIONS, Step
-from prose_kernel.language.shortening import clipped
 from prose_kernel.language.source import Span
+from prose_kernel.language.text import clipped
 from prose_kernel.views.diagram import Mark, Part, levels, mark_of, statements_inside, words
 from prose_kernel.views.escaping import clip, html_text
 from prose_kernel.views.markup import Html

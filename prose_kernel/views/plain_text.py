@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prose_kernel.language.shortening import screen_width
+from prose_kernel.language.text import screen_width
 from prose_kernel.views import document as doc
 from prose_kernel.views.escaping import visible
 

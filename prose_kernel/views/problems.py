@@ -14,9 +14,8 @@ from collections.abc import Iterable, Sequence
 
 from prose_kernel.errors import CompileError, ProseError, ProviderError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped, escaped
 from prose_kernel.runtime.resource_errors import shortage
-from prose_kernel.runtime.text import escaped
 from prose_kernel.views.display import Problem
 from prose_kernel.views.escaping import clip, visible
 

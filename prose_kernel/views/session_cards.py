@@ -20,7 +20,7 @@ from functools import partial
 
 from msgspec import structs
 
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.processes.command_output import BothEnds
 from prose_kernel.runtime.events import SessionFinished, SessionProgressed, SessionStarted
 from prose_kernel.runtime.ports import SessionRequest, SessionResult, ToolUse, Usage

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from prose_kernel.errors import RunError
-from prose_kernel.language.shortening import fitted, screen_width
+from prose_kernel.language.text import fitted, screen_width
 from prose_kernel.runtime.command_data import Sample, parsed, sample
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.values import ExecText, Value, full_text, plain

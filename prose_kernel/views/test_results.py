@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 from prose_kernel.access.atomic import check_replaced, write_whole
 from prose_kernel.errors import ProseError
 from prose_kernel.language.diagnostics import caret
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.views.escaping import visible
 
 Status = Literal["passed", "failed", "skipped", "updated"]

@@ -22,10 +22,10 @@ from prose_kernel.access.globs import Glob
 from prose_kernel.access.grants import Surface, kept_from_programs
 from prose_kernel.access.session_permissions import Kind, Policy
 from prose_kernel.errors import PermissionDenied
+from prose_kernel.language.text import escaped
 from prose_kernel.runtime.asker import SerialAsker
 from prose_kernel.runtime.ports import GateRequest, SessionRequest
 from prose_kernel.runtime.session_options import Rule
-from prose_kernel.runtime.text import escaped
 from prose_kernel.storage.gates.answers import question as gate_question
 
 # ---------------------------------------------------------------- globs

@@ -15,7 +15,7 @@ from waiting import gone
 from prose_kernel.cli.notebook_file import read_cells
 from prose_kernel.errors import UsageError
 from prose_kernel.language.diagnostics import caret
-from prose_kernel.language.shortening import screen_width
+from prose_kernel.language.text import screen_width
 
 FAMILY = "\N{MAN}\u200d\N{WOMAN}"
 

@@ -18,7 +18,8 @@ from prose_kernel.models import request
 from prose_kernel.processes import withheld_variables
 from prose_kernel.processes.exec_tool import audit
 from prose_kernel.processes.tasks.command_line_text import display_of
-from prose_kernel.runtime import redaction, secret_patterns, structured_text, text
+from prose_kernel.language import text
+from prose_kernel.runtime import redaction, secret_patterns, structured_text
 from prose_kernel.runtime.ports import SessionResult
 from prose_kernel.runtime.secret_patterns import looks_secret
 from prose_kernel.views import escaping

@@ -333,7 +333,7 @@ ROWS: list[Value] = [{"name": "a long name of a person", "age": 7, "city": "äº¬é
 
 @pytest.mark.parametrize("width", [80, 40, 20, 5])
 def test_a_table_fits_the_width_of_a_terminal(width: int) -> None:
-    from prose_kernel.language.shortening import screen_width
+    from prose_kernel.language.text import screen_width
 
     table = table_of(ROWS)
     assert table is not None

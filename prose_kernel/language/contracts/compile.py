@@ -27,7 +27,6 @@ from prose_kernel.language.diagnostics import (
     has_errors,
     in_order,
 )
-from prose_kernel.language.escapes import as_argument
 from prose_kernel.language.fixes import Edit, replaced
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
@@ -43,6 +42,7 @@ from prose_kernel.language.openprose.contract import uses_of
 from prose_kernel.language.openprose.fenced_text import fenced_text
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.text import as_argument
 
 
 class ContractProgram(tree.Program, frozen=True):

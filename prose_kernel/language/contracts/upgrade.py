@@ -16,13 +16,13 @@ from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.compile import ContractProgram, compile_source
 from prose_kernel.language.contracts.items import read_items
 from prose_kernel.language.diagnostics import first_error
-from prose_kernel.language.escapes import code_fence
 from prose_kernel.language.fixes import Edit, replaced
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import is_executable
 from prose_kernel.language.openprose.keywords import NAME
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.text import code_fence
 
 _TITLE: Final = re.compile(r"[^A-Za-z0-9]+")
 _RETURN: Final = re.compile(rf"return[ \t]+(?:(?P<one>{NAME})|\{{(?P<all>[^{{}}]*)\}})[ \t]*\n*\Z")

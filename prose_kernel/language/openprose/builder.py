@@ -15,8 +15,8 @@ from typing import Any, Final
 from prose_kernel.language.openprose import hints, tree
 from prose_kernel.language.openprose.body_builder import BodyBuilder
 from prose_kernel.language.openprose.tree import Body, Expression, Name, Statement, Text, is_hole
-from prose_kernel.language.shortening import clipped
 from prose_kernel.language.source import Span
+from prose_kernel.language.text import clipped
 
 NO_EFFECT: Final = "this statement has no effect"
 _EFFECTS: Final = frozenset(tree.Active.__subclasses__()) - {tree.Discretion}

@@ -11,8 +11,8 @@ from prose_kernel.language.openprose.bare_conditions import BareCondition
 from prose_kernel.language.openprose.diagnostic_collector import Findings
 from prose_kernel.language.openprose.keywords import LEGACY_CODES, PROPERTIES
 from prose_kernel.language.openprose.tree import PLACEHOLDER, Expression, Name, Text, is_hole
-from prose_kernel.language.shortening import on_one_line
 from prose_kernel.language.source import Span
+from prose_kernel.language.text import on_one_line
 
 DEPTH_LIMIT: Final = 50
 """How many levels of operators, members, calls and literals one expression may have; more are E005."""

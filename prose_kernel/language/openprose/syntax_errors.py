@@ -15,7 +15,7 @@ from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose import hints
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import LAYOUT, SIGNS, RawToken
-from prose_kernel.language.shortening import clipped, on_one_line
+from prose_kernel.language.text import clipped, on_one_line
 from prose_kernel.language.word_catalogue import ascii_sign, invisible_hint
 
 _WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME", "CONSTANT"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.language.word_catalogue import ascii_sign, hints, invisible_hint
 
 _hints: Final = partial(hints, "vvm")

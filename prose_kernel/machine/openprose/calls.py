@@ -28,8 +28,8 @@ from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import ContextItem
 from prose_kernel.runtime.preview import unknown
-from prose_kernel.runtime.text import MARK
 from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.value_text import MARK
 from prose_kernel.runtime.values import ExecText, Reference, Value, inserted_text
 
 MOST_CALLS: Final = 100

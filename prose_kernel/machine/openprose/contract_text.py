@@ -34,6 +34,7 @@ from prose_kernel.language.diagnostics import first_error
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.call_targets import CallTarget, ScriptSource
 from prose_kernel.language.openprose.checker import free_inputs
+from prose_kernel.language.text import as_argument
 from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.bindings import bind, supplied
 from prose_kernel.machine.openprose.calls import CallRequest, checked_outputs, result_of, run_script
@@ -47,7 +48,6 @@ from prose_kernel.runtime.events import ProgramCalled
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import FoundRun, SessionResult, Verdict
 from prose_kernel.runtime.structured_text import json_in
-from prose_kernel.runtime.text import as_argument
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Reference, Value, inserted_text
 

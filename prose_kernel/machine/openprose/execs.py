@@ -13,7 +13,7 @@ from prose_kernel.errors import ExecError, RunError
 from prose_kernel.language.durations import parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.properties import RELATIVE_GLOB, RETRY_IF_LOST, leaves_directory
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.frames import Spawned

@@ -12,7 +12,7 @@ from msgspec import structs
 from prose_kernel.errors import JudgeError, ProseError, Undecided, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.call_targets import interface_of
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.machine.openprose.frames import Slot, visible
 from prose_kernel.machine.openprose.operators import truth
 from prose_kernel.machine.openprose.program_context import ProgramContext
@@ -21,8 +21,8 @@ from prose_kernel.runtime.compiled_code import Code, require_shallow, value_of
 from prose_kernel.runtime.events import JudgeAsked, Judged
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import LAST_RESULT, Finding, JudgeRequest, Pick, Verdict
-from prose_kernel.runtime.text import NAME
 from prose_kernel.runtime.trampoline import call
+from prose_kernel.runtime.value_text import NAME
 from prose_kernel.runtime.values import Reference, Value, inserted_text
 
 Arms = tuple[tuple[str, Sequence[tree.Node]], ...]

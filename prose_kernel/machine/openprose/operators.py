@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Final, cast
 
 from prose_kernel.errors import ValueTypeError
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.runtime.command_data import require_whole
 from prose_kernel.runtime.data_size import joined
 from prose_kernel.runtime.values import (

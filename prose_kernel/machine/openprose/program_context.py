@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, Self
 from prose_kernel.errors import RecursionLimitExceeded, RunError, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.keywords import NOT_STRICT
-from prose_kernel.language.shortening import clipped
 from prose_kernel.language.source import Source
+from prose_kernel.language.text import clipped
 from prose_kernel.machine.openprose.frames import Frame, Layer, Slot, Temp, Temps, find_home
 from prose_kernel.machine.openprose.program_text import ANONYMOUS, declared_names, statement_text, whole_lines
 from prose_kernel.runtime.compiled_code import require_shallow

@@ -29,7 +29,7 @@ from prose_kernel.errors import (
     StateError,
     VvmRaise,
 )
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.language.typed_answers import FILE_PREFIX, Schema
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.configurations import (

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from prose_kernel.access.safe_files import Place, resolve
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped, one_line, printable
 from prose_kernel.models.providers.acp_policy import Call, address_of, command_of, paths_of
 from prose_kernel.models.tools import files
 from prose_kernel.models.tools.permission_check import Access
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused
 from prose_kernel.runtime.ports import FileRead, FileWrite, ToolUse
-from prose_kernel.runtime.text import one_line, printable
 
 _DETAIL: Final = 600
 _NAMES: Final[Mapping[str, str]] = {"execute": "bash", "switch_mode": "mode", "other": "tool"}

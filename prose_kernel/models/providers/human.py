@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from prose_kernel.errors import NoPerson, ProviderError, SessionCancelled
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped, printable
 from prose_kernel.language.typed_answers import Schema, may_be_null, type_words, without_null
 from prose_kernel.models.providers import no_provider
 from prose_kernel.models.request import answered, asked, assemble, permission_lines, with_texts
@@ -18,7 +18,6 @@ from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.structured_text import json_in
-from prose_kernel.runtime.text import printable
 from prose_kernel.runtime.typed_answers import WrongAnswer, checked_answer, missing
 
 HELP = "at a text prompt: Enter ends your answer, `:more` opens several lines;\nalso :skip, :fail MESSAGE, :show, :quit"

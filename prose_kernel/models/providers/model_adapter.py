@@ -19,6 +19,7 @@ from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.usage import RunUsage
 
 from prose_kernel.errors import ProviderError
+from prose_kernel.language.text import encodable
 from prose_kernel.models.providers import model_chat as chat
 from prose_kernel.models.providers.model_bounds import BudgetedModel, TimeLimits, usage_of
 from prose_kernel.models.providers.model_calls import LONGEST_REPLY, Conversation, Reply
@@ -28,7 +29,6 @@ from prose_kernel.models.providers.model_settings import OutputModes, Prefixes, 
 from prose_kernel.models.tools.tool import ToolAnswer
 from prose_kernel.models.usage import consumed
 from prose_kernel.runtime.session_options import ModelServer, Surroundings
-from prose_kernel.runtime.text import encodable
 from prose_kernel.runtime.typed_answers import NO_OBJECT
 
 # OpenAI-compatible services that the library handles specially, by name

@@ -14,10 +14,10 @@ import httpx2
 from pydantic_ai import exceptions as library
 
 from prose_kernel import errors
+from prose_kernel.language.text import one_line
 from prose_kernel.models.providers import missing
 from prose_kernel.runtime.redaction import hidden_of_process
 from prose_kernel.runtime.secret_patterns import QUOTED
-from prose_kernel.runtime.text import one_line
 
 LONGEST_MESSAGE = 200  # characters that are kept of a server's message
 

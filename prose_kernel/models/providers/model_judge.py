@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from prose_kernel.errors import ProviderBadReply, ProviderError, Undecided
+from prose_kernel.language.text import one_line
 from prose_kernel.language.typed_answers import Schema, object_of
 from prose_kernel.models.providers import judge_batches as batches
 from prose_kernel.models.providers.model_calls import Conversation, Link, Reply
@@ -21,7 +22,6 @@ from prose_kernel.runtime.attempts import jittered
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Usage, Verdict, reported
 from prose_kernel.runtime.structured_text import json_in
-from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.typed_answers import WrongAnswer, answer_request, checked_answer
 from prose_kernel.runtime.value_text import MATERIAL, cut, data_or_text, fence_of, material
 from prose_kernel.runtime.values import Value

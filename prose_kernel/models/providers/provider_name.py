@@ -7,7 +7,7 @@ from typing import Literal
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.nearest import Nearest, did_you_mean
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.models.providers import vendors
 from prose_kernel.runtime.session_options import SessionOptions
 

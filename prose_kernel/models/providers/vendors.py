@@ -10,7 +10,7 @@ from msgspec import structs
 
 from prose_kernel.errors import ProviderError, UsageError
 from prose_kernel.language.nearest import Nearest, did_you_mean, nearest_hint
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, SessionOptions
 
 ALIASES = ("sonnet", "opus", "haiku")

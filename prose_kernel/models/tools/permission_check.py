@@ -16,11 +16,11 @@ from prose_kernel.access.grants import RUNS, Reach
 from prose_kernel.access.path_resolver import is_below
 from prose_kernel.access.safe_files import Place, opened, resolve
 from prose_kernel.access.session_permissions import Kind, Policy, Ruling
+from prose_kernel.language.text import one_line
 from prose_kernel.models.request import memory_file, segment_file
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused
 from prose_kernel.runtime.ports import FileRead, SessionRequest
 from prose_kernel.runtime.session_options import Surroundings
-from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.value_text import full_content
 
 _RUN: Final = re.compile(r"(runs/|run_id=')\d{8}-\d{6}-[a-z0-9]{6}")

@@ -12,7 +12,7 @@ from prose_kernel.access import safe_files as places
 from prose_kernel.access.globs import Glob
 from prose_kernel.access.grants import Reach
 from prose_kernel.access.safe_files import Place
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.models.tools.files import TEXT, Entry, Visible, schema_of, walk
 from prose_kernel.models.tools.permission_check import Access
 from prose_kernel.models.tools.tool import Stop, ToolFailed, ToolRefused, ToolSpec, flag, in_thread, text

@@ -14,7 +14,7 @@ from msgspec import Struct
 from prose_kernel.access.approvals import Approvals
 from prose_kernel.access.session_permissions import TOUCHES, Policy
 from prose_kernel.errors import ProviderError
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped, one_line, printable
 from prose_kernel.models.attachments import Attachment, attachments
 from prose_kernel.models.request import too_long
 from prose_kernel.models.tools.fetch import FetchTool
@@ -27,7 +27,6 @@ from prose_kernel.runtime import open_request, tracing
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionProgress, SessionRequest, ToolUse
 from prose_kernel.runtime.request_steps import TOOL
 from prose_kernel.runtime.session_options import Surroundings
-from prose_kernel.runtime.text import one_line, printable
 
 OnProgress = Callable[[SessionProgress], None]
 

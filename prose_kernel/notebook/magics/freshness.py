@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.nearest import nearest_hint
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.notebook.magics import tables
 from prose_kernel.notebook.magics.registry import Call, magic
 from prose_kernel.views import document as doc

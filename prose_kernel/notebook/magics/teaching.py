@@ -8,7 +8,7 @@ from pathlib import Path
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.nearest import nearest_hint
-from prose_kernel.language.shortening import screen_width
+from prose_kernel.language.text import screen_width
 from prose_kernel.notebook import inspection
 from prose_kernel.notebook.magics import tables
 from prose_kernel.notebook.magics.registry import Call, magic, on_or_off, read_program

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.runtime.redaction import masked
 
 LONGEST_DISPLAY = 240

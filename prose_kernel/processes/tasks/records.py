@@ -14,8 +14,7 @@ from typing import Final
 
 import msgspec
 
-from prose_kernel.language.escapes import code_fence
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped, code_fence
 from prose_kernel.processes.command_output import MARK
 from prose_kernel.processes.tasks.command_line_text import display_of
 from prose_kernel.runtime.services import CommandRunning, TaskFacts, TaskSnapshot, TaskStatus

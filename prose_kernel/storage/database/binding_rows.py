@@ -9,9 +9,9 @@ from typing import Final
 from prose_kernel.access import plain_files
 from prose_kernel.access.atomic import write_whole
 from prose_kernel.errors import StateError, reason_of
+from prose_kernel.language.text import encodable
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Binding, Clock, Key
-from prose_kernel.runtime.text import encodable
 from prose_kernel.runtime.values import ExecText
 from prose_kernel.storage import bindings, run_paths
 from prose_kernel.storage.bindings import StoredBinding

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from prose_kernel.runtime.text import encodable
+from prose_kernel.language.text import encodable
 from prose_kernel.storage.database.schema import RUN_TABLES, Dialect, Row, Table, Value, identity_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Final, TypeVar
 
 from prose_kernel.errors import Interrupted, RunError
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock

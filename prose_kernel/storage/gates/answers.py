@@ -15,7 +15,7 @@ from prose_kernel.storage.gates.records import SYSTEM, approval_problem, princip
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.services import Asker
-from prose_kernel.runtime.text import escaped, escaped_lines
+from prose_kernel.language.text import escaped, escaped_lines
 
 _WORDS: Final[Mapping[str, Literal["approved", "rejected"]]] = {
     "approve": "approved",

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast, get_args
 
 from prose_kernel.errors import StoreFailed
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.text import clipped, escaped
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
-from prose_kernel.runtime.text import escaped
 from prose_kernel.storage.run_paths import file_stem, shown
 
 if TYPE_CHECKING:

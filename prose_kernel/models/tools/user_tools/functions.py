@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from prose_kernel.language.text import one_line
 from prose_kernel.models.tools.tool import ToolFailed
 from prose_kernel.models.tools.user_tools.json_rpc import Requests
 from prose_kernel.models.tools.user_tools.offered_tools import Offer
 from prose_kernel.runtime.services import Guard
-from prose_kernel.runtime.text import one_line
 
 FILE: Final = "prose_tools.py"
 START: Final = 30.0

@@ -23,13 +23,13 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from prose_kernel.language.text import one_line
 from prose_kernel.models.tools.tool import ToolFailed, check_arguments
 from prose_kernel.models.tools.user_tools.json_rpc import LONGEST, ServerProcess
 from prose_kernel.models.tools.user_tools.offered_tools import MOST_TOOLS, Offer
 from prose_kernel.runtime import tracing
 from prose_kernel.runtime.services import Guard
 from prose_kernel.runtime.session_options import McpServer
-from prose_kernel.runtime.text import one_line
 
 START: Final = 30.0
 PAGES: Final = 100

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from prose_kernel.language.text import encodable, one_line
 from prose_kernel.models.tools.tool import ToolSpec
-from prose_kernel.runtime.text import encodable, one_line
 
 MOST_TOOLS: Final = 128
 """The maximum number of tools of one source: vendors accept no more."""

@@ -19,6 +19,7 @@ from prose_kernel.access.created_code import require_agreed
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.errors import PermissionDenied, ProviderError, UsageError
 from prose_kernel.language.nearest import nearest_hint
+from prose_kernel.language.text import encodable, one_line
 from prose_kernel.models.tools.permission_check import audit_record
 from prose_kernel.models.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
 from prose_kernel.models.tools.user_tools.functions import FILE, Functions
@@ -26,7 +27,6 @@ from prose_kernel.models.tools.user_tools.offered_tools import Offer
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.services import Guard
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings
-from prose_kernel.runtime.text import encodable, one_line
 
 RESULT: Final = 100_000
 """The length limit of a result for a model, in characters; a longer result is cut, with a note."""

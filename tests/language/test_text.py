@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prose_kernel.language.shortening import clipped, fitted, screen_width
+from prose_kernel.language.text import clipped, fitted, screen_width
 
 
 @pytest.mark.parametrize(
