@@ -22,7 +22,6 @@ from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import Facts, Written, without_facts
 from prose_kernel.errors import PermissionDenied, ProviderError, reason_of
 from prose_kernel.language.text import one_line
-from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionRequest, SessionResult, Target
 from prose_kernel.runtime.secret_patterns import holds_private_key
 from prose_kernel.runtime.structured_text import value_of
@@ -58,7 +57,7 @@ def _recorded_file(write: FileWrite, path: str, cwd: str, redaction: Redaction) 
 
 def _relative(path: str, cwd: str) -> str | None:
     """Return the path for a record, relative to the workspace and with slashes; None if it is outside."""
-    absolute = os.path.normpath(os.path.join(cwd, expanded(path)))  # noqa: PTH118 - only text
+    absolute = os.path.normpath(os.path.join(cwd, os.path.expanduser(path)))  # noqa: PTH118 - only text
     for workspace in (cwd, os.path.realpath(cwd)):
         if absolute.startswith(workspace.rstrip("/") + "/"):
             return absolute[len(workspace.rstrip("/")) + 1 :]

@@ -7,6 +7,7 @@ can be checked, and computed again after a redaction, from only the record.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +17,6 @@ from prose_kernel.access.session_permissions import Policy, touches
 from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import canonical
 from prose_kernel.errors import PermissionDenied
-from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import ContextItem, Given, JudgeRequest, SessionRequest
 from prose_kernel.runtime.redaction import mapped
 from prose_kernel.runtime.requests import Request, memory_of, parts
@@ -76,7 +76,7 @@ class Identity:
             "output": lambda schema: shortened(same(canonical(schema).decode())) if schema else None,
             "correction": lambda text: shortened(same(text), WHOLE),
             "memory": lambda text: "sha256:" + digest(memory) if (memory := same(text)) else None,
-            "skills": lambda skills: {same(path): self._skill(path) for path in map(expanded, skills)},
+            "skills": lambda skills: {same(path): self._skill(path) for path in map(os.path.expanduser, skills)},
             "tools": lambda tools: sorted(names),
             "permissions": lambda rules: self._relevant_rules(request, names),
         }
@@ -143,7 +143,7 @@ class Identity:
         return self._file(item.location) if item.location else None
 
     def _file(self, location: str) -> str | None:
-        path = Path(self._where.cwd, expanded(location))
+        path = Path(self._where.cwd, os.path.expanduser(location))
         try:
             return plain_files.read(path).decode("utf-8", "replace") if path.is_file() else None
         except OSError:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import click
 
 from prose_kernel.errors import CompileError, UsageError, usage_errors
 from prose_kernel.language.contracts import SUFFIX, is_contract
-from prose_kernel.runtime.home import expanded
 
 STDOUT = "-"
 
@@ -142,7 +142,7 @@ def write(name: str, text: str, *, force: bool) -> None:
     if name == STDOUT:
         click.echo(text, nl=False)
         return
-    path = Path(expanded(name))
+    path = Path(os.path.expanduser(name))
     with usage_errors(f"cannot write {name}"):
         if path.exists() and not force:
             if plain_files.read(path) == text.encode(errors="replace"):

@@ -4,6 +4,7 @@ and sends messages to other machines; plain `prose doctor` sends no requests."""
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -17,7 +18,6 @@ from msgspec import structs
 from prose_kernel.cli.doctor_sessions import Finding
 from prose_kernel.errors import ProseError, ProviderError, UsageError
 from prose_kernel.language.text import one_line
-from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import JudgeRequest, SessionRequest, Usage, reported
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _targets(options: SessionOptions, where: Surroundings, live: LiveProviders) 
         yield "judge", replace(judge, model=model or judge.model), _judgement(live, judge, model)
     for name, agent in options.agents.items():
         choice = Choice("agent", name)
-        if choice == chosen or shutil.which(expanded(agent.command[0])) is not None:
+        if choice == chosen or shutil.which(os.path.expanduser(agent.command[0])) is not None:
             yield f"acp:{name}", choice, _session(live, choice)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from prose_kernel.errors import UsageError, reason_of
-from prose_kernel.runtime.home import expanded
 
 if TYPE_CHECKING:
     from prose_kernel.models.providers.provider_name import Choice
@@ -159,7 +159,7 @@ def _server(name: str, server: ModelServer, options: SessionOptions, where: Surr
 
 def _agent(name: str, command: tuple[str, ...], *, chosen: bool) -> Finding:
     subject = f"agent {name}"
-    found = shutil.which(expanded(command[0]))
+    found = shutil.which(os.path.expanduser(command[0]))
     if found is not None:
         return Finding("ok", subject, found)
     fix = f"install it, or correct [agents.{name}] command"
@@ -171,7 +171,7 @@ def _mcp(name: str, server: McpServer, where: Surroundings) -> Finding:
     subject = f"tools {name}"
     if _installed("mcp") is None:
         return Finding("broken", subject, "[mcp] is not installed", _pip("mcp"))
-    place = server.url or shutil.which(expanded(server.command[0]))
+    place = server.url or shutil.which(os.path.expanduser(server.command[0]))
     if place is None:
         fix = f"install it, or correct [mcp.{name}] command"
         return Finding("note", subject, f"{server.command[0]} is not on the PATH", fix)

@@ -7,6 +7,7 @@ In a notebook of a Prose or VVM kernel, these are all code cells; in a Python no
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -25,7 +26,6 @@ from prose_kernel.runs.languages import Language
 from prose_kernel.runs.provenance import Opening
 from prose_kernel.runs.run import Run
 from prose_kernel.runs.workspace import Start, Workspace
-from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.values import Value
 from prose_kernel.views.cell_view import CellView
@@ -164,7 +164,7 @@ class NotebookCells(Cells):
 
     def __init__(self, run: ProgramRun) -> None:
         given = run.request
-        notebook = (given.cwd / expanded(given.program_file)).resolve()
+        notebook = (given.cwd / os.path.expanduser(given.program_file)).resolve()
         super().__init__(notebook.parent, run.asker, run.language)
         self._runner = run
         self._start = Start(

@@ -8,6 +8,7 @@ does not keep. Unchanged requests of these cells keep their answers.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +27,6 @@ from prose_kernel.runs.provenance import Opening
 from prose_kernel.runs.resumption import Resumption, branch
 from prose_kernel.runs.settings import original_settings
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.home import expanded
 from prose_kernel.storage import runs
 from prose_kernel.storage.journal_reading import JournalRead, TextRead
 from prose_kernel.views.document import counted
@@ -58,7 +58,7 @@ def branch_request(request: Request) -> Request:
 
     Raises `UsageError` if that run can't be used.
     """
-    notebook = program_files.real(request.cwd / expanded(request.program_file))
+    notebook = program_files.real(request.cwd / os.path.expanduser(request.program_file))
     found = _find_last_run(notebook, request)
     if found is None:
         return replace(request, former=LastRun())

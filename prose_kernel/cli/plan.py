@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,6 @@ from prose_kernel.cli import program_files, result_text
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.runs.languages import without_errors
-from prose_kernel.runtime.home import expanded
 from prose_kernel.views.request_text import planned_requests
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _kept(name: str, text: str, language: Language, chosen: Settings, keep: str)
     from prose_kernel.runs.planned_run import PlannedRun
 
     cwd = Path.cwd()
-    program = Path(cwd, expanded(name))
+    program = Path(cwd, os.path.expanduser(name))
     programs = language.programs(program.parent, program=program, profile=chosen.profile)
     without_errors(language.compile(Source.of(text, name), profile=chosen.profile, load=programs.load_contract))
     planned = PlannedRun.of_program(run_to_keep(keep, chosen, language, cwd), text, chosen)

@@ -15,7 +15,6 @@ from prose_kernel.errors import ImportProgramError, UsageError, reason_of
 from prose_kernel.language.contracts import STANDARD, SUFFIX, file_and_node
 from prose_kernel.language.text import as_argument, escaped
 from prose_kernel.runs import languages
-from prose_kernel.runtime.home import expanded
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source
@@ -35,7 +34,7 @@ def read_bytes(name: str, typed: str = "") -> bytes:
             raise UsageError(f"standard input is larger than {plain_files.LARGE // 1024**2} megabytes, the limit")
         return data
     try:
-        return plain_files.read_named(expanded(name))
+        return plain_files.read_named(os.path.expanduser(name))
     except (OSError, ValueError) as problem:
         from prose_kernel.programs import missing_files
 
@@ -138,7 +137,7 @@ def real(path: Path) -> Path:
 def is_outside(program: str, directory: Path) -> bool:
     """Return whether a program is outside of the directory of its run, and not a bundled example. Such a program has to
     be named again to resume the run."""
-    file = Path(directory, expanded(program))
+    file = Path(directory, os.path.expanduser(program))
     plain = os.path.normpath(file)
     inside = Path(plain).is_relative_to(directory) or real(file).is_relative_to(real(directory))
     return not inside and not is_bundled(plain)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from prose_kernel.access import atomic, plain_files
 from prose_kernel.errors import UsageError, reason_of
-from prose_kernel.runtime.home import expanded
 
 if TYPE_CHECKING:
     from prose_kernel.runs.context import RunContext
@@ -41,7 +40,7 @@ class RunKey:
         if head.origin:
             same = head.origin == name
         else:
-            program = Path(head.directory, expanded(head.program))
+            program = Path(head.directory, os.path.expanduser(head.program))
             same = os.path.realpath(program) == os.path.realpath(Path(cwd, name))
         if not same:
             hint = "use another key, or run that program"

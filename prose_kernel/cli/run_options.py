@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from prose_kernel.language.contracts import PRIOR
-from prose_kernel.runtime.home import expanded
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.journal_replay import UnderWay
@@ -58,7 +58,7 @@ SETTINGS: Final = (*ANSWERING, "state_dir", "gates")
 
 def settings_file(cwd: Path, name: str) -> Path | None:
     """Return the `prose.toml` next to a notebook, which applies as in Jupyter; None to use the working directory's."""
-    sibling = (cwd / expanded(name)).parent / "prose.toml"
+    sibling = (cwd / os.path.expanduser(name)).parent / "prose.toml"
     return sibling if name.endswith(".ipynb") and sibling.is_file() else None
 
 

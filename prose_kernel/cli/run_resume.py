@@ -6,6 +6,7 @@ This module finds the run and compares its text with the file; `runs/resumption.
 from __future__ import annotations
 
 import difflib
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -30,7 +31,6 @@ from prose_kernel.runs.earlier_run import EarlierRun, earlier_run
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.resumption import Resumption, branch, imported_texts, record_at, refuse_dry_run, resumption
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.storage import runs
 from prose_kernel.storage.runs import KeptRun
@@ -60,14 +60,14 @@ def resume(target: str | None, given: RunOptions, cwd: Path) -> Request:
     language = languages.LANGUAGES[head.language]
     chosen, inputs, decisions = _original_options(kept, head, language, given)
     chosen["state_dir"] = Resumption(journal, cwd=moved).state_dir
-    file = Path(cwd, expanded(target)) if target else directory / expanded(head.program)
+    file = Path(cwd, os.path.expanduser(target)) if target else directory / os.path.expanduser(head.program)
     if not given.changed and not head.notebook and resumption(journal).complete:
         given = replace(given, stored=True)  # the result of a complete run belongs to its original text
     cells, text, remarks = _texts(kept, file, target or head.program, given)
     loaded = settings.load(directory, file=run_options.settings_file(directory, head.program), **chosen)
     refuse_dry_run(loaded)
     if text is not None:
-        _check(kept, text, language, Path(directory, expanded(head.program)), chosen["profile"])
+        _check(kept, text, language, Path(directory, os.path.expanduser(head.program)), chosen["profile"])
     keep = _run_with_kept_answers(kept, given, text, loaded) if text is not None else None
     how: Resumption | None = None
     about: tuple[str, ...]
@@ -110,7 +110,7 @@ def _run_of(target: str | None, given: RunOptions, cwd: Path) -> KeptRun:
     chosen = settings.load(cwd, state_dir=given.settings["state_dir"], state=backend)
     where = runs.places(cwd, chosen.state_dir)
     if target is not None:
-        directory_of_it = Path(cwd, expanded(target)).parent
+        directory_of_it = Path(cwd, os.path.expanduser(target)).parent
         where += [place for place in runs.places(directory_of_it, ".prose") if place not in where]
     if given.resume and chosen.state.kind == "postgres":
         found = runs.find([*where, *kept_in_postgres(cwd, chosen.state_dir)], given.resume)
@@ -133,7 +133,7 @@ def _run_of(target: str | None, given: RunOptions, cwd: Path) -> KeptRun:
 def _last(known: Sequence[KeptRun], target: str | None, given: RunOptions, cwd: Path) -> KeptRun:
     mine = [run for run in known if not run.interactive and run.has_journal]
     if target is not None:
-        file = program_files.real(Path(cwd, expanded(target)))
+        file = program_files.real(Path(cwd, os.path.expanduser(target)))
         mine = [run for run in mine if run.head is not None and program_files.real(_program(run.head)) == file]
     going = [run for run in mine if given.at or given.changed or run.state in (*runs.UNFINISHED, "unreadable")]
     if going:
@@ -150,12 +150,12 @@ def _last(known: Sequence[KeptRun], target: str | None, given: RunOptions, cwd: 
 
 
 def _program(head: Head) -> Path:
-    return Path(head.directory, expanded(head.program))
+    return Path(head.directory, os.path.expanduser(head.program))
 
 
 def _directory(named: str | None, cwd: Path) -> Path:
     """Return the directory of `--cwd`, by default `cwd`. Raises `UsageError` if it does not exist."""
-    directory = program_files.real(Path(cwd, expanded(named))) if named is not None else cwd
+    directory = program_files.real(Path(cwd, os.path.expanduser(named))) if named is not None else cwd
     if not plain_files.is_directory(directory):
         raise UsageError(f"--cwd {named}: there is no such directory")
     return directory
@@ -182,7 +182,7 @@ def _moved(kept: KeptRun, head: Head, cwd: str | None, target: str | None, here:
 def _check_place(kept: KeptRun, head: Head, target: str | None, cwd: Path) -> None:
     """Raise `UsageError` unless the current directory is that of the run, or the person names its program there. A
     program outside of it has to be named, because settings and functions may be next to it."""
-    named = Path(cwd, expanded(target)) if target else None
+    named = Path(cwd, os.path.expanduser(target)) if target else None
     directory, program = Path(head.directory), _program(head)
     known = kept.directory.parent in [place.path for place in runs.places(directory, ".prose")]
     command = f"prose run --resume {kept.id if known else shlex.quote(str(kept.directory.absolute()))}"

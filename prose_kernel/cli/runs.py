@@ -4,6 +4,7 @@ run as an HTML page (docs/how-to/reports.md)."""
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shlex
 import sys
@@ -21,7 +22,6 @@ from prose_kernel.cli.options import state_dir_option
 from prose_kernel.cli.runs_recovery import fork, rebuild, repair, resume
 from prose_kernel.errors import UsageError
 from prose_kernel.language.text import escaped
-from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.views.document import Table, counted
 from prose_kernel.views.escaping import clip, visible
@@ -403,7 +403,7 @@ def report(run: str | None, output: str | None, force: bool, state_dir: str | No
     if output == "-":
         click.echo(html, nl=False)
         return 0
-    file = Path(expanded(output or file_name(journal.head)))
+    file = Path(os.path.expanduser(output or file_name(journal.head)))
     write_page(file, html, force=force)
     click.echo(str(file))
     return 0

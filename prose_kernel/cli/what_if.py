@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,6 @@ import click
 
 from prose_kernel.cli import program_files
 from prose_kernel.errors import UsageError
-from prose_kernel.runtime.home import expanded
 from prose_kernel.views.document import counted
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
     from prose_kernel.storage.run_paths import new_run_id, runs_directories
     from prose_kernel.views.page import check_page
 
-    file = Path(expanded(options["html"])) if options["html"] else None
+    file = Path(os.path.expanduser(options["html"])) if options["html"] else None
     if file is not None:
         check_page(file, force=options["force"])
     cwd, answers, models = Path.cwd(), *_parsed(changes)

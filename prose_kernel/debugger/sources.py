@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
-from prose_kernel.runtime.home import expanded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -180,7 +179,7 @@ class Texts:
     def key(self, path: str) -> str:
         """Return the same key for all paths of a file: an import may use a relative path, an editor an absolute one."""
         try:
-            return os.path.realpath(self._directory / expanded(path))
+            return os.path.realpath(self._directory / os.path.expanduser(path))
         except ValueError:  # characters that no path can have
             return path
 

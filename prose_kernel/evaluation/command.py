@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -15,7 +16,6 @@ import click
 
 from prose_kernel.cli.signals import interrupts
 from prose_kernel.errors import usage_errors
-from prose_kernel.runtime.home import expanded
 
 if TYPE_CHECKING:
     from prose_kernel.evaluation.results import Result
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def _path(name: str) -> Path:
     """Return the absolute path of a file, because a function of the specification may change the directory."""
-    return Path(expanded(name)).absolute()
+    return Path(os.path.expanduser(name)).absolute()
 
 
 @click.command("eval", short_help="Evaluate a program over a data set.")

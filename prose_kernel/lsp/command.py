@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from prose_kernel.errors import UsageError, reason_of
-from prose_kernel.runtime.home import expanded
 
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Profile
@@ -33,7 +33,7 @@ def lsp(strict: bool, profile: Profile | None, vscode: Path | None, stdio: bool)
         from prose_kernel.lsp.editors import write_extension
 
         try:
-            folder = write_extension(Path(expanded(vscode)))
+            folder = write_extension(Path(os.path.expanduser(vscode)))
         except OSError as error:
             raise UsageError(f"{vscode} cannot be written: {reason_of(error, str(error))}") from None
         click.echo(f"{folder}\nRestart VS Code to load it.")

@@ -25,7 +25,6 @@ from prose_kernel.processes.engine import Engine, EngineClosed
 from prose_kernel.processes.spawn import close
 from prose_kernel.processes.withheld_variables import holds_secret
 from prose_kernel.runtime import open_request
-from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import HelperEnd
 
@@ -95,7 +94,7 @@ class Helpers:
 def _program(name: str, path: str | None, cwd: str) -> str:
     """Return the absolute path of a program that is named as on a command line. Raises `OSError`."""
     if "/" in name:
-        return str(Path(cwd, expanded(name)))
+        return str(Path(cwd, os.path.expanduser(name)))
     found = shutil.which(name, path=path)
     if found is None:
         raise FileNotFoundError(f"cannot start {name}: not found")

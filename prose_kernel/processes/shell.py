@@ -21,7 +21,6 @@ from prose_kernel.processes.engine import Engine, EngineClosed
 from prose_kernel.processes.spawn import SpawnFailure, move_above
 from prose_kernel.processes.system import memory_file
 from prose_kernel.runtime import open_request
-from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput
 
 LONGEST_ARGUMENT = 120_000
@@ -207,7 +206,7 @@ def resolve_shell(shell: str | None) -> str:
     """
     if shell is not None:
         if "/" in shell:
-            return str(Path(expanded(shell)).absolute())
+            return str(Path(os.path.expanduser(shell)).absolute())
         return _look_up(shell) or shell
     return _look_up("bash") or _look_up("sh") or "/bin/sh"
 

@@ -20,7 +20,6 @@ from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source
 from prose_kernel.programs import files as program_files
 from prose_kernel.programs import missing_files
-from prose_kernel.runtime.home import expanded
 
 INDEX: Final = f"index{SUFFIX}"
 _HEAD: Final = 16_000
@@ -60,7 +59,7 @@ class ContractFiles:
         if not path or not path.isprintable():
             raise _missing(f'"{path}" is not a path')
         if path.startswith(("./", "../", "/", "~/")) or (path.endswith((SUFFIX, ".prose")) and "." not in first):
-            return self._first_file(os.path.join(directory, expanded(path)), path)  # noqa: PTH118
+            return self._first_file(os.path.join(directory, os.path.expanduser(path)), path)  # noqa: PTH118
         if first in STANDARD and slash:
             return self._dependency(importer, f"{STANDARD[first]}/{rest}", path)
         if not slash:
@@ -189,7 +188,7 @@ class ContractFiles:
         return name in os.environ
 
     def has_skill(self, name: str) -> bool:
-        places = (os.path.join(self._directory, expanded(one), *name.split(":")) for one in _SKILLS)  # noqa: PTH118
+        places = (os.path.join(self._directory, os.path.expanduser(one), *name.split(":")) for one in _SKILLS)  # noqa: PTH118
         return any(os.path.exists(place) or os.path.exists(f"{place}.md") for place in places)  # noqa: PTH110
 
 

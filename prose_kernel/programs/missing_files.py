@@ -6,7 +6,6 @@ import os
 from itertools import islice
 
 from prose_kernel.language.nearest import Nearest, did_you_mean
-from prose_kernel.runtime.home import expanded
 
 _MAX_NAMES = 5_000  # names of a directory that are compared
 
@@ -18,7 +17,7 @@ def hint(name: str, suffixes: tuple[str, ...], *, path: str | None = None) -> st
     directory.
     """
     try:
-        with os.scandir(os.path.dirname(path or expanded(name)) or ".") as entries:  # noqa: PTH120
+        with os.scandir(os.path.dirname(path or os.path.expanduser(name)) or ".") as entries:  # noqa: PTH120
             there = [
                 one.name
                 for one in islice(entries, _MAX_NAMES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -20,7 +21,6 @@ from prose_kernel.models.usage import CountedJudge, LimitedJudge
 from prose_kernel.runs.provider_chain import SessionServices
 from prose_kernel.runs.workspace import Workspace
 from prose_kernel.runtime import budgets
-from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import Judge
 
 
@@ -38,7 +38,7 @@ async def calibrate(
     Raises `UsageError` for a broken file or a missing judge, and the errors of `calibration.calibrate`.
     """
     load = calibration.load
-    known = load(calibration.SHIPPED) if file is None else load(workspace.cwd / expanded(file), file)
+    known = load(calibration.SHIPPED) if file is None else load(workspace.cwd / os.path.expanduser(file), file)  # noqa: ASYNC240
     items, services = calibration.of_category(known, category), workspace.opened.services
     name, judge, cassettes = _judge_of(services)
     budget = workspace.opened.budget

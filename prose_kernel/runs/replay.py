@@ -8,6 +8,7 @@ replay is incomplete, for example because this version runs the program differen
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,7 +27,6 @@ from prose_kernel.runs.languages import Language
 from prose_kernel.runs.run_machines import BoundName, Machines
 from prose_kernel.runs.settings import Settings, original_settings
 from prose_kernel.runtime.events import Event
-from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.journal_records import Asked, Record, Repeated, Text, answer_in
 from prose_kernel.runtime.journal_replay import KnownRecords
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports, Store, Target
@@ -282,7 +282,7 @@ class Replaying:
     def _programs_of(self, language: Language) -> Any:
         head, profile = self._head, self._settings.profile
         base = Path(head.directory)
-        file = Path(base, expanded(head.program))
+        file = Path(base, os.path.expanduser(head.program))
         if head.origin:
             return language.programs(base, profile=profile, origin=head.origin)
         if file.suffix in language.suffixes:

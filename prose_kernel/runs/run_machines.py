@@ -15,7 +15,6 @@ from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
 from prose_kernel.runs import languages
 from prose_kernel.runtime.events import Listener
-from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.ports import Commands, FoundRun, Ports, Races
 from prose_kernel.runtime.values import Value
@@ -58,7 +57,7 @@ def _find_run(context: RunContext, wanted: str) -> FoundRun:
     from prose_kernel.storage.runs import find, places
 
     cwd = context.start.cwd
-    path = Path(cwd, expanded(wanted))
+    path = Path(cwd, os.path.expanduser(wanted))
     where = places(cwd, context.settings.state_dir)
     run = find(where, str(path) if "/" in wanted else wanted)
     if run.state not in ("done", "failed", "interrupted"):

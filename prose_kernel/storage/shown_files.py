@@ -20,7 +20,6 @@ from prose_kernel.errors import ExecError, reason_of
 from prose_kernel.runtime import images
 from prose_kernel.runtime.command_data import Sample, sample
 from prose_kernel.runtime.data_formats import LONGEST_ROW
-from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import ShownFile, ShowRequest
 from prose_kernel.storage.file_digests import FileDigests
 
@@ -78,7 +77,7 @@ def read(path: str, directory: str) -> ShownFile:
     if not path.strip():
         raise _refused(path, "its name is empty")
     try:
-        file = _open(path, os.path.join(directory, expanded(path)))  # noqa: PTH118
+        file = _open(path, os.path.join(directory, os.path.expanduser(path)))  # noqa: PTH118
         with file:
             return _read(path, file)
     except OSError as problem:

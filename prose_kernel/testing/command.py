@@ -11,7 +11,6 @@ import click
 
 from prose_kernel.errors import UsageError, usage_errors
 from prose_kernel.language.text import escaped
-from prose_kernel.runtime.home import expanded
 
 if TYPE_CHECKING:
     from prose_kernel.views.test_results import Status, Tested
@@ -105,7 +104,7 @@ def test(
 
 
 def _path(name: str) -> Path:
-    return Path(expanded(name))
+    return Path(os.path.expanduser(name))
 
 
 _NOTHING: Final = (

@@ -16,7 +16,6 @@ from prose_kernel.language.contracts import SUFFIX as CONTRACT
 from prose_kernel.language.text import escaped
 from prose_kernel.programs import missing_files
 from prose_kernel.runs import languages
-from prose_kernel.runtime.home import expanded
 from prose_kernel.testing import snapshot_file
 from prose_kernel.testing.options import Options
 from prose_kernel.testing.snapshot_file import SUFFIX
@@ -53,7 +52,7 @@ def targets(given: Sequence[str], cwd: Path, *, update: bool = False, recursive:
     found: dict[Path, Target] = {}
     for word in given or (".",):
         for path in _tests_for(word, cwd, update=update, recursive=recursive):
-            typed = path == cwd / expanded(word)
+            typed = path == cwd / os.path.expanduser(word)
             place = path.resolve() if typed and not update else path.parent.resolve() / path.name
             relative = os.path.relpath(path, cwd)
             is_far = relative.startswith(os.pardir + os.sep + os.pardir)
@@ -66,7 +65,7 @@ def _tests_for(word: str, cwd: Path, *, update: bool, recursive: bool) -> list[P
         raise UsageError(
             "the name of a notebook or program is empty", hint="prose test without names tests all files here"
         )
-    path, shown = cwd / expanded(word), escaped(word)
+    path, shown = cwd / os.path.expanduser(word), escaped(word)
     try:
         if path.is_dir():
             below = _tests_below(path)

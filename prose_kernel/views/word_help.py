@@ -11,7 +11,6 @@ from typing import Final
 from prose_kernel.language.word_catalogue import Entry, Offer
 from prose_kernel.runs import languages, reference_pages
 from prose_kernel.runs.languages import Language
-from prose_kernel.runtime.home import expanded
 from prose_kernel.views import document as doc
 
 _WORD: Final = re.compile(r"%?[A-Za-z_][\w-]*")
@@ -79,7 +78,7 @@ def paths(base: Path, typed: str, kind: str) -> list[Offer]:
     """Return completions of the last part of a typed path: `programs`, `directories` or any `files`."""
     parent, _, prefix = typed.rpartition("/")
     named = parent + "/" if parent or typed.startswith("/") else ""
-    folder = base / expanded(named)
+    folder = base / os.path.expanduser(named)
     return list(_entries(folder, prefix, kind)) if typed or kind != "files" else []
 
 

@@ -12,13 +12,13 @@ from scaling import assert_linear
 
 from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.judging import facts
+from prose_kernel.language import text
 from prose_kernel.machine.vvm import memory_patches, values
 from prose_kernel.machine.vvm.agent_calls import summary_of
 from prose_kernel.models import request
 from prose_kernel.processes import withheld_variables
 from prose_kernel.processes.exec_tool import audit
 from prose_kernel.processes.tasks.command_line_text import display_of
-from prose_kernel.language import text
 from prose_kernel.runtime import redaction, secret_patterns, structured_text
 from prose_kernel.runtime.ports import SessionResult
 from prose_kernel.runtime.secret_patterns import looks_secret

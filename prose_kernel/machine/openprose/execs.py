@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import os.path
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +26,6 @@ from prose_kernel.runtime.command_data import input_text, variable_text
 from prose_kernel.runtime.compiled_code import value_of
 from prose_kernel.runtime.events import CommandFinished, CommandOutput, CommandStarted, FileShown, Place
 from prose_kernel.runtime.execution_context import located
-from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import (
     DEFAULT_MAX_OUTPUT,
     NOTHING_OMITTED,
@@ -182,7 +182,7 @@ class ExecCode(SpawnCode):
         if not isinstance(cwd, tree.Text):
             directory, track = s.cwd, True
         else:
-            directory, track = expanded(await render(s, cwd, refuse_undefined)), False
+            directory, track = os.path.expanduser(await render(s, cwd, refuse_undefined)), False  # noqa: ASYNC240
             directory = os.path.join(s.cwd, directory)  # noqa: PTH118
         at = s.at("exec")
         given = (command, directory, written.seconds, track, written.max_output, stdin, env, at, pipefail)

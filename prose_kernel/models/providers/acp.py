@@ -7,6 +7,7 @@ restarted after it died, and ended with the run. Its effects are known only in p
 from __future__ import annotations
 
 import asyncio
+import os
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,6 @@ from prose_kernel.models.tools.permission_check import Access
 from prose_kernel.models.tools.session_output_files import SessionOutputFiles
 from prose_kernel.models.usage import consumed, discarded
 from prose_kernel.runtime import budgets
-from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.images import file_name
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.services import Guard, Terminals
@@ -209,7 +209,7 @@ class AcpSessions:
     def _file_of(self, one: Attachment) -> Path:
         """Return the file of an image: the one that the program names, else one below the run's directory."""
         if one.path:
-            return Path(self._host.where.cwd, expanded(one.path))
+            return Path(self._host.where.cwd, os.path.expanduser(one.path))
         if self._host.where.run_directory is None:
             raise ProviderError(
                 f"`{one.label}` cannot be sent: the agent {self._name} takes no images, and this run has no directory",
@@ -312,7 +312,7 @@ def messages(request: SessionRequest) -> list[str]:
 def links(request: SessionRequest, where: Surroundings) -> list[tuple[str, str]]:
     """Return the name and address of each context item that is a file."""
     return [
-        (item.name, Path(where.cwd, expanded(item.location)).as_uri())
+        (item.name, Path(where.cwd, os.path.expanduser(item.location)).as_uri())
         for item in request.context or ()
         if item.location and not item.missing and not item.row
     ]

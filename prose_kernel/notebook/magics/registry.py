@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 import re
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,7 +16,6 @@ from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.runs import languages
-from prose_kernel.runtime.home import expanded
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.display import Display, Output
 from prose_kernel.views.document import Block
@@ -169,7 +169,7 @@ def on_or_off(call: Call, now: bool) -> bool:
 
 def resolve_path(cells: Cells, given: str) -> Path:
     """Resolve a path that was typed, relative to the directory in which commands run."""
-    return cells.directory / expanded(given)
+    return cells.directory / os.path.expanduser(given)
 
 
 def read_program(call: Call, name: str) -> tuple[Source, Language]:

@@ -45,7 +45,6 @@ from prose_kernel.processes.tasks.running import (
 from prose_kernel.processes.tasks.store import DIRECTORY, StoreError
 from prose_kernel.processes.tasks.unfinished_runs import Pointer
 from prose_kernel.runtime.clock import timestamp
-from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.runtime.services import CommandPromoted, TaskCaller, TaskEvent, TaskReceipt
 
@@ -164,7 +163,7 @@ class Manager:
 
     def _identity(self, call: CommandCall, caller: TaskCaller) -> tuple[Shell, Identity]:
         base = caller.workspace or self._workspace
-        given = expanded(call.workdir or ".")
+        given = os.path.expanduser(call.workdir or ".")
         directory = os.path.realpath(os.path.join(base, given))  # noqa: PTH118 - the physical place
         if directory_problem(directory) is not None:
             shown = call.workdir or "the workspace"
