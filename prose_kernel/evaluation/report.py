@@ -12,8 +12,7 @@ from typing import Final
 from prose_kernel.evaluation.results import Result
 from prose_kernel.evaluation.summary import INTERRUPTED, Difference, Summary, VariantSummary
 from prose_kernel.views import document as doc
-from prose_kernel.views.escaping import clip, visible
-from prose_kernel.views.markup import Html, html, tag
+from prose_kernel.views.escaping import Html, clip, html, tag, visible
 from prose_kernel.views.page import Filter, Section, as_html, page
 
 NOT_PASSED: Final = 20

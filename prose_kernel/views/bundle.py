@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from prose_kernel.views import document as doc
 from prose_kernel.views.display import Display
-from prose_kernel.views.escaping import LITERAL, clip, fenced, inline_code, inline_text, visible
+from prose_kernel.views.escaping import LITERAL, Html, clip, fenced, html, inline_code, inline_text, tag, visible
 from prose_kernel.views.escaping import markdown as harmless
-from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.plain_text import plain_text
 
 _TICKED = re.compile(r"`([^`]+)`")

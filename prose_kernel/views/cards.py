@@ -22,9 +22,8 @@ from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, 
 from prose_kernel.views.bundle import KEPT, QUIET, TABLE, card, coded, command_card, data_html, quiet, row, wide_row
 from prose_kernel.views.display import Display
 from prose_kernel.views.document import counted
-from prose_kernel.views.escaping import LITERAL, clip, preview, visible
+from prose_kernel.views.escaping import LITERAL, Html, clip, html, preview, tag, visible
 from prose_kernel.views.file_displays import image_display, image_html
-from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.session_cards import text_display
 from prose_kernel.views.tables_of_values import table_of
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from prose_kernel.storage.run_history import Difference
 from prose_kernel.views.document import Table
-from prose_kernel.views.markup import Html, html, tag
+from prose_kernel.views.escaping import Html, html, tag
 from prose_kernel.views.page import Section, as_html, page
 
 if TYPE_CHECKING:

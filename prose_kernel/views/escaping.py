@@ -1,4 +1,4 @@
-"""Escape untrusted text (of commands, sessions, bindings) for terminals, HTML and Markdown.
+"""Escape untrusted text (of commands, sessions, bindings) for terminals, HTML and Markdown, and make HTML elements.
 
 Displayed text must be inert: no escape sequences except colours, no tags, scripts or images, no hidden control or
 direction characters. Values are never changed, only their display.
@@ -6,9 +6,9 @@ direction characters. Values are never changed, only their display.
 
 from __future__ import annotations
 
-import html
 import re
 from functools import lru_cache
+from html import escape, unescape
 
 from prose_kernel.language.text import clipped
 
@@ -81,7 +81,32 @@ def visible(text: str) -> str:
 def html_text(text: str) -> str:
     """Escape text for HTML content or an attribute value."""
     shown = visible(text)
-    return html.escape(shown) if _SPECIAL.search(shown) else shown
+    return escape(shown) if _SPECIAL.search(shown) else shown
+
+
+_EMPTY = frozenset({"img", "input"})
+
+
+class Html(str):
+    """HTML whose texts are escaped."""
+
+    __slots__ = ()
+
+
+def html(*parts: str) -> Html:
+    """Join parts, and escape each part that is not `Html`."""
+    return Html("".join([part if type(part) is Html else html_text(part) for part in parts]))
+
+
+def tag(name: str, /, *parts: str, **attributes: str | bool | None) -> Html:
+    """Return an element. `class_` sets the attribute `class`; True sets it without a value, None and False omit it."""
+    given = ""
+    for key, value in attributes.items():
+        if value is True:
+            given += f" {key}"
+        elif isinstance(value, str):
+            given += f' {key.rstrip("_")}="{html_text(value)}"'
+    return Html(f"<{name}{given}>" if name in _EMPTY else f"<{name}{given}>{html(*parts)}</{name}>")
 
 
 LITERAL = "mathjax_ignore tex2jax_ignore"
@@ -172,14 +197,14 @@ def _calm(text: str) -> str:
 
 
 def _target(match: re.Match[str]) -> str:
-    plain = re.sub(r"[\\\s\x00-\x20]", "", html.unescape(match["target"])).lower()
+    plain = re.sub(r"[\\\s\x00-\x20]", "", unescape(match["target"])).lower()
     scheme = _SCHEME.match(plain)
     return match.group() if scheme is None or scheme["scheme"] in _ALLOWED else match["open"] + "#"
 
 
 def _entities(text: str) -> str:
     """Escape text inside an HTML tag inside Markdown: neither interprets it or turns it into a link."""
-    return re.sub(r"[*_`$~\[\]\\|{}!#:@]", lambda m: f"&#{ord(m.group())};", html.escape(text, quote=False))
+    return re.sub(r"[*_`$~\[\]\\|{}!#:@]", lambda m: f"&#{ord(m.group())};", escape(text, quote=False))
 
 
 def inline_code(text: str) -> str:

@@ -20,8 +20,7 @@ from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import bundle, card, small
 from prose_kernel.views.display import Display
 from prose_kernel.views.document import counted
-from prose_kernel.views.escaping import clip, inline_text, preview, visible
-from prose_kernel.views.markup import Html, html, tag
+from prose_kernel.views.escaping import Html, clip, html, inline_text, preview, tag, visible
 from prose_kernel.views.tables_of_values import ValueTable, sample_table, table_of
 
 if TYPE_CHECKING:

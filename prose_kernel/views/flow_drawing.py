@@ -16,8 +16,7 @@ from prose_kernel.language.flow import DEFINITIONS, Step
 from prose_kernel.language.source import Span
 from prose_kernel.language.text import clipped
 from prose_kernel.views.diagram import Mark, Part, levels, mark_of, statements_inside, words
-from prose_kernel.views.escaping import clip, html_text
-from prose_kernel.views.markup import Html
+from prose_kernel.views.escaping import Html, clip, html_text
 
 WIDEST: Final = 1300
 """The width in pixels above which a picture is drawn with less detail."""

@@ -16,10 +16,9 @@ from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.running_loops import OpenLoop
 from prose_kernel.views.bundle import QUIET, TABLE, card, quiet, row, wide_row
 from prose_kernel.views.display import Display
-from prose_kernel.views.escaping import visible
+from prose_kernel.views.escaping import Html, html, tag, visible
 from prose_kernel.views.live_run import LiveRun
 from prose_kernel.views.live_text import RUNS, Line
-from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.output_with_panel import OutputWithPanel
 from prose_kernel.views.refresh import Refresh, Time
 

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.views import document as doc
-from prose_kernel.views.escaping import terminal, visible
-from prose_kernel.views.markup import Html, html, tag
+from prose_kernel.views.escaping import Html, html, tag, terminal, visible
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

@@ -28,9 +28,8 @@ from prose_kernel.storage.run_history import actions_under_way, cells_of
 from prose_kernel.views.cards import readable
 from prose_kernel.views.diagram import NODES, Mark, Part
 from prose_kernel.views.document import Code, Fields, Table, counted
-from prose_kernel.views.escaping import clip
+from prose_kernel.views.escaping import Html, clip, html, tag
 from prose_kernel.views.flow_drawing import flow_svg
-from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.page import Filter, Section, as_html, page, terminal_text
 from prose_kernel.views.problems import problem_of
 from prose_kernel.views.report_entries import Entries, judged_by

@@ -20,9 +20,8 @@ from prose_kernel.runtime.ports import CommandResult, GateDecision, SessionResul
 from prose_kernel.runtime.values import full_text
 from prose_kernel.views.cards import cuts, one_line, outcome, readable
 from prose_kernel.views.document import Fields, Table, counted
-from prose_kernel.views.escaping import clip
+from prose_kernel.views.escaping import Html, clip, html, tag
 from prose_kernel.views.file_displays import file_text
-from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.page import as_html, markdown_text, terminal_text
 from prose_kernel.views.run_pictures import seconds
 from prose_kernel.views.run_story import Entry, RunStory

@@ -10,9 +10,8 @@ from prose_kernel.runtime.services import CommandCompleted, TaskOutput, TaskSnap
 from prose_kernel.views.bundle import card, command_card, small
 from prose_kernel.views.display import Display
 from prose_kernel.views.document import Block, Table, counted, group, paragraph
-from prose_kernel.views.escaping import clip, visible
+from prose_kernel.views.escaping import clip, tag, visible
 from prose_kernel.views.live_text import elapsed
-from prose_kernel.views.markup import tag
 
 _LINES = 5
 _WIDTH = 120

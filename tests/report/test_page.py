@@ -15,7 +15,7 @@ from report.pages import Page, checked
 
 from prose_kernel.errors import UsageError
 from prose_kernel.views import document as doc
-from prose_kernel.views.markup import Html, html, tag
+from prose_kernel.views.escaping import Html, html, tag
 from prose_kernel.views.page import Filter, Section, as_html, is_ours, markdown_text, page, terminal_text, write_page
 
 HOSTILE = [

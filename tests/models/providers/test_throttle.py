@@ -9,7 +9,7 @@ import pytest
 from machine.fakes import FakeClock
 
 from prose_kernel.errors import ProviderConnection, ProviderError, ProviderOverloaded, ProviderRateLimit
-from prose_kernel.models.providers.throttle import SKIP_SECONDS, Throttle
+from prose_kernel.models.providers.model_servers import SKIP_SECONDS, Throttle
 
 
 class Server:
