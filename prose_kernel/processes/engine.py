@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.processes import orphans, process_table
-from prose_kernel.processes.background_processes import BackgroundProcesses
 from prose_kernel.processes.spawn import Child, ExitWatch
-from prose_kernel.processes.termination import GRACE
+from prose_kernel.processes.termination import GRACE, BackgroundProcesses
 from prose_kernel.processes.watchdog import Watchdog
 
 if TYPE_CHECKING:

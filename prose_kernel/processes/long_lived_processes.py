@@ -22,8 +22,8 @@ from prose_kernel.processes.child_process import Launch, Process, Record, exit_o
 from prose_kernel.processes.command_output import no_op
 from prose_kernel.processes.cross_loop import call_in_loop
 from prose_kernel.processes.engine import Engine, EngineClosed
+from prose_kernel.processes.environment import holds_secret
 from prose_kernel.processes.spawn import close
-from prose_kernel.processes.withheld_variables import holds_secret
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import HelperEnd

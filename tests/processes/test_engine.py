@@ -21,7 +21,6 @@ from processes.conftest import GRACE, HOUR, Clock, Runner, end_of, marked
 from waiting import PATIENCE, appears, eventually, processes
 
 from prose_kernel.processes import system
-from prose_kernel.processes.background_processes import BackgroundProcesses
 from prose_kernel.processes.child_process import Process
 from prose_kernel.processes.command_output import Live
 from prose_kernel.processes.cross_loop import ProcessCall
@@ -29,6 +28,7 @@ from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.process_table import Member, member_of, members
 from prose_kernel.processes.shell import ShellCommands
 from prose_kernel.processes.stream_reading import Drain
+from prose_kernel.processes.termination import BackgroundProcesses
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 
 

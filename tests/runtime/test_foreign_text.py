@@ -16,9 +16,9 @@ from prose_kernel.language import text
 from prose_kernel.machine.vvm import memory_patches, values
 from prose_kernel.machine.vvm.agent_calls import summary_of
 from prose_kernel.models import request
-from prose_kernel.processes import withheld_variables
+from prose_kernel.processes import environment
 from prose_kernel.processes.exec_tool import audit
-from prose_kernel.processes.tasks.command_line_text import display_of
+from prose_kernel.processes.tasks.records import display_of
 from prose_kernel.runtime import redaction, secret_patterns, structured_text
 from prose_kernel.runtime.ports import SessionResult
 from prose_kernel.runtime.secret_patterns import looks_secret
@@ -138,7 +138,7 @@ def test_a_folded_text_contains_each_letter_that_a_pattern_matches() -> None:
 
 @pytest.mark.parametrize("text", ["", "-", "plain words. And more.", "a_b.c@d: 1 = 2"])
 def test_a_text_without_secrets_stays(text: str) -> None:
-    assert (redaction.masked(text), withheld_variables.holds_secret(text), secret_patterns.secret_in(text)) == (
+    assert (redaction.masked(text), environment.holds_secret(text), secret_patterns.secret_in(text)) == (
         text,
         False,
         None,

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from prose_kernel.errors import TaskRefused
-from prose_kernel.processes.background_processes import end_detached
 from prose_kernel.processes.child_process import Process, Record
 from prose_kernel.processes.command_output import Live
 from prose_kernel.processes.engine import Engine
@@ -44,6 +43,7 @@ from prose_kernel.processes.tasks.running import (
 )
 from prose_kernel.processes.tasks.store import DIRECTORY, StoreError
 from prose_kernel.processes.tasks.unfinished_runs import Pointer
+from prose_kernel.processes.termination import end_detached
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.runtime.services import CommandPromoted, TaskCaller, TaskEvent, TaskReceipt

@@ -16,20 +16,20 @@ from typing import Any
 from prose_kernel.errors import TaskRefused
 from prose_kernel.processes.child_process import EngineProcess, Launch, Record, exit_of
 from prose_kernel.processes.command_output import Collected, Live, no_op
+from prose_kernel.processes.environment import without_secrets
 from prose_kernel.processes.shell import NOT_INHERITED, Shell
-from prose_kernel.processes.tasks.command_line_text import display_of
 from prose_kernel.processes.tasks.log import Log
 from prose_kernel.processes.tasks.records import (
     PREVIEW,
     TaskRecord,
     digest_of,
+    display_of,
     new_result_id,
     output_summary,
     summary_of,
 )
 from prose_kernel.processes.tasks.requests import CommandCall
 from prose_kernel.processes.tasks.store import DIRECTORY
-from prose_kernel.processes.withheld_variables import without_secrets
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import CommandCompleted, TaskCaller, TaskReceipt, TaskStatus
 

@@ -16,8 +16,7 @@ from waiting import PATIENCE, until
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.exec_tool.audit import AuditLog
 from prose_kernel.processes.exec_tool.capabilities import CapabilityRecord, CapabilityStore, FsGrant
-from prose_kernel.processes.exec_tool.dispatch import Dispatcher, Handler
-from prose_kernel.processes.exec_tool.tool import ExecTool, register_exec
+from prose_kernel.processes.exec_tool.tool import Dispatcher, ExecTool, Handler, register_exec
 from prose_kernel.processes.options import ExecOptions
 from prose_kernel.processes.process_table import member_of
 from prose_kernel.processes.sandbox import Mechanisms, mechanisms

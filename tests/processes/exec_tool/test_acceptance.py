@@ -14,11 +14,10 @@ from processes.exec_tool.conftest import PYTHON, SYSTEM, Bench, ended, program, 
 from waiting import PATIENCE, appears, processes
 
 from prose_kernel.processes.engine import Engine
-from prose_kernel.processes.exec_tool.arguments import InvalidArguments, parse
 from prose_kernel.processes.exec_tool.audit import AuditLog
 from prose_kernel.processes.exec_tool.capabilities import CapabilityError, CapabilityRecord, CapabilityStore, FsGrant
-from prose_kernel.processes.exec_tool.dispatch import Call, Dispatcher, Handler
-from prose_kernel.processes.exec_tool.tool import AgentPrograms, ExecTool, register_exec
+from prose_kernel.processes.exec_tool.checks import InvalidArguments, parse
+from prose_kernel.processes.exec_tool.tool import AgentPrograms, Call, Dispatcher, ExecTool, Handler, register_exec
 from prose_kernel.processes.options import ExecOptions
 from prose_kernel.runtime.services import ExecCaller
 

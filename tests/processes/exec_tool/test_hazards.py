@@ -18,8 +18,7 @@ from processes.exec_tool.conftest import SYSTEM, Bench, ended, needs_scopes, pro
 from waiting import PATIENCE, appears, eventually, processes, until
 
 from prose_kernel.processes.exec_tool.audit import AuditLog, display
-from prose_kernel.processes.exec_tool.dispatch import Dispatcher
-from prose_kernel.processes.exec_tool.tool import ExecTool
+from prose_kernel.processes.exec_tool.tool import Dispatcher, ExecTool
 from prose_kernel.processes.options import ExecOptions
 from prose_kernel.processes.process_table import below, members
 

@@ -32,8 +32,8 @@ from processes.exec_tool.conftest import (
 from waiting import PATIENCE, appears, processes
 
 from prose_kernel.access.grants import Surface, program_grants
+from prose_kernel.processes.environment import REFUSED
 from prose_kernel.processes.exec_tool.capabilities import ExecuteRules
-from prose_kernel.processes.exec_tool.environment import REFUSED
 from prose_kernel.processes.process_table import members
 from prose_kernel.processes.sandbox import Mechanisms
 

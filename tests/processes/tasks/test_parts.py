@@ -17,13 +17,20 @@ from processes.tasks.desk import stored_results
 
 from prose_kernel.errors import TaskRefused
 from prose_kernel.processes.command_output import STREAM_TAIL, BothEnds, Collected
+from prose_kernel.processes.environment import is_secret_name, without_secrets
 from prose_kernel.processes.tasks import log as logs
-from prose_kernel.processes.tasks.command_line_text import display_of
 from prose_kernel.processes.tasks.log import Log
-from prose_kernel.processes.tasks.records import TaskRecord, digest_of, ending_of, from_row, may_follow, new_id
+from prose_kernel.processes.tasks.records import (
+    TaskRecord,
+    digest_of,
+    display_of,
+    ending_of,
+    from_row,
+    may_follow,
+    new_id,
+)
 from prose_kernel.processes.tasks.requests import FIELDS, read_call
 from prose_kernel.processes.tasks.store import Owned, Store, StoreError
-from prose_kernel.processes.withheld_variables import is_secret_name, without_secrets
 from prose_kernel.runtime.redaction import masked
 from prose_kernel.runtime.services import TaskStatus
 
