@@ -1,8 +1,9 @@
 """Decide whether an interrupt may stop code at its current instruction.
 
 An interrupt cancels the task of a cell at its next wait. Code that never waits is stopped by an exception that a signal
-handler raises between two instructions. Writes and turns must not end half-way: a journal whose last line was written
-but not counted could no longer be read. So they are finished first, and the code is stopped a moment later.
+handler raises between two instructions. Writes, turns and imports must not end half-way: a journal whose last line was
+written but not counted could no longer be read, and some modules cannot be loaded twice. So they are finished first,
+and the code is stopped a moment later.
 """
 
 from __future__ import annotations
@@ -15,24 +16,22 @@ from typing import Final
 in_cell: contextvars.ContextVar[bool] = contextvars.ContextVar("prose_kernel_in_cell", default=False)
 """True in all code that runs on behalf of a cell."""
 
-_FINISHED_FIRST: Final = tuple(
-    f"prose_kernel.{name}"
-    for name in (
-        "access.atomic",
-        "access.jsonl",
-        "cassettes.cassette_store",
-        "runtime.execution_context",  # the listeners of events count bindings
-        "runtime.journal",  # and `journal_…`
-        "runtime.open_request",
-        "runtime.parallel_branches",
-        "runtime.scheduler",
-        "runs.journal",
-        "storage.database",
-        "storage.filesystem",
-        "storage.journal_file",
-        "storage.pending_writes",
-        "storage.trace",
-    )
+_FINISHED_FIRST: Final = (
+    "importlib._bootstrap",  # and `…_external`
+    "prose_kernel.access.atomic",
+    "prose_kernel.access.jsonl",
+    "prose_kernel.cassettes.cassette_store",
+    "prose_kernel.runtime.execution_context",  # the listeners of events count bindings
+    "prose_kernel.runtime.journal",  # and `journal_…`
+    "prose_kernel.runtime.open_request",
+    "prose_kernel.runtime.parallel_branches",
+    "prose_kernel.runtime.scheduler",
+    "prose_kernel.runs.journal",
+    "prose_kernel.storage.database",
+    "prose_kernel.storage.filesystem",
+    "prose_kernel.storage.journal_file",
+    "prose_kernel.storage.pending_writes",
+    "prose_kernel.storage.trace",
 )
 
 

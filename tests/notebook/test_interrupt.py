@@ -50,6 +50,22 @@ execs.ExecText, interpolation._joined = slow(execs.ExecText), slow(interpolation
 """
 """A statement computes, without a wait, until an interrupt becomes urgent."""
 
+SLOW_IMPORT = """
+import importlib, signal, sys, threading
+assert not hasattr(sys, "loaded"), "the module was loaded before"
+sys.loaded, urgent, interrupts = True, threading.Event(), signal.pthread_kill
+def pthread_kill(*arguments):
+    interrupts(*arguments)
+    urgent.set()
+signal.pthread_kill = pthread_kill
+open("imports", "w").close()
+urgent.wait(20)
+sys.path = [path for path in sys.path if not path.endswith("/packages")]
+del sys.modules["yaml"]
+importlib.import_module("yaml")
+"""
+"""A module that can be loaded only once is being loaded when an interrupt becomes urgent."""
+
 
 def interrupted(client: Client, request: str) -> None:
     ran = client.finish(request)
@@ -111,6 +127,19 @@ def test_a_write_to_the_journal_is_finished_first(directory: Path) -> None:
         interrupted(client, request)
     (journal,) = directory.glob(f".prose/runs/*/{NAME}")
     read(journal).require_whole()
+
+
+def test_an_import_is_finished_first(directory: Path) -> None:
+    (directory / "packages").mkdir()
+    (directory / "packages/yaml.py").write_text(SLOW_IMPORT)
+    (directory / "script.yaml").write_text("ask: answered\n")
+    (directory / "prose.toml").write_text('provider = "scripted"\nscript = "script.yaml"\n')
+    with kernel(directory) as client:
+        request = client.send('session "ask"\nexec "sleep 60"')
+        until((directory / "imports").exists)
+        client.interrupt()
+        interrupted(client, request)
+        assert client.run('session "ask"').displays == ["session · scripted\nanswered"]
 
 
 def test_a_branch_that_never_waits_ends_its_text_when_the_run_is_restored(directory: Path, slow: Path) -> None:
