@@ -21,10 +21,20 @@ from prose_kernel.errors import ResumeMismatch, StoreFailed
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.answer_facts import AnsweredFiles, with_files
 from prose_kernel.runtime.earlier_answers import EarlierAnswers
-from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Finished, Interrupted, Noted, Text
+from prose_kernel.runtime.journal_records import (
+    NOTHING,
+    Answered,
+    Asked,
+    Ended,
+    Finished,
+    Interrupted,
+    Log,
+    Noted,
+    Recorder,
+    Text,
+)
 from prose_kernel.runtime.journal_replay import KnownRecords, Replay, mismatch
 from prose_kernel.runtime.journal_requests import LiveRequest, LiveRequests
-from prose_kernel.runtime.journal_writer import Log, Recorder
 from prose_kernel.runtime.ports import Clock, CommandRequest, GateDecision, GateRequest, SessionRequest
 from prose_kernel.runtime.requests import Described, Keys, Request, describe
 from prose_kernel.runtime.scheduler import Scheduler

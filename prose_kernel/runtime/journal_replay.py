@@ -24,11 +24,11 @@ from prose_kernel.runtime.journal_records import (
     Ended,
     Interrupted,
     Record,
+    Recorder,
     Repeated,
     Step,
     StepEnded,
 )
-from prose_kernel.runtime.journal_writer import Recorder
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, ShowRequest
 from prose_kernel.runtime.request_steps import folded, without_answers
 from prose_kernel.runtime.requests import Described, Request

@@ -15,10 +15,9 @@ from typing import Any, Final, Protocol
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import interface
-from prose_kernel.language.contracts.instances import Instance, config_defaults, read_instances
 from prose_kernel.language.contracts.interface import Contract, contract_of
 from prose_kernel.language.contracts.reader import read
-from prose_kernel.language.contracts.targets import Targets
+from prose_kernel.language.contracts.targets import Instance, Targets, config_defaults, read_instances
 from prose_kernel.language.contracts.tree import ContractFile, Node
 from prose_kernel.language.diagnostics import STRICT_PROFILES, Compiled, Diagnostic, Profile
 from prose_kernel.language.openprose import tree

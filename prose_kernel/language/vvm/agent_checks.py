@@ -11,9 +11,8 @@ from prose_kernel.language.diagnostics import Findings
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Span
 from prose_kernel.language.vvm import configurations, tree
-from prose_kernel.language.vvm.configurations import Rule
+from prose_kernel.language.vvm.configurations import Rule, computed_parts, is_perm, node_at, static_value
 from prose_kernel.language.vvm.modules import LoadModule
-from prose_kernel.language.vvm.static_values import computed_parts, is_perm, node_at, static_value
 from prose_kernel.language.vvm.tree import Expression, Keyword
 
 _TEXTS: Final = ("model", "prompt")

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from prose_kernel.language.vvm import tree
-from prose_kernel.language.vvm.configurations import configuration_faults, merged
-from prose_kernel.language.vvm.static_values import static_value
+from prose_kernel.language.vvm.configurations import configuration_faults, merged, static_value
 from prose_kernel.machine.vvm.code import expression
 from prose_kernel.machine.vvm.context import Context, Module, reader
 from prose_kernel.machine.vvm.functions import LANGUAGE

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from prose_kernel.language.contracts.instances import config_defaults
 from prose_kernel.language.contracts.reader import read
+from prose_kernel.language.contracts.targets import config_defaults
 from prose_kernel.language.source import Source
 
 
