@@ -258,13 +258,13 @@ _PLACES: Final = {
     "with_agent": "language.{}.literals:with_agent",
     "known_in": "language.{}.contract:known_in",
     "completeness": "language.{}.completion:completeness",
-    "grammar": "language.{}.textmate:grammar",
+    "grammar": "language.textmate:{}",
     "complete": "language.{}.completion:complete",
     "judged_texts": "machine.{}.program_text:judged_texts",
     "spending": "machine.{}.program_text:spending",
     "bind": "language.{}.literals:binding",
 }
-"""The places of functions that both languages have in modules of the same name; `{}` is the name of the language."""
+"""The places of functions that both languages have; `{}` is the name of the language."""
 
 
 def _shared_functions(name: str) -> dict[str, Any]:
