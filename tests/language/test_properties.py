@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from language.marked import PROFILES, cases, findings, places, unmark
 
 from prose_kernel.language.durations import parse_duration
-from prose_kernel.language.openprose.names import Known
+from prose_kernel.language.openprose.contract import Known
 
 LONG = "x" * 10_001
 LONG_PROMPTS = {

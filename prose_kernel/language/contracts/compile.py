@@ -38,9 +38,8 @@ from prose_kernel.language.openprose.call_targets import (
     ScriptSource,
     interface_of,
 )
-from prose_kernel.language.openprose.contract import uses_of
+from prose_kernel.language.openprose.contract import Contract, uses_of
 from prose_kernel.language.openprose.fenced_text import fenced_text
-from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.text import as_argument
 

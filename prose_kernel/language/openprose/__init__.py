@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from prose_kernel.language.diagnostics import Compiled, Diagnostic, Profile
-    from prose_kernel.language.openprose.contract import LoadContract
-    from prose_kernel.language.openprose.names import Known
+    from prose_kernel.language.openprose.contract import Known, LoadContract
     from prose_kernel.language.openprose.parser import Parsed
     from prose_kernel.language.openprose.tree import Program
     from prose_kernel.language.source import Source
@@ -49,7 +48,7 @@ def compile_source(
     from prose_kernel.language.nodes import gc_paused
     from prose_kernel.language.openprose.call_targets import interface_of
     from prose_kernel.language.openprose.checker import Checker, resolve_conditions
-    from prose_kernel.language.openprose.names import Known
+    from prose_kernel.language.openprose.contract import Known
     from prose_kernel.language.openprose.parser import parse
 
     if known is None:

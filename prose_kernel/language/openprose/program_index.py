@@ -13,9 +13,15 @@ from prose_kernel.language.diagnostics import PROSESCRIPT_PROFILES, Diagnostic, 
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose import hints, tree
 from prose_kernel.language.openprose.call_targets import interface_of
-from prose_kernel.language.openprose.contract import block_exports, block_names, persistence
+from prose_kernel.language.openprose.contract import (
+    Contract,
+    Known,
+    KnownAgent,
+    block_exports,
+    block_names,
+    persistence,
+)
 from prose_kernel.language.openprose.keywords import LEGACY_CODES
-from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
 from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.openprose.scopes import Frame
 from prose_kernel.language.openprose.tree import Agent, Block, Constant, Gate, Program

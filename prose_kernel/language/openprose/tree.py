@@ -12,7 +12,7 @@ from prose_kernel.language.nodes import NOWHERE as NOWHERE
 from prose_kernel.language.nodes import Node as Node
 
 if TYPE_CHECKING:
-    from prose_kernel.language.openprose.names import Contract
+    from prose_kernel.language.openprose.contract import Contract
 
 
 class Expression(Node, frozen=True):
