@@ -40,7 +40,7 @@ from prose_kernel.runtime.session_options import (
 )
 
 if TYPE_CHECKING:
-    from prose_kernel.language.budget_values import Limits
+    from prose_kernel.language.limits import Limits
 
 Limit = Annotated[int, "a whole number, or 0 for no limit"]
 ToolName = Literal["read", "list", "search", "write", "edit", "fetch", "exec_command", "Exec"]
@@ -424,12 +424,12 @@ def checked(**arguments: object) -> dict[str, object]:
 
 def budget_limits(text: str) -> Limits | None:
     """Return the limits of a written budget; None for `off`. Raises `UsageError`."""
-    from prose_kernel.language import budget_values
+    from prose_kernel.language.limits import BUDGET_HINT, parse_budget_setting
 
     try:
-        return budget_values.parse_setting(text)
+        return parse_budget_setting(text)
     except ValueError as problem:
-        raise UsageError(f"budget: {problem}", hint=budget_values.HINT) from None
+        raise UsageError(f"budget: {problem}", hint=BUDGET_HINT) from None
 
 
 def surroundings(cwd: Path, run_directory: Path | None, state_dir: str) -> Surroundings:

@@ -86,13 +86,13 @@ def _check_budget(file: TomlFile, budget: dict[str, Any]) -> None:
     limits = budget.get("run")
     if limits is None:
         return
-    from prose_kernel.language import budget_values
+    from prose_kernel.language.limits import BUDGET_HINT, parse_budget_setting
 
     try:
-        budget_values.parse_setting(limits)
+        parse_budget_setting(limits)
     except ValueError as problem:
         del budget["run"]
-        file.fail(("budget", "run"), str(problem), budget_values.HINT)
+        file.fail(("budget", "run"), str(problem), BUDGET_HINT)
 
 
 def _check_expression(file: TomlFile, pattern: str) -> None:

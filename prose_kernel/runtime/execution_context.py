@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self,
 from msgspec import structs
 
 from prose_kernel.errors import BudgetSpent, RunError, StoreFailed, UsageError
-from prose_kernel.language.budget_values import parse
+from prose_kernel.language.limits import parse_budget
 from prose_kernel.language.nodes import statement_kind
 from prose_kernel.language.source import Location, Source, Span
 from prose_kernel.runtime import budgets
@@ -499,7 +499,7 @@ def located(s: ExecutionContext, error: E, node: Node) -> E:
 
 def budget_of(s: ExecutionContext, key: str, title: str, limits: str) -> Budget:
     """Return a budget that a program declares. `key` is unique in the program."""
-    return Budget("/".join((key, *s.run.program)), title, parse(limits), s.host.ports.clock)
+    return Budget("/".join((key, *s.run.program)), title, parse_budget(limits), s.host.ports.clock)
 
 
 def agent_budget(s: ExecutionContext, name: str, limits: str) -> Budget:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from language.marked import PROFILES, cases, findings, places, unmark
 
-from prose_kernel.language.durations import parse_duration
+from prose_kernel.language.limits import parse_duration
 from prose_kernel.language.openprose.contract import Known
 
 LONG = "x" * 10_001

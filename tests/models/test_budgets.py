@@ -20,7 +20,7 @@ from msgspec import structs
 
 from prose_kernel.cli.main import main
 from prose_kernel.errors import BudgetSpent, ProviderError, RunError, UsageError
-from prose_kernel.language.budget_values import Limits, parse
+from prose_kernel.language.limits import Limits, parse_budget
 from prose_kernel.models.providers.scripted import ScriptedSessions
 from prose_kernel.models.usage import consumed
 from prose_kernel.runs import languages
@@ -48,7 +48,7 @@ from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionR
     ],
 )
 def test_budgets_are_parsed_from_text(text: str, limits: tuple[Any, ...]) -> None:
-    found = parse(text)
+    found = parse_budget(text)
     assert (found.usd, found.tokens, found.seconds, found.sessions) == limits
 
 
@@ -72,14 +72,14 @@ def test_budgets_are_parsed_from_text(text: str, limits: tuple[Any, ...]) -> Non
 )
 def test_texts_that_are_not_budgets_are_errors(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=r"limit|counted") as raised:
-        parse(text)
+        parse_budget(text)
     assert str(raised.value) == problem
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_budget_or_an_error(text: str) -> None:
     try:
-        found = parse(text)
+        found = parse_budget(text)
     except ValueError:
         return  # the cases above test the messages
     assert any(one is not None and one > 0 for one in (found.usd, found.tokens, found.seconds, found.sessions))
@@ -572,12 +572,12 @@ def test_a_run_with_a_budget_continues_with_a_higher_one(capsys: pytest.CaptureF
 
 
 def test_limits_keep_their_text() -> None:
-    assert parse(" 2 usd,30 min ") == Limits("2 usd, 30 min", usd=2.0, seconds=1800.0)
+    assert parse_budget(" 2 usd,30 min ") == Limits("2 usd, 30 min", usd=2.0, seconds=1800.0)
 
 
 async def test_time_passes_only_while_something_is_running() -> None:
     clock = FakeClock()
-    budget = Budget("run", "the run", parse("10 s"), clock)
+    budget = Budget("run", "the run", parse_budget("10 s"), clock)
     await clock.wait(100)
     with budget.open(), budget.open():
         await clock.wait(4)

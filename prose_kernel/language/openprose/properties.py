@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from prose_kernel.errors import ImportProgramError
-from prose_kernel.language import budget_values, typed_answers
-from prose_kernel.language.durations import LONG_TIMEOUT, parse_duration
+from prose_kernel.language import typed_answers
+from prose_kernel.language.limits import BUDGET_EXAMPLE, parse_budget, parse_duration
 from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import LoadContract, memory_of
@@ -28,6 +28,8 @@ _WORD_PERMISSIONS = ("bash", "network", "tools")
 
 RETRY_IF_LOST = "lost"
 """The value of `retry` for an `exec` that is retried only if its worker is lost (3.13)."""
+LONG_TIMEOUT = 600.0
+"""The timeout of an `exec`, in seconds, above which W050 is reported."""
 FORMATS = ("json", "jsonl", "csv", "lines")
 MAX_OUTPUT = 100_000_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -230,11 +232,11 @@ class PropertyChecker:
         problem = "A budget must be a string"
         if isinstance(value, tree.Text):
             try:
-                budget_values.parse(value.raw)
+                parse_budget(value.raw)
                 return
             except ValueError as error:
                 problem = f"Not a budget: {error}"
-        self._report("E184", value, problem, f'write `"{budget_values.EXAMPLE}"`, or some of it')
+        self._report("E184", value, problem, f'write `"{BUDGET_EXAMPLE}"`, or some of it')
 
     def check_output(self, name: tree.Name, value: Value, owner: Owner) -> None:
         if isinstance(value, tree.Text):

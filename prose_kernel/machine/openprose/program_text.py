@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from prose_kernel.language import budget_values
+from prose_kernel.language.limits import parse_budget
 from prose_kernel.language.nodes import statement_kind, walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import names_bound
@@ -159,7 +159,7 @@ def _script_spending(script: tree.Program, model: str | None) -> Spending:
                 asks.append(node)
     if any(not _names_a_model(node, agents) for node in asks):
         models.append((model, None))
-    return Spending(tuple(models), any(budget_values.parse(text).usd is not None for text in texts))
+    return Spending(tuple(models), any(parse_budget(text).usd is not None for text in texts))
 
 
 def _names_a_model(node: tree.Session | tree.Resume, agents: Mapping[str, bool]) -> bool:

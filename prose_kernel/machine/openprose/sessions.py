@@ -10,7 +10,7 @@ from msgspec import structs
 
 from prose_kernel.errors import ImportProgramError, SessionError
 from prose_kernel.language import typed_answers
-from prose_kernel.language.durations import parse_duration
+from prose_kernel.language.limits import parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import persistence
 from prose_kernel.language.openprose.output_types import schema_of

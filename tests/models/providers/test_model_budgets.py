@@ -13,7 +13,7 @@ from models.providers.models import Live, asked
 from stubs.model_server import StubServer
 
 from prose_kernel.errors import BudgetSpent, ProviderError, RunError, UsageError
-from prose_kernel.language.budget_values import parse
+from prose_kernel.language.limits import parse_budget
 from prose_kernel.models.usage import CountedSessions, UsageTotals
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
@@ -24,7 +24,7 @@ from prose_kernel.runtime.session_options import ModelOptions, ModelServer, Pric
 
 
 def limited_to(text: str) -> Budget:
-    return Budget("run", "the run", parse(text), FakeClock())
+    return Budget("run", "the run", parse_budget(text), FakeClock())
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "chat"])
@@ -82,7 +82,7 @@ async def test_a_stream_ends_where_the_budget_does(stub: StubServer, wire: str, 
 
 
 async def test_of_two_budgets_the_one_that_ended_the_answer_is_reported(stub: StubServer, tmp_path: Path) -> None:
-    run, block = limited_to("1 session"), Budget("block b 1", "block 'b'", parse("50 tokens"), FakeClock())
+    run, block = limited_to("1 session"), Budget("block b 1", "block 'b'", parse_budget("50 tokens"), FakeClock())
     async with Live(stub, "chat", "length-0", tmp_path) as live:
         with budgets.counting((run, block), lambda: "here"), pytest.raises(BudgetSpent, match="block 'b'"):
             async with budgets.limited(session=True):

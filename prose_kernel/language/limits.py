@@ -1,13 +1,44 @@
-"""Parses the limits of a budget, such as `2 usd, 200k tokens, 30 min, 100 sessions` (docs/how-to/budgets.md)."""
+"""Parses limits of time and consumption: durations and budgets.
+
+A duration is `90s` or `1.5h`, and for gates also `2d` or `2h30m` (openprose.md 1.8). A budget is a list of limits, such
+as `2 usd, 200k tokens, 30 min, 100 sessions` (docs/how-to/budgets.md).
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from typing import Final
 
-from prose_kernel.language.durations import parse_duration
+# A duration, in quotes or not, has no sign, no blanks and only ASCII digits.
+_PART = r"[0-9]+(?:\.[0-9]+)?"
+_PLAIN = re.compile(rf"({_PART})(ms|s|m|h)")
+_GATE_PART = re.compile(rf"({_PART})(ms|s|m|h|d)")
+_GATE = re.compile(rf"(?:{_PART}(?:ms|s|m|h|d))+")
+
+_UNITS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)}
+_LONGEST_TEXT = 40  # characters, enough for any real duration; keeps the arithmetic cheap
+
+
+@lru_cache(256)
+def parse_duration(text: str, gate: bool = False, *, zero: bool = False) -> float | None:
+    """Return the seconds of a duration, or None if `text` isn't one or, without `zero`, isn't above zero.
+
+    With `gate` days (`d`) and joined parts (`2h30m`) count too. The sum is exact before it becomes a float.
+    """
+    if len(text) > _LONGEST_TEXT:
+        return None
+    pattern = _GATE if gate else _PLAIN
+    if pattern.fullmatch(text) is None:
+        return None
+    parts = _GATE_PART.findall(text)
+    seconds = float(sum((Decimal(number) * _UNITS[unit] for number, unit in parts), Decimal(0)))
+    return seconds if seconds > 0 or zero else None
+
+
+# ---------------------------------------------------------------- budgets
 
 _LIMIT: Final = (  # compiled at the first use
     r"(?P<dollar>\$)?\s*(?P<number>\d[\d_]*(?:\.\d+)?)\s*(?P<scale>[kKM](?![a-z]))?\s*(?P<unit>[A-Za-z$]*)(?P<rest>.*)"
@@ -21,8 +52,8 @@ _SECONDS: Final = {
 }
 _SCALES: Final = {None: 1, "k": 1_000, "K": 1_000, "M": 1_000_000}
 _MAX_VALUE: Final = 10**15
-EXAMPLE: Final = "2 usd, 200k tokens, 30 min, 100 sessions"
-HINT: Final = f"write it like this, or some of it: {EXAMPLE}; off means no limit"
+BUDGET_EXAMPLE: Final = "2 usd, 200k tokens, 30 min, 100 sessions"
+BUDGET_HINT: Final = f"write it like this, or some of it: {BUDGET_EXAMPLE}; off means no limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +67,12 @@ class Limits:
     sessions: int | None = None
 
 
-def parse_setting(text: str) -> Limits | None:
-    """Return the limits in a setting or an option; None for `off`. Raises `ValueError`, as `parse` does."""
-    return None if text.strip().casefold() == "off" else parse(text)
+def parse_budget_setting(text: str) -> Limits | None:
+    """Return the limits in a setting or an option; None for `off`. Raises `ValueError`, as `parse_budget` does."""
+    return None if text.strip().casefold() == "off" else parse_budget(text)
 
 
-def parse(text: str) -> Limits:
+def parse_budget(text: str) -> Limits:
     """Return the limits in a text such as `2 usd, 30 min`. Raises `ValueError` with a readable message."""
     found: dict[str, float] = {}
     parts = [part.strip() for part in text.split(",")]
