@@ -225,10 +225,11 @@ class Narrator:
         if event.kind == "note":
             self._note(event, event.text)
         elif event.kind == "tool" and event.tool is not None:
-            how = "" if event.tool.outcome == "ok" else f": {event.tool.outcome}"
-            detail = event.tool.detail.removeprefix("refused: ") if event.tool.outcome == "refused" else ""
-            why = f" ({clip(detail, 160)})" if detail else ""
-            self._note(event, f"{event.tool.tool} {clip(event.tool.summary, 80)}{how}{why}")
+            use, how = event.tool, ""
+            if use.outcome != "ok":
+                detail = clip(use.detail.removeprefix(f"{use.outcome}: "), 160)
+                how = f": {use.outcome} ({detail})" if detail else f": {use.outcome}"
+            self._note(event, f"{use.tool} {clip(use.summary, 80)}".rstrip() + how)
 
     def on_session_finished(self, event: e.SessionFinished) -> None:
         if event.result is not None and event.result.origin == "authored":

@@ -139,6 +139,20 @@ def test_a_run_is_recorded_and_replayed_without_model_and_server(
     assert place.stub.stats.requests == asked
 
 
+def test_a_tool_call_that_fails_is_shown_with_its_reason(place: Place, prose: Prose) -> None:
+    calls = [{"name": "Exec", "arguments": arguments} for arguments in ({"argv": "ls -la"}, {"argv": ["/bin/sh"]}, {})]
+    place.stub.script("second", {"calls": calls[:1]}, {"calls": calls[1:2]}, {"calls": calls[2:]}, {"text": "Done"})
+    place.settings(more="[exec]\nenabled = true")
+    place.write("p.prose", 'session "Look"\n  model: opus\n  permissions:\n    execute: ["true"]\n')
+    _, _, shown = prose("run", "p.prose", "--cassette-mode", "off")
+    lines = [line.partition(" (") for line in shown.splitlines() if line.startswith("Exec")]
+    assert [(call, why.partition(":")[0]) for call, _, why in lines] == [
+        ("Exec 'ls -la': failed", "invalid_args"),
+        ("Exec /bin/sh: refused", "fs_denied"),
+        ("Exec: failed", "invalid_args"),
+    ]
+
+
 def test_a_budget_counts_the_requests_around_a_call(place: Place, prose: Prose) -> None:
     place.write("p.prose", ASKS.replace("agent planner:", 'agent planner:\n  budget: "20 tokens"', 1))
     status, _, err = prose("run", "p.prose", "--cassette-mode", "off")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -47,9 +47,9 @@ class Desk:
         self.programs: AgentPrograms | None = None
         self.use()
 
-    def use(self, **options: object) -> None:
+    def use(self, kernel: Mapping[str, str] = os.environ, **options: object) -> None:
         chosen = ExecOptions(**{"enabled": True, **options})  # type: ignore[arg-type]
-        self.programs = AgentPrograms(self.engine, chosen, self.audit, warn=self.warnings.append)
+        self.programs = AgentPrograms(self.engine, chosen, self.audit, warn=self.warnings.append, kernel=lambda: kernel)
 
     def bench(self, rules: dict[str, Rule], host: dict[str, Rule] | None = None, at: str = "c1/s0") -> SessionTools:
         request = SessionRequest("session", "Do it", at, agent="worker", permissions=rules)
@@ -87,6 +87,22 @@ async def test_exec_needs_the_setting_and_the_rules(desk: Desk) -> None:
     assert not offered(desk.bench(GRANTED))
     desk.programs = None
     assert not offered(desk.bench(GRANTED))
+
+
+@pytest.mark.parametrize(
+    ("execute", "allowed"),
+    [
+        (
+            ("true", "/bin/echo", "tools/*.sh", "bin/", "not-on-the-path"),
+            "/bin/echo, {}/bin/**, {}/tools/*.sh, /usr/bin/true",
+        ),
+        ("allow", ""),
+    ],
+)
+async def test_the_model_is_told_which_programs_it_may_run(desk: Desk, execute: Rule, allowed: str) -> None:
+    desk.use({"PATH": "/usr/bin"})
+    (spec,) = (spec for spec in desk.bench({"execute": execute}).specs if spec.name == "Exec")
+    assert spec.description.partition("Allowed programs: ")[2].rstrip(".") == allowed.replace("{}", str(desk.cwd))
 
 
 async def test_a53_a_program_knows_its_request(desk: Desk) -> None:

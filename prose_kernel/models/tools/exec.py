@@ -10,6 +10,7 @@ import itertools
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from prose_kernel.access.approvals import Approvals, Ask, session_name
@@ -82,14 +83,13 @@ class ExecTool:
         self._programs = programs
         self._caller = caller
         self.offered = programs.offers(caller)
+        listed = programs.listed(caller) if self.offered else ()
+        allowed = f" Allowed programs: {', '.join(listed)}." if listed else ""
+        self.spec = replace(_SPEC, description=_SPEC.description + allowed)
         self._asked = False
         self._calls = itertools.count(1)
 
     checks_arguments = True
-
-    @property
-    def spec(self) -> ToolSpec:
-        return _SPEC
 
     def traced(self, answer: str) -> str:
         """Return the answer without the duration, so that a trace is the same in every run."""
@@ -97,8 +97,8 @@ class ExecTool:
 
     def summary(self, arguments: Mapping[str, object]) -> str:
         """Return the arguments on one line, without apparent secrets."""
-        argv = arguments.get("argv")
-        return self._programs.shown(argv) if isinstance(argv, list | tuple) else ""
+        argv = arguments.get("argv", ())
+        return self._programs.shown(argv if isinstance(argv, list | tuple) else (argv,))
 
     async def call(self, arguments: Mapping[str, object]) -> str:
         """Run the program. Raises `ToolRefused`, `ToolFailed`. The answer contains nothing else that differs between

@@ -245,6 +245,10 @@ class AgentPrograms:
         granted = execute in ("allow", "prompt") if isinstance(execute, str) else bool(execute)
         return NAME in self.handlers and granted
 
+    def listed(self, caller: ExecCaller) -> tuple[str, ...]:
+        kernel = self._tool.kernel()
+        return capabilities.listed(caller, kernel.get("PATH"), kernel.get("HOME", ""))
+
     def shown(self, argv: Sequence[object]) -> str:
         return shlex.join(display([str(item) for item in argv]))
 
