@@ -21,13 +21,12 @@ from prose_kernel.runtime import events as e
 from prose_kernel.runtime.images import picture
 from prose_kernel.runtime.ports import CommandResult, Stream
 from prose_kernel.runtime.values import ExecText, Reference, Value, full_text
-from prose_kernel.views.branch_names import BranchNames
 from prose_kernel.views.cards import branch_state, branch_text, verdict
 from prose_kernel.views.cell_view import DATA
 from prose_kernel.views.escaping import clip
 from prose_kernel.views.file_displays import file_text
 from prose_kernel.views.live_run import LiveRun, Work
-from prose_kernel.views.live_text import elapsed
+from prose_kernel.views.live_text import BranchNames, elapsed
 from prose_kernel.views.output_limit import Limits, OutputWindow, where_whole
 from prose_kernel.views.problems import message_line
 from prose_kernel.views.refresh import Refresh, Time

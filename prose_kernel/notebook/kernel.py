@@ -29,9 +29,16 @@ from prose_kernel.notebook.comms import KINDS, Comms
 from prose_kernel.notebook.forced_interrupt import may_stop
 from prose_kernel.notebook.input_history import History
 from prose_kernel.notebook.lab_extension import TARGET, Panel
-from prose_kernel.notebook.messages import CellOutput, Guarded, Message, SilentOutput, error_content
+from prose_kernel.notebook.messages import (
+    OUTPUTS_REQUEST,
+    CellOutput,
+    Guarded,
+    Message,
+    OutputsSoFar,
+    SilentOutput,
+    error_content,
+)
 from prose_kernel.notebook.notebook_files import language_info
-from prose_kernel.notebook.outputs_so_far import REQUEST, OutputsSoFar
 from prose_kernel.notebook.stdin import QUESTION_REQUEST, StdinChannel
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
@@ -94,7 +101,7 @@ class ProseKernel(Kernel):
         self.asker = StdinChannel(self, lambda: self._request, lambda: self._output)
         self.outputs = OutputsSoFar()
         self.asker.on_answer = self._log_answer
-        more = {QUESTION_REQUEST: self.asker.answer_question_request, REQUEST: self._outputs_request}
+        more = {QUESTION_REQUEST: self.asker.answer_question_request, OUTPUTS_REQUEST: self._outputs_request}
         self.control_handlers = Guarded(self, inherited | more)
         self._request: tuple[Any, Message] = ([], {})
         self._output: CellOutput | None = None

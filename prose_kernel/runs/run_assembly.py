@@ -238,8 +238,7 @@ def watch(context: RunContext, run: Path | None) -> Spans:
     recorders: list[Recorder] = []
     if settings.telemetry.otel:
         try:
-            from prose_kernel.telemetry.otel import Tracer
-            from prose_kernel.telemetry.otel_metrics import Meter
+            from prose_kernel.telemetry.otel import Meter, Tracer
         except ImportError:
             hint = "install it with: pip install 'prose_kernel[otel]'"
             raise UsageError("OpenTelemetry is not installed", hint=hint) from None

@@ -18,12 +18,12 @@ from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.activities import Activities, Activity, Branches
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.running_loops import OpenLoop
-from prose_kernel.views.branch_names import BranchNames
 from prose_kernel.views.cards import branch_state, branch_text
 from prose_kernel.views.escaping import clip
 from prose_kernel.views.live_text import (
     RUNS,
     TITLE,
+    BranchNames,
     Line,
     consumed_text,
     elapsed,

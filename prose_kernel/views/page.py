@@ -1,7 +1,7 @@
 """Render documents as self-contained HTML pages: the frame, the style, and the escaping of untrusted text.
 
 The page has no script, and its policy (`Content-Security-Policy`) forbids scripts and loading; the only style sheet is
-allowed by its hash. Text of programs, commands and sessions is escaped by its element (`markup`), or passes through
+allowed by its hash. Text of programs, commands and sessions is escaped by its element (`tag`), or passes through
 `terminal_text` or `markdown_text`, which remove active and hidden content.
 """
 

@@ -10,8 +10,8 @@ from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.events import BranchFinished, BranchStep, ParallelJoined, ParallelStarted
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.views import cards
-from prose_kernel.views.branch_names import BranchNames
 from prose_kernel.views.display import Display
+from prose_kernel.views.live_text import BranchNames
 
 if TYPE_CHECKING:
     from prose_kernel.views.cell_view import CellView

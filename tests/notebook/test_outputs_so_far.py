@@ -7,8 +7,8 @@ from typing import Any
 
 from notebook.kernels import Client
 
-from prose_kernel.notebook import outputs_so_far
-from prose_kernel.notebook.outputs_so_far import REQUEST, CellLog, OutputsSoFar
+from prose_kernel.notebook import messages
+from prose_kernel.notebook.messages import OUTPUTS_REQUEST, CellLog, OutputsSoFar
 
 
 def display(text: str, name: str = "") -> dict[str, Any]:
@@ -41,7 +41,7 @@ def test_a29_outputs_are_kept_as_they_are_now() -> None:
 
 
 def test_a29_a_flood_is_kept_in_part(monkeypatch: Any) -> None:
-    monkeypatch.setattr(outputs_so_far, "MAX_CHARACTERS", 100)
+    monkeypatch.setattr(messages, "MAX_CHARACTERS", 100)
     kept = log()
     for _ in range(50):
         kept.add("stream", {"name": "stdout", "text": "x" * 30})
@@ -84,7 +84,7 @@ def test_a29_a_kernel_tells_its_running_cell(client: Client) -> None:
 
 def told(client: Client) -> dict[str, Any]:
     channels = client.channels
-    message = channels.session.msg(REQUEST, {"cells": ["a"]})
+    message = channels.session.msg(OUTPUTS_REQUEST, {"cells": ["a"]})
     channels.control_channel.send(message)
     while True:
         reply = channels.get_control_msg(timeout=20)

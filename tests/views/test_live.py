@@ -18,12 +18,11 @@ from prose_kernel.runtime.events import Event, ParallelStarted
 from prose_kernel.runtime.ports import Key, SessionRequest, SessionResult, Usage
 from prose_kernel.runtime.running_loops import OpenLoop
 from prose_kernel.runtime.values import Value
-from prose_kernel.views.branch_names import BranchNames
 from prose_kernel.views.cell_view import CellView
 from prose_kernel.views.display import Display
 from prose_kernel.views.live_panel import LivePanel, live_display
 from prose_kernel.views.live_run import LiveRun
-from prose_kernel.views.live_text import Line, elapsed, estimate
+from prose_kernel.views.live_text import BranchNames, Line, elapsed, estimate
 from prose_kernel.views.output_limit import Limits
 from prose_kernel.views.output_with_panel import MAX_CHARACTERS, OutputWithPanel, PanelRemovingAsker
 from prose_kernel.views.refresh import Refresh

@@ -1,7 +1,7 @@
 /* Restore the outputs of running cells after their page was reloaded, and show their further outputs.
  *
  * JupyterLab drops outputs of requests that the page has not sent. The kernel keeps the outputs of its cells
- * (`prose_kernel/notebook/outputs_so_far.py`). This module passes them, and later messages, to the output areas as if the
+ * (`prose_kernel/notebook/messages.py`). This module passes them, and later messages, to the output areas as if the
  * page had sent the requests. */
 
 const KEPT = 'prose-kernel:running:'; // key in the session storage: the cells that ran when the page was left

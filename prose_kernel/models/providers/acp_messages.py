@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from prose_kernel.models.message_reader import MessageReader
+from prose_kernel.models.json_rpc import MessageReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from prose_kernel.language.text import one_line
+from prose_kernel.models.json_rpc import Requests
 from prose_kernel.models.tools.tool import ToolFailed
-from prose_kernel.models.tools.user_tools.json_rpc import Requests
 from prose_kernel.models.tools.user_tools.offered_tools import Offer
 from prose_kernel.runtime.services import Guard
 
