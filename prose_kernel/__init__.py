@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from prose_kernel.runs.api import compile as compile
     from prose_kernel.runs.api import run as run
     from prose_kernel.runs.api import stream as stream
-    from prose_kernel.runs.result import Program as Program
-    from prose_kernel.runs.result import Result as Result
-    from prose_kernel.runs.result import Usage as Usage
+    from prose_kernel.runs.python_run import Program as Program
+    from prose_kernel.runs.python_run import Result as Result
+    from prose_kernel.runs.python_run import Usage as Usage
     from prose_kernel.runs.settings import Settings as Settings
     from prose_kernel.runs.workspace import Start as Start
     from prose_kernel.runs.workspace import Workspace as Workspace
@@ -46,17 +46,17 @@ _PUBLIC = {
     "Decision": "prose_kernel.judging.python_function",
     "EventStream": "prose_kernel.runs.api",
     "MemoryStore": "prose_kernel.storage.in_memory_store",
-    "Program": "prose_kernel.runs.result",
+    "Program": "prose_kernel.runs.python_run",
     "Prompt": "prose_kernel.models.providers.python_function",
     "ProseError": "prose_kernel.errors",
     "ProviderError": "prose_kernel.errors",
-    "Result": "prose_kernel.runs.result",
+    "Result": "prose_kernel.runs.python_run",
     "RunError": "prose_kernel.errors",
     "Session": "prose_kernel.runs.api",
     "Settings": "prose_kernel.runs.settings",
     "Start": "prose_kernel.runs.workspace",
     "Store": "prose_kernel.runtime.ports",
-    "Usage": "prose_kernel.runs.result",
+    "Usage": "prose_kernel.runs.python_run",
     "UsageError": "prose_kernel.errors",
     "Workspace": "prose_kernel.runs.workspace",
     "arun": "prose_kernel.runs.api",

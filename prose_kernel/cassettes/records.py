@@ -19,7 +19,7 @@ from prose_kernel.errors import BudgetSpent
 from prose_kernel.language.diagnostics import conflict_line
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime import requests
-from prose_kernel.runtime.data_size import DEEPER, LEVELS, levels
+from prose_kernel.runtime.json_data import DEEPER, LEVELS, levels
 from prose_kernel.runtime.ports import FileRead, Finding, Pick, SessionResult, Usage, Verdict
 
 VERSION: Final = 2

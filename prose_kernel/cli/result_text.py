@@ -12,7 +12,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret
-from prose_kernel.runtime.json_text import json_text
+from prose_kernel.runtime.json_data import json_text
 from prose_kernel.views.document import counted
 from prose_kernel.views.escaping import clip
 from prose_kernel.views.request_text import reason, request_line

@@ -22,7 +22,7 @@ from prose_kernel.cli.options import state_dir_option
 from prose_kernel.cli.runs_recovery import fork, rebuild, repair, resume
 from prose_kernel.errors import UsageError
 from prose_kernel.language.text import escaped
-from prose_kernel.runtime.json_text import json_text
+from prose_kernel.runtime.json_data import json_text
 from prose_kernel.views.document import Table, counted
 from prose_kernel.views.escaping import clip, visible
 from prose_kernel.views.plain_text import plain_text

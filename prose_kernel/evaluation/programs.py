@@ -24,7 +24,7 @@ from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.settings_reader import written
 from prose_kernel.runs.toml_file import Key, TomlFile
 from prose_kernel.runs.workspace import Workspace
-from prose_kernel.runtime.json_text import json_text
+from prose_kernel.runtime.json_data import json_text
 from prose_kernel.runtime.session_options import ModelServer
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeVar
 
 from prose_kernel.errors import RunError
-from prose_kernel.runtime.data_size import LEVELS, levels
 from prose_kernel.runtime.execution_context import ControlFlow, Node, located
+from prose_kernel.runtime.json_data import LEVELS, levels
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 

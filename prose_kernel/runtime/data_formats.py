@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from prose_kernel.runtime import data_size
+from prose_kernel.runtime import json_data
 
 
 class NotData(ValueError):
@@ -41,10 +41,10 @@ def json_value(text: str, line: int) -> object:
     """Return the value of one JSON text that begins in `line`. Raises `NotData`."""
     finite = _finite if _LARGE.search(text) else None
     try:
-        return data_size.loads(text, parse_constant=_no_constant, parse_float=finite)
+        return json_data.loads(text, parse_constant=_no_constant, parse_float=finite)
     except json.JSONDecodeError as error:
         raise NotData(error.msg.removesuffix(" at").lower(), line + error.lineno - 1, error.colno) from None
-    except data_size.TooDeep:
+    except json_data.TooDeep:
         raise NotData("nested too deeply", line, 1) from None
     except _Constant as error:
         at = text.find(str(error))

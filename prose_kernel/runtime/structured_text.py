@@ -9,7 +9,7 @@ import re
 from typing import cast
 
 from prose_kernel.errors import ImportProgramError, ValueTypeError
-from prose_kernel.runtime import command_data, data_size
+from prose_kernel.runtime import command_data, json_data
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, kind_of
 
 _FENCE = re.compile(r"(`{3,})[ \t]*(json\w*)?[ \t]*", re.IGNORECASE)
@@ -38,12 +38,12 @@ def json_in(text: str) -> object:
     """Return the data if a text, or its first fenced block, is JSON; None otherwise, or if it nests too deeply."""
     try:
         return shallow_json_in(text)
-    except data_size.TooDeep:
+    except json_data.TooDeep:
         return None
 
 
 def shallow_json_in(text: str) -> object:
-    """Like `json_in`, but raises `data_size.TooDeep`."""
+    """Like `json_in`, but raises `json_data.TooDeep`."""
     stripped = text.strip()
     if stripped[:1] in ("{", "["):
         found = _parsed(stripped)
@@ -76,8 +76,8 @@ def _fenced(text: str) -> str | None:
 
 def _parsed(text: str) -> object:
     try:
-        found: object = data_size.loads(text, parse_constant=data_size.no_constant)
-    except data_size.TooDeep:
+        found: object = json_data.loads(text, parse_constant=json_data.no_constant)
+    except json_data.TooDeep:
         raise
     except ValueError:
         return None
@@ -88,8 +88,8 @@ def _data_in(text: str) -> object:
     """Return the JSON in a text that the program uses as data. Raises E209 for JSON that nests too deeply."""
     try:
         return shallow_json_in(text)
-    except data_size.TooDeep:
-        raise ValueTypeError(f"the text is JSON that {data_size.DEEPER}") from None
+    except json_data.TooDeep:
+        raise ValueTypeError(f"the text is JSON that {json_data.DEEPER}") from None
 
 
 # ---------------------------------------------------------------- members

@@ -10,8 +10,8 @@ from typing import Any, Final, cast
 from prose_kernel.language.nearest import Nearest
 from prose_kernel.language.text import clipped
 from prose_kernel.language.typed_answers import Schema, may_be_null, without_null
-from prose_kernel.runtime import data_size
-from prose_kernel.runtime.json_text import json_text, mapped
+from prose_kernel.runtime import json_data
+from prose_kernel.runtime.json_data import json_text, mapped
 from prose_kernel.runtime.structured_text import json_in, shallow_json_in
 
 _NAMED: Final = 5
@@ -21,7 +21,7 @@ _NULLS: Final = ("", "null", "~")
 """The words for null in YAML."""
 NO_OBJECT: Final = "it is not a JSON object"
 _TOO_LARGE: Final = "a number in it is too large"
-_TOO_DEEP: Final = f"it {data_size.DEEPER}"
+_TOO_DEEP: Final = f"it {json_data.DEEPER}"
 
 
 class WrongAnswer(Exception):
@@ -57,11 +57,11 @@ def checked_answer(text: str | None, schema: Schema, *, typed_by_hand: bool = Fa
         raise WrongAnswer("it is a confirmation, not a JSON object")
     try:
         data = shallow_json_in(text)
-    except data_size.TooDeep:
+    except json_data.TooDeep:
         raise WrongAnswer(_TOO_DEEP) from None
     if data is None and typed_by_hand:
         data = _from_lines(text, schema)
-    if data_size.levels(data) > data_size.LEVELS:
+    if json_data.levels(data) > json_data.LEVELS:
         raise WrongAnswer(_TOO_DEEP)
     if typed_by_hand and isinstance(data, dict):
         data = from_words(data, schema)
@@ -184,7 +184,7 @@ def _from_lines(text: str, schema: Schema) -> dict[str, object] | None:
             if near is not None:
                 raise WrongAnswer(f"there is no field `{name}`, but `{near}`")
             return None
-        if data_size.is_deep_json(value):
+        if json_data.is_deep_json(value):
             raise WrongAnswer(_TOO_DEEP)
         found[name] = _typed(value.strip(), without_null(properties[name]))
     return found or None
@@ -214,7 +214,7 @@ def _typed(value: str, part: Schema) -> object:
     if part.get("type") == "boolean" and value.lower() in words:
         return words[value.lower()]
     try:
-        return data_size.loads(value)
+        return json_data.loads(value)
     except ValueError:
         return value
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from prose_kernel.errors import ProseError
 from prose_kernel.language.text import one_line
-from prose_kernel.runtime import data_size
-from prose_kernel.runtime.json_text import json_text, mapped
+from prose_kernel.runtime import json_data
+from prose_kernel.runtime.json_data import json_text, mapped
 from prose_kernel.runtime.ports import JudgeRequest
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, inserted_text
 
@@ -54,7 +54,7 @@ def readable_preview(value: Value) -> str:
 def data_or_text(text: str) -> Value:
     """Return the value of an answer: its JSON if it is valid JSON, otherwise the text."""
     try:
-        data: Value = data_size.loads(text)
+        data: Value = json_data.loads(text)
     except ValueError:
         return text
     return data

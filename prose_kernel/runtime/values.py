@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeVar
 
 from prose_kernel.errors import RunError, ValueTypeError
-from prose_kernel.runtime.json_text import LONGEST_TEXT as LONGEST_TEXT
-from prose_kernel.runtime.json_text import int_text, json_text, mapped, too_large
+from prose_kernel.runtime.json_data import LONGEST_TEXT as LONGEST_TEXT
+from prose_kernel.runtime.json_data import int_text, json_text, mapped, too_large
 from prose_kernel.runtime.ports import CommandResult, Key
 
 

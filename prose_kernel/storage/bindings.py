@@ -14,7 +14,7 @@ from msgspec import structs
 
 from prose_kernel.errors import StateError
 from prose_kernel.language.text import code_fence
-from prose_kernel.runtime.json_text import mapped
+from prose_kernel.runtime.json_data import mapped
 from prose_kernel.runtime.ports import Binding
 from prose_kernel.runtime.structured_text import split_source, split_value
 from prose_kernel.runtime.structured_text import value_of as value_of

@@ -200,7 +200,7 @@ def shown(text: str) -> str:
 
 def data_text(value: Any) -> str:
     """Return data in the form of a section: a text unchanged, everything else as JSON."""
-    from prose_kernel.runtime.json_text import indented, json_text
+    from prose_kernel.runtime.json_data import indented, json_text
 
     if isinstance(value, str):
         return shown(value)

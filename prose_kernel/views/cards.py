@@ -16,7 +16,7 @@ from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.command_data import parsed
 from prose_kernel.runtime.events import BranchFinished, CommandFinished
 from prose_kernel.runtime.images import picture
-from prose_kernel.runtime.json_text import indented, json_text
+from prose_kernel.runtime.json_data import indented, json_text
 from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, plain
 from prose_kernel.views.bundle import KEPT, QUIET, TABLE, card, coded, command_card, data_html, quiet, row, wide_row

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prose_kernel.runtime.command_data import Sample
 from prose_kernel.runtime.data_formats import NotData, parse
 from prose_kernel.runtime.images import Picture, picture
-from prose_kernel.runtime.json_text import indented, json_text
+from prose_kernel.runtime.json_data import indented, json_text
 from prose_kernel.runtime.ports import ShownFile
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import bundle, card, small

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from prose_kernel.language.text import clipped
 from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.events import ParallelStarted
-from prose_kernel.runtime.json_text import json_text
+from prose_kernel.runtime.json_data import json_text
 from prose_kernel.runtime.running_loops import OpenLoop
 from prose_kernel.runtime.values import Reference, Value, full_text, plain
 from prose_kernel.views.escaping import clip, visible

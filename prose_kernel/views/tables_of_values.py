@@ -11,7 +11,7 @@ from typing import Final
 from prose_kernel.errors import RunError
 from prose_kernel.language.text import fitted, screen_width
 from prose_kernel.runtime.command_data import Sample, parsed, sample
-from prose_kernel.runtime.json_text import json_text
+from prose_kernel.runtime.json_data import json_text
 from prose_kernel.runtime.values import ExecText, Value, full_text, plain
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import bundle, data_html, quiet

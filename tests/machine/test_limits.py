@@ -14,7 +14,7 @@ from scaling import assert_linear
 
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source
-from prose_kernel.runtime.data_size import levels
+from prose_kernel.runtime.json_data import levels
 
 
 @pytest.mark.slow
@@ -165,14 +165,14 @@ async def test_a32_a_value_that_doubles_ends_with_an_error_where_it_is_bound(
     step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if step != "a = [a, a]":  # once with the real limit of 10,000,000 members
-        monkeypatch.setattr("prose_kernel.runtime.json_text.MOST", 1_000_000)
+        monkeypatch.setattr("prose_kernel.runtime.json_data.MOST", 1_000_000)
     w = World(listening=False)
     error = await w.fail(lines("let a = 1", "repeat 60:", f"  {step}", 'let b = "{a}"'))
     assert (error.code, error.location is not None and error.location.line) == ("E209", 3)
 
 
 async def test_a32_a_value_with_shared_members_is_compared_and_stored_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prose_kernel.runtime.json_text.MOST", 1_000_000)
+    monkeypatch.setattr("prose_kernel.runtime.json_data.MOST", 1_000_000)
     source = lines(
         "let a = 1",
         "let b = 1",
@@ -194,7 +194,7 @@ async def test_a32_a_value_with_shared_members_is_compared_and_stored_quickly(mo
 async def test_a32_texts_of_many_long_members_are_measured_before_they_are_built(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("prose_kernel.runtime.json_text.LONGEST_TEXT", 10_000)
+    monkeypatch.setattr("prose_kernel.runtime.json_data.LONGEST_TEXT", 10_000)
     w = World(listening=False)
     error = await w.fail(lines(f'let t = "{"x" * 2000}"', "let a = [t, t, t, t, t, t]", 'let b = "{a}"'))
     assert (error.code, error.location is not None and error.location.line) == ("E209", 3)

@@ -13,7 +13,7 @@ from prose_kernel.machine.openprose.code import compile_expression, statement
 from prose_kernel.machine.openprose.frames import Kind, Layer, Slot, Spawned, Temp, find_home
 from prose_kernel.machine.openprose.interpolation import render
 from prose_kernel.machine.openprose.program_context import ProgramContext
-from prose_kernel.runtime import data_size
+from prose_kernel.runtime import json_data
 from prose_kernel.runtime.compiled_code import Code, Step, value_of
 from prose_kernel.runtime.events import Bound
 from prose_kernel.runtime.execution_context import ControlFlow, located
@@ -253,8 +253,8 @@ class InputStep(Step):
         value = supplied(s, name.id)
         if value is None:
             value = await self._ask(s)
-        if isinstance(value, str) and data_size.is_deep_json(value):
-            message = f"the value of input '{name.id}' is JSON that {data_size.DEEPER}"
+        if isinstance(value, str) and json_data.is_deep_json(value):
+            message = f"the value of input '{name.id}' is JSON that {json_data.DEEPER}"
             raise located(s, ValueTypeError(message), self.node)
         bind(s, s.layer, name.id, "input", value, self.node, None)
         return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prose_kernel.errors import RunError, ValueTypeError
 from prose_kernel.language.openprose import tree
-from prose_kernel.machine.openprose import interpolation, judging
+from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.judging import Asking
 from prose_kernel.machine.openprose.operators import OPERATORS
@@ -12,8 +12,6 @@ from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime.compiled_code import Code, ConstantCode, ListCode, ObjectCode, OperatorCode, all_now, value_of
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.values import Value
-
-__all__ = ["interpolation"]
 
 
 def undefined(s: ProgramContext, node: tree.Name) -> RunError:

@@ -10,7 +10,7 @@ from typing import Final, cast
 from prose_kernel.errors import ValueTypeError
 from prose_kernel.language.text import clipped
 from prose_kernel.runtime.command_data import require_whole
-from prose_kernel.runtime.data_size import joined
+from prose_kernel.runtime.json_data import joined
 from prose_kernel.runtime.values import (
     ErrorValue,
     ExecText,

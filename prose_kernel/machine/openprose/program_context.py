@@ -15,10 +15,10 @@ from prose_kernel.language.text import clipped
 from prose_kernel.machine.openprose.frames import Frame, Layer, Slot, Temp, Temps, find_home
 from prose_kernel.machine.openprose.program_text import ANONYMOUS, declared_names, statement_text, whole_lines
 from prose_kernel.runtime.compiled_code import require_shallow
-from prose_kernel.runtime.data_size import measure
 from prose_kernel.runtime.events import BranchStep, Place
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, located, shortened_stack
 from prose_kernel.runtime.host import Host
+from prose_kernel.runtime.json_data import measure
 from prose_kernel.runtime.ports import Binding, Key, Store
 from prose_kernel.runtime.program_run import Run
 from prose_kernel.runtime.shared_names import Agent, Function

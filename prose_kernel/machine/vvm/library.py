@@ -21,7 +21,7 @@ from prose_kernel.machine.vvm.functions import Bound, LibraryFunction, apply
 from prose_kernel.machine.vvm.values import a_type_of, is_error, is_ref, raised
 from prose_kernel.runtime.compiled_code import require_shallow
 from prose_kernel.runtime.execution_context import Node
-from prose_kernel.runtime.json_text import int_text
+from prose_kernel.runtime.json_data import int_text
 from prose_kernel.runtime.parallel_branches import iterate
 from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.running_loops import Items, OpenLoop

@@ -16,9 +16,9 @@ from typing import Any, Final, cast
 
 from prose_kernel.errors import RunError, VvmRaise
 from prose_kernel.language.vvm.certain_errors import ADD_HINT
-from prose_kernel.runtime import data_size
+from prose_kernel.runtime import json_data
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
-from prose_kernel.runtime.json_text import int_text, json_text, mapped, too_large
+from prose_kernel.runtime.json_data import int_text, json_text, mapped, too_large
 from prose_kernel.runtime.shared_names import Agent
 from prose_kernel.runtime.values import (
     LONGEST_TEXT,
@@ -90,7 +90,7 @@ def json_view(text: str) -> Any:
 def _json_view(text: str) -> Any:
     text = _unfenced(text.strip())
     try:
-        found = data_size.loads(text, parse_constant=data_size.no_constant, parse_float=_finite)
+        found = json_data.loads(text, parse_constant=json_data.no_constant, parse_float=_finite)
     except ValueError:
         return None
     if _HALF.search(text):
@@ -101,7 +101,7 @@ def _json_view(text: str) -> Any:
 
 def why_no_view(text: str) -> str:
     """Return why a text has no JSON view, as a predicate."""
-    return f"is JSON that {data_size.DEEPER}" if data_size.is_deep_json(_unfenced(text.strip())) else "is not JSON"
+    return f"is JSON that {json_data.DEEPER}" if json_data.is_deep_json(_unfenced(text.strip())) else "is not JSON"
 
 
 def _unfenced(text: str) -> str:
@@ -222,7 +222,7 @@ def _add(left: Any, right: Any) -> Value:
         if kind is not int and len(left) + len(right) > _LONGEST[kind]:
             what = "characters" if kind is str else "items"
             raise _unsupported("+", left, right, f"the result would have more than {_LONGEST[kind]:,} {what}")
-        return data_size.joined(left, right) if kind is list else left + right
+        return json_data.joined(left, right) if kind is list else left + right
     if kind in _NUMBERS and other in _NUMBERS:
         return _floats("+", left, right)
     raise _unsupported("+", left, right)

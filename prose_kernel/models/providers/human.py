@@ -14,7 +14,7 @@ from prose_kernel.models.providers import no_provider
 from prose_kernel.models.request import answered, asked, assemble, permission_lines, with_texts
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.asker import Button, Field, Form, Part, ask_with_form, serial
-from prose_kernel.runtime.json_text import json_text
+from prose_kernel.runtime.json_data import json_text
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.structured_text import json_in

@@ -32,7 +32,7 @@ from prose_kernel.errors import NoProvider, ProviderError, UsageError, reason_of
 from prose_kernel.models.request import answered, summarise
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.json_text import json_text
+from prose_kernel.runtime.json_data import json_text
 from prose_kernel.runtime.ports import Clock, SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.typed_answers import from_words
 

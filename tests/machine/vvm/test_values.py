@@ -15,7 +15,7 @@ from prose_kernel.language.vvm import compile_source
 from prose_kernel.language.vvm.certain_errors import ADD_HINT
 from prose_kernel.machine.vvm import values
 from prose_kernel.machine.vvm.values import OPERATORS, canonical, equal, inserted, is_error, is_ref, json_view, text_of
-from prose_kernel.runtime.json_text import int_text
+from prose_kernel.runtime.json_data import int_text
 
 # ---------------------------------------------------------------- numbers (3.1, 3.6)
 
