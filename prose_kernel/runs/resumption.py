@@ -36,8 +36,8 @@ from prose_kernel.runtime.journal_records import (
     answers_of,
 )
 from prose_kernel.runtime.journal_replay import DirectoryMove, UnderWay
+from prose_kernel.runtime.open_request import repeats_all_steps
 from prose_kernel.runtime.ports import CommandResult
-from prose_kernel.runtime.request_steps import repeats_all_steps
 from prose_kernel.storage import file_history
 from prose_kernel.storage.journal_file import changing
 from prose_kernel.storage.journal_reading import NAME, JournalRead, read

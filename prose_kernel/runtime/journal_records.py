@@ -145,7 +145,7 @@ class Repeated(Struct, frozen=True, tag="repeated", tag_field="k", omit_defaults
 
 
 class Step(Struct, frozen=True, tag="step", tag_field="k", omit_defaults=True):
-    """A step of a request begins (`runtime/request_steps.py`): a request to a model or a call of a tool. A replay skips
+    """A step of a request begins (`runtime/open_request.py`): a request to a model or a call of a tool. A replay skips
     it and its end.
 
     `number` counts the steps of the request `key`; a repeated step keeps its number. `text` is its text for people,

@@ -29,8 +29,8 @@ from prose_kernel.runtime.journal_records import (
     Step,
     StepEnded,
 )
+from prose_kernel.runtime.open_request import folded, without_answers
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, ShowRequest
-from prose_kernel.runtime.request_steps import folded, without_answers
 from prose_kernel.runtime.requests import Described, Request
 from prose_kernel.runtime.scheduler import Scheduler, Turn
 

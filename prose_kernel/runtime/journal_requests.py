@@ -16,9 +16,8 @@ from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Completed, Recorder, Repeated
 from prose_kernel.runtime.journal_replay import Replay
-from prose_kernel.runtime.open_request import OpenRequest
+from prose_kernel.runtime.open_request import OpenRequest, RecordedStep, Steps, folded
 from prose_kernel.runtime.ports import CommandResult, Finding, SessionResult
-from prose_kernel.runtime.request_steps import RecordedStep, Steps, folded
 from prose_kernel.runtime.scheduler import Scheduler, Suspension
 
 T = TypeVar("T")

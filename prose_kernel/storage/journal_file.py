@@ -34,7 +34,7 @@ from prose_kernel.runtime.journal_records import (
     StepEnded,
     Text,
 )
-from prose_kernel.runtime.request_steps import TOOL
+from prose_kernel.runtime.open_request import TOOL
 from prose_kernel.storage.journal_reading import JournalRead
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import msgspec
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime import journal_records as records
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Repeated, Text, answer_in
-from prose_kernel.runtime.request_steps import MODEL, TOOL
+from prose_kernel.runtime.open_request import MODEL, TOOL
 from prose_kernel.storage.journal_reading import JournalRead
 
 Mark = Literal["✓", "✗", "cancelled", "under way"]

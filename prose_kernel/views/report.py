@@ -22,7 +22,7 @@ from prose_kernel.runs import languages
 from prose_kernel.runs.replay import Replay, ReplayListener, replay, times_of
 from prose_kernel.runs.settings import surroundings
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.request_steps import folded
+from prose_kernel.runtime.open_request import folded
 from prose_kernel.storage.journal_reading import JournalRead, TextRead
 from prose_kernel.storage.run_history import actions_under_way, cells_of
 from prose_kernel.views.cards import readable

@@ -39,7 +39,7 @@ from prose_kernel.language.openprose.call_targets import (
     interface_of,
 )
 from prose_kernel.language.openprose.contract import Contract, uses_of
-from prose_kernel.language.openprose.fenced_text import fenced_text
+from prose_kernel.language.openprose.parser import fenced_text
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.text import as_argument
 

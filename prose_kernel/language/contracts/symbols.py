@@ -12,7 +12,7 @@ from prose_kernel.language.contracts.interface import INPUT_SECTIONS, OUTPUT_SEC
 from prose_kernel.language.contracts.reader import field_span
 from prose_kernel.language.openprose import symbols
 from prose_kernel.language.openprose.contract import Known, known_in
-from prose_kernel.language.openprose.fenced_text import fenced_text
+from prose_kernel.language.openprose.parser import fenced_text
 from prose_kernel.language.source import Span
 from prose_kernel.language.symbols import Index, Occurrence, Symbol
 

@@ -27,8 +27,8 @@ from prose_kernel.runtime import budgets, open_request, tracing
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.budgets import Budget, Consumption
 from prose_kernel.runtime.journal_records import NOTHING
+from prose_kernel.runtime.open_request import MODEL, OpenStep, Steps
 from prose_kernel.runtime.ports import Usage
-from prose_kernel.runtime.request_steps import MODEL, OpenStep, Steps
 from prose_kernel.runtime.session_options import Price
 
 _CHARACTERS = 4  # of an answer, per token
@@ -91,7 +91,7 @@ class _Answer(Struct):
 class BudgetedModel(WrapperModel):
     """A model whose answers are limited to the remaining budgets. A request waits until the server accepts calls and
     the budgets have room for it in addition to other requests. Each request is a step of the run's request
-    (`runtime/request_steps.py`).
+    (`runtime/open_request.py`).
 
     `spent` is the reason why no further request is made, `capped` the budget that has shortened the limit of the last
     answer. `used` is the usage of earlier requests.

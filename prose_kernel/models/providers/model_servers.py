@@ -17,8 +17,8 @@ from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.model_calls import AT_ONCE, Connection, Link, Reply
 from prose_kernel.models.providers.vendors import ModelTarget
 from prose_kernel.runtime import budgets, open_request
+from prose_kernel.runtime.open_request import MODEL
 from prose_kernel.runtime.ports import Clock
-from prose_kernel.runtime.request_steps import MODEL
 from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
 
 UNAVAILABLE = (errors.ProviderRateLimit, errors.ProviderOverloaded, errors.ProviderTimeout, errors.ProviderConnection)

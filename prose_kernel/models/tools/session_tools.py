@@ -24,8 +24,8 @@ from prose_kernel.models.tools.search import SearchTool
 from prose_kernel.models.tools.tool import Tool, ToolAnswer, ToolFailed, ToolRefused, ToolSpec, check_arguments
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime import open_request, tracing
+from prose_kernel.runtime.open_request import TOOL
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionProgress, SessionRequest, ToolUse
-from prose_kernel.runtime.request_steps import TOOL
 from prose_kernel.runtime.session_options import Surroundings
 
 OnProgress = Callable[[SessionProgress], None]

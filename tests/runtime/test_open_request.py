@@ -1,10 +1,10 @@
-"""The steps of a request and their records, without a model (`runtime/request_steps.py`)."""
+"""The steps of a request and their records, without a model (`runtime/open_request.py`)."""
 
 from __future__ import annotations
 
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_records import NOTHING, Record, Step, StepEnded
-from prose_kernel.runtime.request_steps import MODEL, TOOL, Steps, folded
+from prose_kernel.runtime.open_request import MODEL, TOOL, Steps, folded
 
 BY = ["vendor", "small"]
 
