@@ -61,7 +61,7 @@ from prose_kernel.cli.notebook_file import read_cells
 from prose_kernel.errors import NoProvider, ProviderOverloaded, Undecided
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.models.provider_pool import LiveProviders, ProviderContext
-from prose_kernel.models.providers.provider_name import Choice
+from prose_kernel.models.providers.provider_choice import Choice
 from prose_kernel.models.request import answered
 from prose_kernel.notebook import exercises
 from prose_kernel.notebook.cells import Cells

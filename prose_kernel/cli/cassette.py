@@ -14,9 +14,8 @@ import click
 
 from prose_kernel.access import jsonl, plain_files
 from prose_kernel.errors import UsageError, reason_of, usage_errors
-from prose_kernel.views.document import Table, counted
+from prose_kernel.views.document import Table, counted, plain_text
 from prose_kernel.views.escaping import visible
-from prose_kernel.views.plain_text import plain_text
 
 if TYPE_CHECKING:
     from prose_kernel.cassettes.cassette_files import CassetteFile, Entry, Writer

@@ -22,7 +22,7 @@ from prose_kernel.runtime.ports import JudgeRequest, SessionRequest, Usage, repo
 
 if TYPE_CHECKING:
     from prose_kernel.models.provider_pool import LiveProviders
-    from prose_kernel.models.providers.provider_name import Choice
+    from prose_kernel.models.providers.provider_choice import Choice
     from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
 
@@ -94,8 +94,7 @@ def _targets(options: SessionOptions, where: Surroundings, live: LiveProviders) 
     """Yield name, choice and question function for each model of the chosen provider, its fallbacks and every server
     with a table, for the judge, and for the agents. Unless chosen, those without API key or command are left out."""
     from prose_kernel.models.providers import vendors
-    from prose_kernel.models.providers.default_provider import detect
-    from prose_kernel.models.providers.provider_name import Choice, choice_of, judge_choice, judge_model
+    from prose_kernel.models.providers.provider_choice import Choice, choice_of, detect, judge_choice, judge_model
 
     chosen, judge = choice_of(options.provider, options), judge_choice(options)
     detected = detect(options, where)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from prose_kernel.errors import UsageError, reason_of
 
 if TYPE_CHECKING:
-    from prose_kernel.models.providers.provider_name import Choice
+    from prose_kernel.models.providers.provider_choice import Choice
     from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.session_options import McpServer, ModelServer, SessionOptions, Surroundings
 
@@ -75,8 +75,7 @@ def _pip(extra: str) -> str:
 
 def _provider(options: SessionOptions, where: Surroundings) -> Iterator[Finding]:
     from prose_kernel.models.providers import vendors
-    from prose_kernel.models.providers.default_provider import cause, detect
-    from prose_kernel.models.providers.provider_name import choice_of
+    from prose_kernel.models.providers.provider_choice import cause, choice_of, detect
 
     try:
         choice = choice_of(options.provider, options)
@@ -122,7 +121,7 @@ def _ready(choice: Choice, options: SessionOptions, where: Surroundings) -> Find
 
 
 def _judge(options: SessionOptions) -> Iterator[Finding]:
-    from prose_kernel.models.providers.provider_name import judge_choice
+    from prose_kernel.models.providers.provider_choice import judge_choice
 
     if options.judge.rules == "only":
         yield Finding("ok", "judge", "only rules")

@@ -18,7 +18,7 @@ import click
 from prose_kernel.runs import languages
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.views.display import Output, Problem
-from prose_kernel.views.plain_text import plain_text
+from prose_kernel.views.document import plain_text
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.exercises import Exercise, Exercises

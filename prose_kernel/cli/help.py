@@ -149,8 +149,8 @@ def explain(wanted: tuple[str, ...]) -> int:
 def _program(name: str) -> int:
     from prose_kernel.cli.compile import correct_file
     from prose_kernel.language.source import Source
+    from prose_kernel.views.document import plain_text
     from prose_kernel.views.explanation import explained
-    from prose_kernel.views.plain_text import plain_text
 
     compiled = correct_file(name)
     if compiled is None:

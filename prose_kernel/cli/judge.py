@@ -87,8 +87,7 @@ async def _calibrate(chosen: Settings, file: str | None, only: str | None) -> Ca
 
 def _print(found: Calibration, form: str) -> None:
     from prose_kernel.views import calibration as shown
-    from prose_kernel.views.document import group
-    from prose_kernel.views.plain_text import plain_text
+    from prose_kernel.views.document import group, plain_text
 
     if form == "json":
         click.echo(json.dumps(shown.as_json(found), ensure_ascii=False))

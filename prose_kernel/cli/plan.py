@@ -59,7 +59,7 @@ async def _whole(name: str, text: str, language: Language, chosen: Settings) -> 
     from prose_kernel.cli.terminal import Screen, TerminalAsker
     from prose_kernel.notebook.magics import previews
     from prose_kernel.runs.workspace import Start, Workspace
-    from prose_kernel.views.plain_text import plain_text
+    from prose_kernel.views.document import plain_text
 
     start = Start(Path.cwd(), name, notebook=False, language=language)
     asker = TerminalAsker(sys.stdin, Screen(sys.stdout, sys.stderr), False)

@@ -14,8 +14,7 @@ from prose_kernel.cli import program_files
 from prose_kernel.errors import CompileError, UsageError, usage_errors
 from prose_kernel.language.text import escaped
 from prose_kernel.runs import languages
-from prose_kernel.views.document import Table
-from prose_kernel.views.plain_text import plain_text
+from prose_kernel.views.document import Table, plain_text
 
 if TYPE_CHECKING:
     from prose_kernel.programs.lock_file import Pin

@@ -23,9 +23,8 @@ from prose_kernel.cli.runs_recovery import fork, rebuild, repair, resume
 from prose_kernel.errors import UsageError
 from prose_kernel.language.text import escaped
 from prose_kernel.runtime.json_data import json_text
-from prose_kernel.views.document import Table, counted
+from prose_kernel.views.document import Table, counted, plain_text
 from prose_kernel.views.escaping import clip, visible
-from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.problems import message_line
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ import click
 from prose_kernel.access import plain_files
 from prose_kernel.cli.options import state_dir_option
 from prose_kernel.errors import GateRefused
-from prose_kernel.views.document import Table
+from prose_kernel.views.document import Table, plain_text
 from prose_kernel.views.escaping import TerminalText, visible
-from prose_kernel.views.plain_text import plain_text
 
 if TYPE_CHECKING:
     from prose_kernel.processes.tasks.records import TaskRecord

@@ -65,8 +65,8 @@ def evaluate(
     from prose_kernel.evaluation.spec import read
     from prose_kernel.runs import settings
     from prose_kernel.runs.run_assembly import add_prose_to_path
+    from prose_kernel.views.document import plain_text
     from prose_kernel.views.page import check_page, write_page
-    from prose_kernel.views.plain_text import plain_text
     from prose_kernel.views.test_results import check_junit
 
     path = _path(spec)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from prose_kernel.access.approvals import Approvals
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.errors import NoProvider, PermissionDenied
-from prose_kernel.models.providers.provider_name import Choice
+from prose_kernel.models.providers.provider_choice import Choice
 from prose_kernel.runtime.ports import Clock, LiveJudge, SessionProgress, SessionRequest, Sessions
 from prose_kernel.runtime.services import Guard, Terminals
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings

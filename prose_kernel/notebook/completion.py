@@ -164,7 +164,7 @@ def _arguments(cells: Cells, head: list[str], language: Language) -> list[str]:
 
 def _providers(cells: Cells) -> list[str]:
     """Return the providers that can be chosen here; none if a setting is invalid."""
-    from prose_kernel.models.providers.provider_name import known_names
+    from prose_kernel.models.providers.provider_choice import known_names
 
     try:
         return known_names(cells.settings.session_options(cells.cwd))
@@ -174,7 +174,7 @@ def _providers(cells: Cells) -> list[str]:
 
 def _judges(cells: Cells) -> list[str]:
     """Return the providers that can judge."""
-    from prose_kernel.models.providers.provider_name import KEYLESS
+    from prose_kernel.models.providers.provider_choice import KEYLESS
 
     return [name for name in _providers(cells) if name not in KEYLESS]
 

@@ -11,9 +11,8 @@ from typing import Final
 
 from prose_kernel.errors import ImportProgramError, reason_of
 from prose_kernel.programs import consent, urls
-from prose_kernel.programs.cache import ProgramCache, digest_of
 from prose_kernel.programs.consent import Candidate, Fetched, Trust
-from prose_kernel.programs.download import download
+from prose_kernel.programs.download import ProgramCache, digest_of, download
 from prose_kernel.programs.lock_file import NAME, LockFile, Pin
 from prose_kernel.runtime.asker import SerialAsker
 from prose_kernel.runtime.session_options import ProgramSettings

@@ -104,7 +104,7 @@ def remote_programs(
 ) -> RemotePrograms:
     """Return the source of fetched programs: the project's pins, the user's cache, the servers. `asker` asks a person
     to consent to new programs; `writes`: consent is recorded in `prose.lock`."""
-    from prose_kernel.programs.cache import ProgramCache
+    from prose_kernel.programs.download import ProgramCache
     from prose_kernel.programs.lock_file import LockFile, place_of
     from prose_kernel.programs.resolver import RemotePrograms
     from prose_kernel.runtime.asker import serial

@@ -4,7 +4,7 @@
       lazy                  runs/lazy_objects.py: the first session of a run loads all of the following
       CountedSessions       models/usage.py: budgets; tokens and costs
       RememberingSessions   models/agent_memory.py: the memory of a persistent agent
-      RecordedOnlySessions  models/providers/default_provider.py: the error if neither provider nor person can answer
+      RecordedOnlySessions  models/providers/provider_choice.py: the error if neither provider nor person can answer
       RecordedSessions      cassettes/recorded_answers.py: the recorded answer, or else a live one, which it records
       LiveProviders         models/provider_pool.py: makes the chosen model or agent
         ModelSessions       models/providers/model_sessions.py: a conversation with a model and its tools
@@ -33,8 +33,8 @@ from prose_kernel.models.agent_memory import RememberingSessions, restore_noted
 from prose_kernel.models.digest_memory import DigestMemories
 from prose_kernel.models.memory_directory import IsAnswered, Memories
 from prose_kernel.models.provider_pool import LiveProviders, MoreTools, ProviderContext
-from prose_kernel.models.providers import default_provider, vendors
-from prose_kernel.models.providers.provider_name import Choice, choice_of, judge_choice, judge_model
+from prose_kernel.models.providers import provider_choice, vendors
+from prose_kernel.models.providers.provider_choice import Choice, choice_of, judge_choice, judge_model
 from prose_kernel.models.usage import (
     CountedJudge,
     CountedPhrases,
@@ -42,6 +42,7 @@ from prose_kernel.models.usage import (
     LimitedJudge,
     LimitedPhrases,
     UsageTotals,
+    has_price,
 )
 from prose_kernel.runs.lazy_objects import lazy
 from prose_kernel.runtime import budgets
@@ -124,7 +125,7 @@ def connect(
     cassettes = _cassettes(means, run.recordings, before)
     usage = before.usage if before is not None else UsageTotals()
     memories = before.memories if before is not None else Memories(run.is_answered, partial(_warn, person))
-    detected = default_provider.detect(options, where)
+    detected = provider_choice.detect(options, where)
     services = SessionServices(
         person, means, choice, judges, script, notes, usage, memories, cassettes, live, detected, run.interrupt, own
     )
@@ -162,7 +163,7 @@ class SessionServices:
     memories: Memories = field(repr=False)
     cassettes: Cassettes
     live: LiveProviders = field(repr=False)
-    detected: default_provider.Detected | None
+    detected: provider_choice.Detected | None
     interrupt: Callable[[], object] | None
     overrides: Overrides = CONFIGURED
 
@@ -177,7 +178,7 @@ class SessionServices:
                 kind != "dry-run",
                 partial(RememberingSessions, where=means.where, clock=means.clock, memories=self.memories),
             ),
-            (no_provider, partial(default_provider.RecordedOnlySessions, asker=self.asker)),
+            (no_provider, partial(provider_choice.RecordedOnlySessions, asker=self.asker)),
             (
                 recorded,
                 partial(
@@ -273,7 +274,7 @@ class SessionServices:
             case "function":
                 return self.overrides.sessions
             case "none":
-                return default_provider.Unconfigured(
+                return provider_choice.Unconfigured(
                     self.asker,
                     self.interrupt,
                     self._detected_sessions,
@@ -292,12 +293,10 @@ class SessionServices:
         return self._announced.choice() if self._announced is not None else None
 
     @cached_property
-    def _announced(self) -> default_provider.Announced | None:
-        return (
-            default_provider.Announced(self.detected, self.asker, self._notice) if self.detected is not None else None
-        )
+    def _announced(self) -> provider_choice.Announced | None:
+        return provider_choice.Announced(self.detected, self.asker, self._notice) if self.detected is not None else None
 
-    def _notice(self, detected: default_provider.Detected) -> str:
+    def _notice(self, detected: provider_choice.Detected) -> str:
         model = vendors.find(detected.choice.name, self.means.options).model
         return detected.notice(model or "the one each session names", self.cassettes.mode(self.asker), self.asker)
 
@@ -348,8 +347,6 @@ class SessionServices:
         mode = self.cassettes.mode(self.asker) if self.choice.recorded else "off"
         if mode == "replay" and any(self.cassettes.store.entries()):
             return
-        from prose_kernel.models.providers import prices
-
         options = self.means.options
         asked = [(self.choice, name, self.choice.model) for name in models]
         judge = judge_choice(options)
@@ -359,7 +356,7 @@ class SessionServices:
             if choice.kind == "model":
                 with contextlib.suppress(ProviderError):  # reported when the session runs
                     for meant in vendors.chain(choice.name, options, name, default):
-                        if not prices.is_known(meant.name, meant.model, meant.options.price):
+                        if not has_price(meant.name, meant.model, meant.options.price):
                             message, hint = vendors.unpriced(meant)
                             raise UsageError(message, hint=hint)
 

@@ -16,7 +16,7 @@ from prose_kernel.access.session_permissions import shown
 from prose_kernel.errors import NON_INTERACTIVE, ProseError, ProviderError
 from prose_kernel.language.text import one_line, printable
 from prose_kernel.models.providers import vendors
-from prose_kernel.models.providers.provider_name import AGENT, Choice
+from prose_kernel.models.providers.provider_choice import AGENT, Choice
 from prose_kernel.models.request import Assembled, assemble, headline, in_message, summarise, with_row_texts
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import (
@@ -210,14 +210,14 @@ def max_cost(description: Description, services: SessionServices) -> float | Non
         return 0.0
     if choice.kind != "model" or description.problem is not None:
         return None
-    from prose_kernel.models.providers.prices import most_of
+    from prose_kernel.models.usage import highest_cost
 
     sent = len(f"{description.system or ''}{description.schemas}{description.message.text}".encode("utf-8", "replace"))
     costs = []
     for meant in vendors.chain(choice.name, options, description.request.model, choice.model):
         limits = [meant.options.max_tokens or meant.server.max_tokens, description.request.settings.get("max_tokens")]
         known = [limit for limit in limits if isinstance(limit, int)]
-        costs.append(most_of(meant.name, meant.model, sent, min(known) if known else None, meant.options.price))
+        costs.append(highest_cost(meant.name, meant.model, sent, min(known) if known else None, meant.options.price))
     return None if None in costs else max(cost for cost in costs if cost is not None)
 
 

@@ -19,8 +19,7 @@ from typing import Any, Final
 from prose_kernel.access import plain_files
 from prose_kernel.errors import reason_of
 from prose_kernel.runtime.redaction import hidden_of_process, mapped
-from prose_kernel.telemetry.conventions import measures_of
-from prose_kernel.telemetry.spans import Attribute, Note, Recorder, Span, trace_and_span
+from prose_kernel.telemetry.spans import Attribute, Note, Recorder, Span, measures_of, trace_and_span
 
 LARGEST: Final = 20 * 1024 * 1024
 _BEGINNING: Final = b'{"time"'

@@ -33,9 +33,8 @@ from prose_kernel._version import __version__
 from prose_kernel.errors import UsageError
 from prose_kernel.language.text import one_line
 from prose_kernel.runtime.redaction import hidden_of_process
-from prose_kernel.telemetry import conventions
-from prose_kernel.telemetry.conventions import SCHEMA
-from prose_kernel.telemetry.spans import Attribute, Note, Recorder, Span, trace_and_span
+from prose_kernel.telemetry import spans
+from prose_kernel.telemetry.spans import SCHEMA, Attribute, Note, Recorder, Span, trace_and_span
 
 PATIENCE: Final = 3.0
 """Seconds for the last spans to reach the collector."""
@@ -268,21 +267,21 @@ class Meter(Recorder):
         if not isinstance(provider, MeterProvider) and type(provider).__name__.startswith("_Proxy"):
             with sdk_messages(environment, lambda text: None):  # the tracer warns about the same variables
                 provider = self._own = _provider(environment)
-        meter = provider.get_meter("prose_kernel", __version__, schema_url=conventions.SCHEMA)
+        meter = provider.get_meter("prose_kernel", __version__, schema_url=spans.SCHEMA)
         seconds = partial(meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=_SECONDS)
         tokens = meter.create_histogram(
-            conventions.TOKENS, unit="{token}", description="Tokens used.", explicit_bucket_boundaries_advisory=_TOKENS
+            spans.TOKENS, unit="{token}", description="Tokens used.", explicit_bucket_boundaries_advisory=_TOKENS
         )
-        cost = meter.create_counter(conventions.COST, unit="{USD}", description="Known cost of models.")
+        cost = meter.create_counter(spans.COST, unit="{USD}", description="Known cost of models.")
         self._record: dict[str, Callable[..., None]] = {
-            conventions.DURATION: seconds(conventions.DURATION, description="GenAI operation duration.").record,
-            conventions.OPERATIONS: seconds(conventions.OPERATIONS, description="Duration of operations.").record,
-            conventions.TOKENS: tokens.record,
-            conventions.COST: cost.add,
+            spans.DURATION: seconds(spans.DURATION, description="GenAI operation duration.").record,
+            spans.OPERATIONS: seconds(spans.OPERATIONS, description="Duration of operations.").record,
+            spans.TOKENS: tokens.record,
+            spans.COST: cost.add,
         }
 
     def ended(self, span: Span) -> None:
-        for measure in conventions.measures_of(span):
+        for measure in spans.measures_of(span):
             self._record[measure.name](measure.value, clean_attributes(measure.attributes))
 
     def close(self) -> None:

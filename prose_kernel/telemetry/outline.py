@@ -16,8 +16,17 @@ from typing import ClassVar, Final
 from prose_kernel.access import atomic, plain_files
 from prose_kernel.errors import RunError
 from prose_kernel.runtime import events as ev
-from prose_kernel.telemetry.conventions import LONGEST, JsonText
-from prose_kernel.telemetry.spans import Attribute, Kind, Note, Recorder, Span, Status, trace_and_span
+from prose_kernel.telemetry.spans import (
+    LONGEST,
+    Attribute,
+    JsonText,
+    Kind,
+    Note,
+    Recorder,
+    Span,
+    Status,
+    trace_and_span,
+)
 
 TRACE: Final = "traceparent"
 """The file in a run's directory with the id of its last run span, to which a resumed run links its span."""

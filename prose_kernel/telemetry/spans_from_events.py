@@ -17,8 +17,13 @@ from msgspec import structs
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime import tracing
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Commands, OnOutput, SessionResult, Usage
-from prose_kernel.telemetry.conventions import (
+from prose_kernel.telemetry.outline import Outline
+from prose_kernel.telemetry.spans import (
     MODEL_ORIGINS,
+    Attribute,
+    Kind,
+    Span,
+    Status,
     message,
     parts,
     provider_name,
@@ -26,8 +31,6 @@ from prose_kernel.telemetry.conventions import (
     tool_name,
     usage_attributes,
 )
-from prose_kernel.telemetry.outline import Outline
-from prose_kernel.telemetry.spans import Attribute, Kind, Span, Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from prose_kernel.views import document as doc
 from prose_kernel.views.display import Display
+from prose_kernel.views.document import plain_text
 from prose_kernel.views.escaping import LITERAL, Html, clip, fenced, html, inline_code, inline_text, tag, visible
 from prose_kernel.views.escaping import markdown as harmless
-from prose_kernel.views.plain_text import plain_text
 
 _TICKED = re.compile(r"`([^`]+)`")
 

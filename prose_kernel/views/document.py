@@ -1,5 +1,5 @@
 """Documents, independent of their rendered form: blocks of words. A view returns a document, and each front end renders
-it: `plain_text` for terminals, `bundle` for notebooks, `page` for HTML pages.
+it: `plain_text` for terminals and `text/plain`, `bundle` for notebooks, `page` for HTML pages.
 
 A `str` is untrusted text, which renderers escape; `Trusted` is text of the project. The rendered forms differ only
 where a class documents it, such as `Trusted.plain` and `Listing.indent`.
@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+from prose_kernel.language.text import screen_width
+from prose_kernel.views.escaping import visible
 
 # ---------------------------------------------------------------- words
 
@@ -149,3 +152,56 @@ def counted(number: int, noun: str) -> str:
     """Return a number with its noun: `1 cell`, `2,000 branches`."""
     plural = "" if number == 1 else "es" if noun.endswith(("s", "ch")) else "s"
     return f"{number:,} {noun}{plural}"
+
+
+# ---------------------------------------------------------------- plain text
+
+
+def plain_text(block: Block) -> str:
+    match block:
+        case Paragraph(words):
+            return "".join(map(_word, words))
+        case Items(items, indent):
+            return "\n".join(" " * indent + "".join(map(_word, words)) for words in items)
+        case Fields(fields, indent):
+            return _table(Table((), [field for field in fields if field[1]], indent=indent, most=None))
+        case Listing(text, _, rest, indent):
+            lines = visible(text)
+            if indent:
+                lines = "\n".join(f"{' ' * indent}{line}".rstrip() for line in lines.split("\n"))
+            return f"{lines}\n… ({rest})" if rest else lines
+        case Untrusted(text, rest):
+            return f"{visible(text)}\n… ({rest})" if rest else visible(text)
+        case Table():
+            return _table(block)
+        case Group(blocks, gap):
+            return gap.join(plain_text(part) for part in blocks if getattr(part, "plain", part) is not None)
+        case Rich(_, plain):
+            return plain_text(plain) if plain is not None else ""
+
+
+def _word(word: Word) -> str:
+    if isinstance(word, str):
+        return visible(word)
+    return word.markdown if word.plain is None else word.plain
+
+
+def _padded(cell: str, width: int, right: bool) -> str:
+    room = " " * (width - screen_width(cell))
+    return room + cell if right else cell + room
+
+
+def _table(table: Table) -> str:
+    if not table.rows and table.empty:
+        return table.empty
+    rows = [table.head, *table.shown] if any(table.head) else table.shown
+    cells = [[visible(cell) for cell in row] for row in rows]
+    widths = [max(map(screen_width, column)) for column in zip(*cells, strict=True)]
+    if table.data:
+        cells.insert(1, ["-" * width for width in widths])
+    right = table.numbers if table.data else ()
+    lines = [
+        " " * table.indent + "  ".join(_padded(cell, widths[at], at in right) for at, cell in enumerate(row)).rstrip()
+        for row in cells
+    ]
+    return "\n".join([*lines, table.more] if table.more else lines)

@@ -15,11 +15,10 @@ from prose_kernel.language.source import Source, Span
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.diagram import Mark, Part, fence, mermaid, outline
 from prose_kernel.views.display import Display
-from prose_kernel.views.document import Table, paragraph
+from prose_kernel.views.document import Table, paragraph, plain_text
 from prose_kernel.views.escaping import Html, clip, visible
 from prose_kernel.views.file_displays import image_html
 from prose_kernel.views.flow_drawing import flow_svg
-from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.run_record import ActivityRecord, CellRecord, Figures, Lane, Lanes, Total, lanes
 
 ROWS: Final = 100

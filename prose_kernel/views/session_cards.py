@@ -28,8 +28,8 @@ from prose_kernel.runtime.values import full_text
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import KEPT, LEFT, QUIET, TABLE, bundle, markdown, row, wide_row
 from prose_kernel.views.display import Display
+from prose_kernel.views.document import plain_text
 from prose_kernel.views.escaping import LITERAL, Html, clip, html, tag, visible
-from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.refresh import GrowingDisplay, Replaceable
 
 SHOWN = 100_000

@@ -16,8 +16,8 @@ from prose_kernel.runtime.values import ExecText, Value, full_text, plain
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import bundle, data_html, quiet
 from prose_kernel.views.display import Display
+from prose_kernel.views.document import plain_text
 from prose_kernel.views.escaping import LITERAL, clip, tag, visible
-from prose_kernel.views.plain_text import plain_text
 
 ROWS: Final = 30
 COLUMNS: Final = 12

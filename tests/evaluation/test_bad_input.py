@@ -14,7 +14,7 @@ from prose_kernel.evaluation import dataset
 from prose_kernel.evaluation.report import document
 from prose_kernel.evaluation.runner import Evaluation, Options
 from prose_kernel.evaluation.spec import read
-from prose_kernel.views.plain_text import plain_text
+from prose_kernel.views.document import plain_text
 
 ABOVE_0 = "a number above 0, at most 1,000,000"
 CASES = [{"id": f"q{number}", "question": f"What is {number}?", "expected": "5"} for number in range(6)]

@@ -14,7 +14,7 @@ from prose_kernel.cli.main import main
 from prose_kernel.errors import UsageError
 from prose_kernel.evaluation.assertions import PythonFunction
 from prose_kernel.evaluation.report import document
-from prose_kernel.views.plain_text import plain_text
+from prose_kernel.views.document import plain_text
 
 CASES = [
     {"id": "one", "question": "What is 1+1?", "expected": "2"},

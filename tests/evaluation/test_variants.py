@@ -17,7 +17,7 @@ from prose_kernel.evaluation.report import document
 from prose_kernel.evaluation.summary import one_sided, sign_test
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.confidence_intervals import wilson
-from prose_kernel.views.plain_text import plain_text
+from prose_kernel.views.document import plain_text
 
 TEN = [{"id": f"q{number}", "question": f"What is {number}?", "expected": f"{number}"} for number in range(10)]
 TWO = """

@@ -13,9 +13,8 @@ from models.people import LeavingPerson, ScriptedPerson, SilentPerson
 from scaling import assert_linear
 
 from prose_kernel.errors import NoProvider, ProviderError, UsageError
-from prose_kernel.models.providers.default_provider import Unconfigured
 from prose_kernel.models.providers.human import HELP, LONGEST, MORE, HumanSessions
-from prose_kernel.models.providers.provider_name import Choice, choice_of, judge_choice
+from prose_kernel.models.providers.provider_choice import Choice, Unconfigured, choice_of, judge_choice
 from prose_kernel.models.providers.scripted import Reply, Script, ScriptedSessions, load_script
 from prose_kernel.runs.provider_chain import connect
 from prose_kernel.runs.session_description import DryRunCommands

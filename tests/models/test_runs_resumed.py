@@ -18,7 +18,7 @@ from machine.fakes import FakeClock
 from models.people import ScriptedPerson
 
 from prose_kernel.errors import ProviderError, ResumeMismatch, RunError
-from prose_kernel.models.providers.provider_name import Choice
+from prose_kernel.models.providers.provider_choice import Choice
 from prose_kernel.models.providers.scripted import ScriptedSessions
 from prose_kernel.models.usage import Line, consumed
 from prose_kernel.runs import languages, run_assembly

@@ -20,7 +20,7 @@ from prose_kernel.cli.main import main
 from prose_kernel.errors import ImportProgramError, ProviderError, SessionError
 from prose_kernel.language.typed_answers import item, object_of, optional, read, type_words
 from prose_kernel.models.providers.human import HumanSessions
-from prose_kernel.models.providers.provider_name import Choice
+from prose_kernel.models.providers.provider_choice import Choice
 from prose_kernel.models.providers.scripted import ScriptedSessions
 from prose_kernel.programs.openprose_imports import LocalPrograms
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult

@@ -24,7 +24,7 @@ from prose_kernel.access import hosts
 from prose_kernel.errors import CompileError, ImportProgramError, UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.programs import download, urls
-from prose_kernel.programs.cache import ProgramCache
+from prose_kernel.programs.download import ProgramCache
 from prose_kernel.programs.lock_file import LockFile, Pin, place_of, text_of
 from prose_kernel.programs.openprose_imports import LocalPrograms
 from prose_kernel.programs.resolver import RemotePrograms

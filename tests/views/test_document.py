@@ -6,7 +6,7 @@ import pytest
 
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import bundle, markdown
-from prose_kernel.views.plain_text import plain_text
+from prose_kernel.views.document import plain_text
 
 HOSTILE = "<img src=x> **b** | `c` ![i](http://x) \x1b[2J"
 BLOCKS = (

@@ -20,9 +20,8 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RunUsage
 
 from prose_kernel.errors import BudgetSpent, ProviderError, ProviderTimeout
-from prose_kernel.models.providers import prices
 from prose_kernel.models.providers.model_calls import Conversation
-from prose_kernel.models.usage import usage_details
+from prose_kernel.models.usage import affordable, cost_of, usage_details
 from prose_kernel.runtime import budgets, open_request, tracing
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.budgets import Budget, Consumption
@@ -271,7 +270,7 @@ class BudgetedModel(WrapperModel):
         return usage_of(self._request_of(usage), self._price)
 
     def _request_of(self, usage: Any) -> RunUsage:
-        cost = prices.cost_of(self._vendor, self.model_name, usage.input_tokens, usage.output_tokens, self._price)
+        cost = cost_of(self._vendor, self.model_name, usage.input_tokens, usage.output_tokens, self._price)
         read = getattr(usage, "cache_read_tokens", 0)
         return RunUsage(
             requests=1,
@@ -299,7 +298,7 @@ class BudgetedModel(WrapperModel):
         request = budgets.current()
         mean = request.mean("tokens") if request is not None else None
         tokens = self._sent + (limit or ASSURED) if limit or mean is None else max(self._sent, int(mean))
-        cost = prices.cost_of(self._vendor, self.model_name, self._sent, tokens - self._sent, self._price)
+        cost = cost_of(self._vendor, self.model_name, self._sent, tokens - self._sent, self._price)
         return Consumption(float(cost or 0), tokens)
 
     def _limited_settings(self, settings: Any) -> Any:
@@ -310,7 +309,7 @@ class BudgetedModel(WrapperModel):
         request.report(usage_of(self._used, self._price))
         most, money = budgets.nearest("tokens"), budgets.nearest("usd")
         if money is not None:
-            bought = prices.affordable(self._vendor, self.model_name, self._sent, money[0], self._price)
+            bought = affordable(self._vendor, self.model_name, self._sent, money[0], self._price)
             if bought is not None and (most is None or bought < most[0]):
                 most = bought, money[1]
         if most is None:
@@ -350,5 +349,5 @@ def usage_of(used: RunUsage, price: Price | None = None) -> Usage:
     """Convert the usage that the library counted; `price` comes from the settings."""
     cost = None if used.cost is None else float(used.cost)
     if price is not None and used.requests:
-        cost = float(prices.cost_of("", "", used.input_tokens, used.output_tokens, price) or 0)
+        cost = float(cost_of("", "", used.input_tokens, used.output_tokens, price) or 0)
     return Usage(used.requests, used.input_tokens, used.output_tokens, cost, tokens_cached=used.cache_read_tokens)

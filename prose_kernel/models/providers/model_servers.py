@@ -16,6 +16,7 @@ from prose_kernel import errors
 from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.model_calls import AT_ONCE, Connection, Link, Reply
 from prose_kernel.models.providers.vendors import ModelTarget
+from prose_kernel.models.usage import has_price
 from prose_kernel.runtime import budgets, open_request
 from prose_kernel.runtime.open_request import MODEL
 from prose_kernel.runtime.ports import Clock
@@ -250,9 +251,7 @@ class ModelServers:
         """Raise `ProviderError` if a budget in US dollars applies and the price of the model is unknown."""
         if budgets.nearest("usd") is None or self._options.unpriced == "allow":
             return
-        from prose_kernel.models.providers import prices
-
-        if not prices.is_known(target.name, target.model, target.options.price):
+        if not has_price(target.name, target.model, target.options.price):
             message, hint = vendors.unpriced(target)
             raise errors.ProviderError(message, retryable=False, hint=hint)
 

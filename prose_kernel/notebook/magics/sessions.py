@@ -47,7 +47,7 @@ async def provider(call: Call) -> None:
 
 
 def _providers(call: Call) -> doc.Table:
-    from prose_kernel.models.providers.provider_name import known_names
+    from prose_kernel.models.providers.provider_choice import known_names
     from prose_kernel.runs.session_description import who
 
     settings, services = call.cells.settings, call.cells.workspace.opened.services
@@ -97,7 +97,7 @@ def _reasons(call: Call) -> doc.Table:
 
 
 def _judges(call: Call) -> doc.Table:
-    from prose_kernel.models.providers.provider_name import AGENT, judge_choice, judge_model
+    from prose_kernel.models.providers.provider_choice import AGENT, judge_choice, judge_model
 
     settings, services = call.cells.settings, call.cells.workspace.opened.services
     choice = judge_choice(services.means.options)

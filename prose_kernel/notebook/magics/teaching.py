@@ -14,8 +14,8 @@ from prose_kernel.notebook.magics import tables
 from prose_kernel.notebook.magics.registry import Call, magic, on_or_off, read_program
 from prose_kernel.runs import languages, reference_pages
 from prose_kernel.views import document as doc
+from prose_kernel.views.document import plain_text
 from prose_kernel.views.escaping import fenced
-from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.word_help import with_section
 
 _LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)")

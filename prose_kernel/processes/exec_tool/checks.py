@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from prose_kernel.access.grants import Reach
 from prose_kernel.access.path_resolver import Resolved, resolve
 from prose_kernel.processes.environment import refused_name
-from prose_kernel.processes.exec_tool import programs
+from prose_kernel.processes.exec_tool import capabilities
 from prose_kernel.processes.exec_tool.capabilities import CapabilityRecord
 from prose_kernel.runtime.services import ExecErrorKind
 
@@ -177,9 +177,9 @@ def _listed(path: str, program: Resolved, record: CapabilityRecord) -> None:
         raise Refused("fs_denied", message, missing=f"execute {path}", target=program.path)
     if rules.shells:
         return
-    if programs.is_launcher(program.path, program.identity):
+    if capabilities.is_launcher(program.path, program.identity):
         raise Refused("fs_denied", f"{path} starts other programs; that needs bash: allow", target=program.path)
-    if programs.is_interpreter(program.path) and not Reach(rules.listed or ()).names(program.path):
+    if capabilities.is_interpreter(program.path) and not Reach(rules.listed or ()).names(program.path):
         raise Refused(
             "fs_denied",
             f"{path} runs code from its arguments; the execute list must name it without a wildcard",

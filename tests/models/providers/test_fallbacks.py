@@ -14,7 +14,7 @@ from stubs.model_server import ANSWER, StubServer
 from prose_kernel.errors import ProviderError, ProviderOverloaded, Undecided, UsageError
 from prose_kernel.models.providers.model_calls import Reply
 from prose_kernel.models.providers.model_servers import WaitUntilOpen
-from prose_kernel.models.providers.provider_name import choice_of
+from prose_kernel.models.providers.provider_choice import choice_of
 from prose_kernel.models.providers.vendors import ModelTarget
 from prose_kernel.models.usage import CountedJudge, CountedSessions, UsageTotals
 from prose_kernel.runs.languages import OPENPROSE, VVM, Language

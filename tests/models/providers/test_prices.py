@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from prose_kernel.models.providers.prices import affordable, cost_of, most_of
+from prose_kernel.models.usage import affordable, cost_of, highest_cost
 
 UNKNOWN = [("anthropic", "nope"), ("nobody", "gpt-6-luna"), ("", ""), ("openai", "x" * 10_000), ("openai", "\ud800")]
 
@@ -15,7 +15,7 @@ UNKNOWN = [("anthropic", "nope"), ("nobody", "gpt-6-luna"), ("", ""), ("openai",
 def test_a_price_list_without_the_model(provider: str, model: str) -> None:
     assert cost_of(provider, model, 5, 5) is None
     assert affordable(provider, model, 100, 1.0) is None
-    assert most_of(provider, model, 100, None) is None
+    assert highest_cost(provider, model, 100, None) is None
 
 
 def test_without_a_price_list(monkeypatch: pytest.MonkeyPatch) -> None:
