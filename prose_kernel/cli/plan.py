@@ -15,6 +15,7 @@ from prose_kernel.cli import program_files, result_text
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.runs.languages import without_errors
+from prose_kernel.views.document import plain_text
 from prose_kernel.views.request_text import planned_requests
 
 if TYPE_CHECKING:
@@ -59,7 +60,6 @@ async def _whole(name: str, text: str, language: Language, chosen: Settings) -> 
     from prose_kernel.cli.terminal import Screen, TerminalAsker
     from prose_kernel.notebook.magics import previews
     from prose_kernel.runs.workspace import Start, Workspace
-    from prose_kernel.views.document import plain_text
 
     start = Start(Path.cwd(), name, notebook=False, language=language)
     asker = TerminalAsker(sys.stdin, Screen(sys.stdout, sys.stderr), False)

@@ -16,6 +16,7 @@ from prose_kernel.access import plain_files
 from prose_kernel.errors import CompileError, ImportProgramError
 from prose_kernel.language.contracts import STANDARD, SUFFIX
 from prose_kernel.language.contracts.reader import own_field
+from prose_kernel.language.diagnostics import decode
 from prose_kernel.language.openprose.contract import Contract
 from prose_kernel.language.source import Source
 from prose_kernel.programs import files as program_files
@@ -159,8 +160,6 @@ class ContractFiles:
         shown = self.shown(address)
         if address in self._texts:
             return Source.of(self._texts[address], shown)
-        from prose_kernel.language.diagnostics import decode
-
         try:
             program_files.stamp(address)
             return decode(program_files.read(address), shown)

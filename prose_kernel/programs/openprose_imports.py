@@ -19,7 +19,7 @@ from prose_kernel.access import plain_files
 from prose_kernel.errors import CompileError, ImportProgramError
 from prose_kernel.language import typed_answers
 from prose_kernel.language.contracts import LIBRARY, SUFFIX, file_and_node, is_contract
-from prose_kernel.language.diagnostics import PROSESCRIPT_PROFILES, Diagnostic, Profile
+from prose_kernel.language.diagnostics import PROSESCRIPT_PROFILES, Diagnostic, Profile, decode
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose.call_targets import interface_of
 from prose_kernel.language.openprose.contract import Contract, abilities, all_gates, contract, place_of
@@ -378,7 +378,6 @@ class LocalPrograms:
         return text
 
     def _parse(self, where: Location, stamp: Stamp, data: bytes) -> _Parsed:
-        from prose_kernel.language.diagnostics import decode
         from prose_kernel.language.openprose.parser import parse
 
         try:

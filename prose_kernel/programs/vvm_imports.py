@@ -12,7 +12,7 @@ from typing import Any
 from prose_kernel.access import plain_files
 from prose_kernel.errors import CompileError, ImportProgramError
 from prose_kernel.language import typed_answers
-from prose_kernel.language.diagnostics import Diagnostic, has_errors
+from prose_kernel.language.diagnostics import Diagnostic, decode, has_errors
 from prose_kernel.language.source import Source
 from prose_kernel.language.text import as_argument
 from prose_kernel.language.typed_answers import Schema
@@ -181,7 +181,6 @@ class LocalModules:
 
 
 def _parsed(file: Location, stamp: plain_files.Stamp | str, data: bytes) -> _Parsed:
-    from prose_kernel.language.diagnostics import decode
     from prose_kernel.language.vvm.parser import parse
 
     try:
