@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prose_kernel.debugger.breakpoints import Breakpoint, check_hits, evaluated_in, reason
 from prose_kernel.debugger.pausing import ALL_ERRORS, THREAD, UNCAUGHT, Debugger, Send, as_protocol
 from prose_kernel.debugger.sources import PREFIX, SEED, ReadCell, Texts
-from prose_kernel.debugger.variables import MAX_MEMBERS, Listed, Variables, one_line
+from prose_kernel.debugger.variables import MAX_MEMBERS, Variables, one_line
 from prose_kernel.errors import ProseError, UsageError
 from prose_kernel.runs import languages
 from prose_kernel.runtime.statement_hook import StackFrame
@@ -29,6 +29,8 @@ _MAX_BREAKPOINTS: Final = 10_000
 """The most breakpoints of one text."""
 _MAX_EXPRESSION: Final = 100_000
 """The most characters of an expression."""
+_FIRST_IDLE: Final = 1_000_000_000
+"""The first number of the entries that are shown while no program is paused."""
 
 
 class RequestRefused(Exception):
@@ -46,7 +48,7 @@ class Adapter:
         self._send = send
         self._host = host
         self._variables = Variables()
-        self._idle = Variables(typed=False)  # the names while no program is paused
+        self._idle = Variables(typed=False, first=_FIRST_IDLE)  # the names while no program is paused
         self._seq = 0
         self._commands: dict[str, Callable[[Arguments], Body | None]] = {
             "debugInfo": self._debug_info,
@@ -307,11 +309,9 @@ class Adapter:
         reference = arguments.get("variablesReference")
         if not isinstance(reference, int):
             raise RequestRefused("`variables` needs a `variablesReference`")
-        found = self._variables.listed(reference) if reference < _OFFSET else self._idle.listed(reference - _OFFSET)
+        found = (self._variables if reference < _FIRST_IDLE else self._idle).listed(reference)
         if found is None:
             raise RequestRefused("the program has gone on; this variable is not shown any more")
-        if reference >= _OFFSET:
-            found = _shifted(found)
         start, count = arguments.get("start"), arguments.get("count")
         begin = start if isinstance(start, int) and start > 0 else 0
         end = begin + count if isinstance(count, int) and count > 0 else None
@@ -325,7 +325,7 @@ class Adapter:
         if len(names) > MAX_MEMBERS:
             left = f"{len(names) - MAX_MEMBERS:,} more"
             listed.append({"name": "…", "value": f"{left}; %bindings lists them", "variablesReference": 0})
-        return {"variables": _shifted(listed)}
+        return {"variables": listed}
 
     def _rich_inspect(self, arguments: Arguments) -> Body:
         name = arguments.get("variableName")
@@ -390,31 +390,14 @@ class Adapter:
         )
 
 
-_OFFSET: Final = 1_000_000_000
-"""The offset of the numbers of names that are shown while no program is paused."""
-
-
-def _shifted(listed: Listed) -> Listed:
-    return [
-        {**one, "variablesReference": one["variablesReference"] + _OFFSET} if one["variablesReference"] else one
-        for one in listed
-    ]
-
-
 def _source_of(text: Any) -> Body:
     return {"name": text.name, "path": text.path}
 
 
 def _as_set(point: Breakpoint) -> Body:
-    found: Body = {"line": point.line if point.line is not None else point.wanted}
-    for key, value in (
-        ("condition", point.condition),
-        ("hitCondition", point.hit_condition),
-        ("logMessage", point.log),
-    ):
-        if value:
-            found[key] = value
-    return found
+    texts = {"condition": point.condition, "hitCondition": point.hit_condition, "logMessage": point.log}
+    line = point.line if point.line is not None else point.wanted
+    return {"line": line, **{key: text for key, text in texts.items() if text}}
 
 
 def _path(arguments: Arguments) -> str:

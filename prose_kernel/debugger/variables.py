@@ -22,10 +22,10 @@ Listed = list[dict[str, Any]]
 class Variables:
     """Numbers for expandable entries: scopes, values with members, further members. They are valid until `clear`."""
 
-    def __init__(self, typed: bool = True) -> None:
+    def __init__(self, typed: bool = True, first: int = 1) -> None:
         self.typed = typed
         self._members: dict[int, Callable[[], Listed]] = {}
-        self._last = 0
+        self._next = first
 
     def clear(self) -> None:
         """Make all numbers invalid, because the program continues. No number is used twice."""
@@ -68,9 +68,9 @@ class Variables:
         return found
 
     def _number(self, members: Callable[[], Listed]) -> int:
-        self._last += 1
-        self._members[self._last] = members
-        return self._last
+        number, self._next = self._next, self._next + 1
+        self._members[number] = members
+        return number
 
 
 def members_of(value: Value) -> Callable[[], list[tuple[str, Value]]] | None:
