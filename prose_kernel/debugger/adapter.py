@@ -10,9 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.debugger.breakpoints import Breakpoint, check_hits, evaluated_in, reason
+from prose_kernel.debugger.breakpoints import (
+    PREFIX,
+    SEED,
+    Breakpoint,
+    ReadCell,
+    Texts,
+    check_hits,
+    evaluated_in,
+    reason,
+)
 from prose_kernel.debugger.pausing import ALL_ERRORS, THREAD, UNCAUGHT, Debugger, Send, as_protocol
-from prose_kernel.debugger.sources import PREFIX, SEED, ReadCell, Texts
 from prose_kernel.debugger.variables import MAX_MEMBERS, Variables, one_line
 from prose_kernel.errors import ProseError, UsageError
 from prose_kernel.runs import languages

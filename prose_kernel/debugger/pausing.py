@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from prose_kernel.debugger.breakpoints import Breakpoint, evaluated_in
-from prose_kernel.debugger.sources import Text, Texts, stops_in
+from prose_kernel.debugger.breakpoints import Breakpoint, Text, Texts, evaluated_in, stops_in
 from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages

@@ -16,8 +16,7 @@ from prose_kernel.language.diagnostics import Diagnostic, decode, has_errors
 from prose_kernel.language.source import Source
 from prose_kernel.language.text import as_argument
 from prose_kernel.language.typed_answers import Schema
-from prose_kernel.language.vvm.contract import contract
-from prose_kernel.language.vvm.modules import Module, execution_order, names_file
+from prose_kernel.language.vvm.contract import CheckedModule, contract, execution_order, names_file
 from prose_kernel.language.vvm.tree import Program
 from prose_kernel.programs import files as program_files
 from prose_kernel.programs import missing_files
@@ -51,12 +50,12 @@ class LocalModules:
         shown = os.path.normpath(os.path.join(self._shown_from, name)) if name else ""  # noqa: PTH118
         self._root = Location(os.path.abspath(base / name), shown=shown)  # noqa: PTH100
         self._texts: dict[str, _Parsed] = {}
-        self._modules: dict[str, tuple[_Parsed, Module]] = {}
+        self._modules: dict[str, tuple[_Parsed, CheckedModule]] = {}
         self._given: Mapping[str, str] = {} if texts is None else texts
 
     # ------------------------------------------------------------ the two calls
 
-    def load_contract(self, path: str) -> Module | Schema:
+    def load_contract(self, path: str) -> CheckedModule | Schema:
         """Return the module at an import path of the root, whose findings include its errors; for a JSON Schema, the
         schema.
 
@@ -67,13 +66,13 @@ class LocalModules:
             return self._schema(path, self._root)[0]
         return self._load(path)
 
-    def _load(self, path: str) -> Module:
+    def _load(self, path: str) -> CheckedModule:
         file = self._resolve(path, self._root)
         if file.address == self._root.address:
             raise _cycle((self._root, file))
         start = self._read(file)
         module = program_files.checked(start, (self._root,), self._resolve, self._read, self._module)[start.where]
-        assert isinstance(module, Module)
+        assert isinstance(module, CheckedModule)
         return module
 
     async def load_program(self, request: LoadRequest) -> LoadedProgram:
@@ -145,11 +144,13 @@ class LocalModules:
 
     # ------------------------------------------------------------ checking
 
-    def _module(self, text: _Parsed, cycle_to: program_files.CycleTo, results: program_files.Results[Module]) -> Module:
+    def _module(
+        self, text: _Parsed, cycle_to: program_files.CycleTo, results: program_files.Results[CheckedModule]
+    ) -> CheckedModule:
         """Check one file, whose imports have their `results`."""
         from prose_kernel.language.vvm.checker import check_module
 
-        def load(path: str) -> Module:
+        def load(path: str) -> CheckedModule:
             where = self._resolve(path, text.where)
             if cycle := cycle_to(where):
                 raise _cycle(cycle)
@@ -162,11 +163,11 @@ class LocalModules:
         if known is not None and known[0] is text and _same_imports(known[1].imports, load):
             return known[1]
 
-        def find(path: str) -> Module | Schema:
+        def find(path: str) -> CheckedModule | Schema:
             return self._schema(path, text.where)[0] if path.startswith(typed_answers.FILE_PREFIX) else load(path)
 
         findings, imports = check_module(text.program, text.source, find, text.findings)
-        module = Module(
+        module = CheckedModule(
             text.where.address,
             text.source,
             text.program,
@@ -192,7 +193,7 @@ def _parsed(file: Location, stamp: plain_files.Stamp | str, data: bytes) -> _Par
     return _Parsed(file, stamp, source, parsed.program, tuple(parsed.diagnostics), contract(parsed.program).imports)
 
 
-def _same_imports(imports: Mapping[str, Module], load: Callable[[str], Module]) -> bool:
+def _same_imports(imports: Mapping[str, CheckedModule], load: Callable[[str], CheckedModule]) -> bool:
     """Return whether the imports lead to the same modules as before."""
     try:
         return all(load(path) is module for path, module in imports.items())
@@ -208,7 +209,7 @@ def _cycle(way: tuple[Location, ...]) -> ImportProgramError:
     return ImportProgramError(f"modules import each other: {' -> '.join(names)}", code="V201", hint=hint)
 
 
-def _module_error(module: Module) -> ImportProgramError:
+def _module_error(module: CheckedModule) -> ImportProgramError:
     """Return the error for a module that has got errors since the importing text was checked."""
     errors = [one for one in module.findings if one.severity == "error"]
     name = module.source.name

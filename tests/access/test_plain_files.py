@@ -376,7 +376,7 @@ def test_a32_a_doubled_text_ends_at_a_hundred_million_characters(
     step: str, here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("prose_kernel.runtime.values.LONGEST_TEXT", 10_000)  # a smaller bound, reached sooner
-    monkeypatch.setattr("prose_kernel.machine.openprose.interpolation.LONGEST_TEXT", 10_000)
+    monkeypatch.setattr("prose_kernel.machine.openprose.expressions.LONGEST_TEXT", 10_000)
     (here / "p.prose").write_text(f'let a = "0123456789x"\nrepeat 60:\n  {step}\noutput n = "done"\n')
     assert main(["run", "p.prose"]) == 1
     printed = capfd.readouterr().err

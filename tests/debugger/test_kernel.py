@@ -12,7 +12,7 @@ from debugger.client import Lab, lab
 from ipykernel.compiler import murmur2_x86  # the hash function of JupyterLab
 from notebook.kernels import REPOSITORY, vvm_specification
 
-from prose_kernel.debugger.sources import SEED, murmur2
+from prose_kernel.debugger.breakpoints import SEED, murmur2
 
 BLOCKS = """# a comment
 let n = 1

@@ -10,8 +10,7 @@ from machine.fakes import FakeClock, FakeCommands, FakeGates, FakeJudge, FakeSes
 
 from prose_kernel.errors import ImportProgramError, RunError, VvmRaise
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm import modules
-from prose_kernel.language.vvm.contract import contract
+from prose_kernel.language.vvm.contract import CheckedModule, contract
 from prose_kernel.language.vvm.parser import parse
 from prose_kernel.language.vvm.tree import Program
 from prose_kernel.machine.vvm.machine import Machine
@@ -41,7 +40,7 @@ class Vvm(World):
         self.user, self.gates = FakeUser(self), FakeGates(self)
         self.events: list[Event] = []
         self.loads: list[str] = []
-        self._loaded: dict[str, modules.Module] = {}
+        self._loaded: dict[str, CheckedModule] = {}
         ports = (self.commands, self.sessions, self.judge, self.user, self.gates)
         host = Host(
             Ports(*ports, self.store, self.clock),
@@ -60,7 +59,7 @@ class Vvm(World):
         module = self._module(request.path, request.importer.name)
         return LoadedProgram(module, module.source, "", "")
 
-    def _module(self, path: str, importer: str) -> modules.Module:
+    def _module(self, path: str, importer: str) -> CheckedModule:
         where = str(PurePosixPath(importer).parent / path.removeprefix("./"))
         if where not in self.modules:
             raise ImportProgramError(f"Module not found: {where}", code="V090")
@@ -69,7 +68,7 @@ class Vvm(World):
             program = tree_of(source)
             found = contract(program)
             imports = {name: self._module(name, where) for name in found.imports}
-            self._loaded[where] = modules.Module("/" + where, source, program, found, imports)
+            self._loaded[where] = CheckedModule("/" + where, source, program, found, imports)
         return self._loaded[where]
 
     # ------------------------------------------------------------ running

@@ -32,7 +32,7 @@ signal.pthread_kill, jsonl.add = pthread_kill, slow
 
 SLOW_STATEMENT = """
 import signal, threading
-from prose_kernel.machine.openprose import execs, interpolation
+from prose_kernel.machine.openprose import execs, expressions
 urgent = threading.Event()
 interrupts = signal.pthread_kill
 def pthread_kill(*arguments):
@@ -46,7 +46,7 @@ def slow(made):
         return made(*arguments)
     return make
 signal.pthread_kill = pthread_kill
-execs.ExecText, interpolation._joined = slow(execs.ExecText), slow(interpolation._joined)
+execs.ExecText, expressions._joined = slow(execs.ExecText), slow(expressions._joined)
 """
 """A statement computes, without a wait, until an interrupt becomes urgent."""
 

@@ -12,7 +12,7 @@ from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Compiled
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import compile_source
-from prose_kernel.language.vvm.modules import Module, execution_order
+from prose_kernel.language.vvm.contract import CheckedModule, execution_order
 from prose_kernel.programs.vvm_imports import LocalModules
 from prose_kernel.runtime.ports import LoadRequest
 
@@ -34,7 +34,7 @@ def rendered(directory: Path, text: str) -> list[str]:
     return ["\n".join(d.render().split("\n")[:2]) for d in compiled(directory, text).diagnostics]
 
 
-def order(module: Module) -> list[str]:
+def order(module: CheckedModule) -> list[str]:
     return [one.source.name for one in execution_order([module])]
 
 
@@ -234,7 +234,7 @@ async def test_a_loaded_module_has_all_its_imports(tmp_path):
     write(tmp_path, a="x = 1\nexport x\n", b='from "./a.vvm" import x\nexport x\n')
     modules = LocalModules(tmp_path, program=tmp_path / "main.vvm")
     loaded = await modules.load_program(LoadRequest("./b.vvm", Source("…"), "c1/l0"))
-    assert isinstance(loaded.program, Module)
+    assert isinstance(loaded.program, CheckedModule)
     assert loaded.source is loaded.program.source
     assert order(loaded.program) == ["a.vvm", "b.vvm"]
 

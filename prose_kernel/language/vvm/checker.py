@@ -17,11 +17,11 @@ from prose_kernel.language.diagnostics import Diagnostic, Findings, in_order
 from prose_kernel.language.nearest import Nearest
 from prose_kernel.language.nodes import visitors
 from prose_kernel.language.source import Source, Span
-from prose_kernel.language.vvm import certain_errors, tree
+from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.agent_checks import AgentChecker
-from prose_kernel.language.vvm.expression_checks import ExpressionChecker, ModuleNames
+from prose_kernel.language.vvm.contract import CheckedModule, LoadModule, execution_order
+from prose_kernel.language.vvm.expression_checks import ExpressionChecker, ModuleNames, items_error
 from prose_kernel.language.vvm.import_checks import ImportChecker, in_file, skill_conflicts
-from prose_kernel.language.vvm.modules import LoadModule, Module, execution_order
 from prose_kernel.language.vvm.names import LIBRARY, Known
 from prose_kernel.language.vvm.scopes import Scope, Scopes, nested_statements
 from prose_kernel.language.vvm.tree import Name, Program
@@ -61,7 +61,7 @@ def check(
 
 def check_module(
     program: Program, source: Source, load: LoadModule, syntax_findings: Sequence[Diagnostic]
-) -> tuple[tuple[Diagnostic, ...], Mapping[str, Module]]:
+) -> tuple[tuple[Diagnostic, ...], Mapping[str, CheckedModule]]:
     """Return all findings of an imported file, syntax errors included, and the modules that it imports."""
     checker = Checker(program, source, _NO_NAMES, load, False, syntax_findings)
     found = in_order([*syntax_findings, *checker.run()])
@@ -311,7 +311,7 @@ class Checker:
 
     def visit_for(self, node: tree.For) -> None:
         self._walk(node.items)
-        self._expressions.report_error(certain_errors.items(node.items))
+        self._expressions.report_error(items_error(node.items))
         self._bind(node.target)
         self._scopes.enter_loop()
         self._loop(node.body)

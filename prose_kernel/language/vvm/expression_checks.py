@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from prose_kernel.language.diagnostics import Findings
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.nodes import visitors
 from prose_kernel.language.source import Span
-from prose_kernel.language.vvm import certain_errors, tree
+from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.agent_checks import AgentChecker, key_span, name_span
-from prose_kernel.language.vvm.certain_errors import CertainError
-from prose_kernel.language.vvm.names import LIBRARY, Known
+from prose_kernel.language.vvm.names import LIBRARY, OPTIONAL_COUNTS, Known, argument_mismatch
 from prose_kernel.language.vvm.scopes import Scopes
 from prose_kernel.language.vvm.tree import AgentName, Expression, Name, Template
 from prose_kernel.language.vvm.word_hints import WHOLE_LINE
@@ -107,7 +106,7 @@ class ExpressionChecker:
     def condition(self, node: Expression) -> None:
         """Check an expression that must be a boolean."""
         self.walk(node)
-        self.report_error(certain_errors.condition(node))
+        self.report_error(condition_error(node))
 
     def report_error(self, error: CertainError | None) -> None:
         """Report an expression that raises whenever it is evaluated: V211 if it certainly is, else V711."""
@@ -208,7 +207,7 @@ class ExpressionChecker:
         else:
             if node.keywords:
                 self._checks.check_repeated(node.keywords, "in this call")
-            self.report_error(certain_errors.call(node, self._parameters(callee)))
+            self.report_error(call_error(node, self._parameters(callee)))
             if isinstance(callee, Name) and self._is_only_agent(callee.id):
                 message = f"`{callee.id}` is an agent, not a function; this raises if it is reached"
                 self.report("V711", callee.span, message, f"call the agent: ``@{callee.id} `the task`(input)``")
@@ -262,15 +261,15 @@ class ExpressionChecker:
             seen.add(pair.key)
 
     def visit_not(self, node: tree.Not) -> None:
-        self.report_error(certain_errors.condition(node.value))
+        self.report_error(condition_error(node.value))
 
     def visit_logical(self, node: tree.Logical) -> None:
         self._optional_operands.append(node.right.span)
-        self.report_error(certain_errors.condition(node.left))
-        self.report_error(certain_errors.condition(node.right))
+        self.report_error(condition_error(node.left))
+        self.report_error(condition_error(node.right))
 
     def visit_sum(self, node: tree.Sum) -> None:
-        self.report_error(certain_errors.operation(node))
+        self.report_error(operation_error(node))
 
     def visit_compare(self, node: tree.Compare) -> None:
         left = node.left
@@ -279,7 +278,7 @@ class ExpressionChecker:
             hint = "join two comparisons with `and`, or put the first in parentheses"
             self.report("V708", node.span, message, hint)
         else:
-            self.report_error(certain_errors.operation(node))
+            self.report_error(operation_error(node))
 
     def _is_parenthesized(self, left: tree.Compare, right: Expression) -> bool:
         """Return whether more parentheses end after `left` than begin inside it before its last operand."""
@@ -287,3 +286,83 @@ class ExpressionChecker:
         return self._text.count(")", left.right.span.end, right.span.start) > opened
 
     _visit: ClassVar = visitors(tree, vars())
+
+
+# ---------------------------------------------------------------- expressions that always raise
+# V211 and V711. Literals and declared parameters must be enough to decide, so each function looks only at a node and
+# its direct parts. Messages are the same as at run time.
+
+_TYPES: Final[dict[type, str]] = {
+    tree.Unit: "unit",
+    tree.Boolean: "a boolean",
+    tree.Not: "a boolean",
+    tree.Logical: "a boolean",
+    tree.Compare: "a boolean",
+    tree.Predicate: "a boolean",
+    tree.Number: "a number",
+    tree.String: "a string",
+    tree.List: "a list",
+    tree.Object: "an object",
+    tree.AgentName: "an agent",
+    tree.InlineAgent: "an agent",
+}
+"""The type of an expression's value, with its article, for expressions whose form determines it."""
+
+_ADDABLE: Final = frozenset({"a number", "a string", "a list"})
+ADD_HINT: Final = '`+` joins two texts: write both as texts (`"4"`); in the task of an agent, `{a}{b}` joins any values'
+"""The hint for `+` between a string and another value."""
+
+
+class CertainError(NamedTuple):
+    """The part of a node that raises, with the message and the hint."""
+
+    node: tree.Node
+    message: str
+    hint: str | None = None
+
+
+def condition_error(node: Expression) -> CertainError | None:
+    """Return the error of a condition that isn't a boolean (R203)."""
+    found = _TYPES.get(type(node), "a boolean")
+    return None if found == "a boolean" else CertainError(node, f"condition is not a boolean: {found}")
+
+
+def items_error(node: Expression) -> CertainError | None:
+    """Return the error of a value that `for` cannot iterate over (R204)."""
+    found = _TYPES.get(type(node), "a list")
+    return None if found == "a list" else CertainError(node, f"for needs a list, not {found}")
+
+
+def operation_error(node: tree.Sum | tree.Compare) -> CertainError | None:
+    """Return the error of operands that an operator cannot take (R205)."""
+    operator = node.operator
+    if operator in ("==", "!="):
+        return None
+    left, right = _TYPES.get(type(node.left)), _TYPES.get(type(node.right))
+    allowed = _ADDABLE if operator == "+" else frozenset({"a number"})
+    wrong = [found for found in (left, right) if found is not None and found not in allowed]
+    if left is None or right is None:
+        return CertainError(node, f"unsupported operand type for {operator}: {wrong[0]}") if wrong else None
+    if wrong or left != right:
+        hint = ADD_HINT if operator == "+" and "a string" in (left, right) else None
+        return CertainError(node, f"unsupported operand types for {operator}: {left} and {right}", hint)
+    return None
+
+
+def call_error(node: tree.Call, wanted: tuple[str, ...] | None) -> CertainError | None:
+    """Return the error of a call of a value that isn't a function (R207), or with wrong arguments (R208).
+
+    `wanted` are the parameters of the called function; None if it is not certain which one that is.
+    """
+    callee = node.callee
+    if not isinstance(callee, tree.Name):
+        found = _TYPES.get(type(callee))
+        return CertainError(node, f"not callable: {found}") if found is not None else None
+    if wanted is None or callee.id == "perm":
+        return None  # arguments of `perm` are checked as the permissions of an agent (V209)
+    optional = OPTIONAL_COUNTS.get(callee.id, 0) if wanted is LIBRARY.get(callee.id) else 0
+    keywords = dict.fromkeys(keyword.name for keyword in node.keywords)  # a repeated one is V205
+    problem = argument_mismatch(wanted, len(node.arguments), keywords, optional)
+    if problem is None:
+        return None
+    return CertainError(node, f"bad arguments to {callee.id}: {problem}", f"{callee.id}({', '.join(wanted)})")

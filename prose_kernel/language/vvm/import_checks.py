@@ -12,8 +12,7 @@ from prose_kernel.language.diagnostics import Diagnostic, Findings
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import tree
-from prose_kernel.language.vvm.contract import exported_names
-from prose_kernel.language.vvm.modules import LoadModule, Module, names_file
+from prose_kernel.language.vvm.contract import CheckedModule, LoadModule, exported_names, names_file
 from prose_kernel.language.vvm.tree import Name, Program
 
 _SKILL_SOURCE: Final = re.compile(r"github:[^/\s]+/\S+|npm:\S+|\.\.?/.*", re.DOTALL)
@@ -33,7 +32,7 @@ class ImportChecker:
         self._load = load
         self.agents: set[str] = set()
         self.skills: dict[str, str] = {}
-        self.resolved: dict[str, Module] = {}
+        self.resolved: dict[str, CheckedModule] = {}
         self._tried: set[str] = set()
         self._agents: dict[str, Span] = {}
         self._imports: dict[str, Span] = {}
@@ -89,7 +88,7 @@ class ImportChecker:
         if module is not None:
             self._check_exported(item, module)
 
-    def _module(self, path: tree.String) -> Module | None:
+    def _module(self, path: tree.String) -> CheckedModule | None:
         """Return the module at a path; a failed import is reported where the path first occurs."""
         if path.value in self._tried:
             return self.resolved.get(path.value)
@@ -108,12 +107,12 @@ class ImportChecker:
         except ImportProgramError as error:
             self._report(error.code, path.span, error.message, error.hint)
             return None
-        if not isinstance(found, Module):
+        if not isinstance(found, CheckedModule):
             return None
         self.resolved[path.value] = found
         return found
 
-    def _check_exported(self, item: tree.ModuleImport, module: Module) -> None:
+    def _check_exported(self, item: tree.ModuleImport, module: CheckedModule) -> None:
         contract, name = module.contract, item.name
         here, there = contract.exports, contract.exported_agents
         if item.agent:
@@ -165,7 +164,7 @@ class ImportChecker:
 _FORMS: Final = '"github:user/repo", "npm:package", "./path" and "../path"'
 
 
-def skill_conflicts(modules: Iterable[Module], program: Program, source: Source) -> list[Diagnostic]:
+def skill_conflicts(modules: Iterable[CheckedModule], program: Program, source: Source) -> list[Diagnostic]:
     """Return V032 for skills whose source differs from the source in a module that is loaded earlier (9.1)."""
     sources: dict[str, tuple[str, str]] = {}
     found: list[Diagnostic] = []

@@ -10,8 +10,8 @@ from prose_kernel.errors import InputError, NoPerson, RunError, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.code import compile_expression, statement
+from prose_kernel.machine.openprose.expressions import render
 from prose_kernel.machine.openprose.frames import Kind, Layer, Slot, Spawned, Temp, find_home
-from prose_kernel.machine.openprose.interpolation import render
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime import json_data
 from prose_kernel.runtime.compiled_code import Code, Step, value_of

@@ -11,8 +11,8 @@ from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.call_targets import interface_of
 from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.code import Body, compile_expression, expression, statement
+from prose_kernel.machine.openprose.expressions import render
 from prose_kernel.machine.openprose.frames import Temp
-from prose_kernel.machine.openprose.interpolation import render
 from prose_kernel.machine.openprose.judging import Arms, Asking
 from prose_kernel.machine.openprose.program_context import ProgramContext, error_value
 from prose_kernel.runtime.compiled_code import Code, Step, value_of

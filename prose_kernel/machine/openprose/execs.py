@@ -17,8 +17,8 @@ from prose_kernel.language.openprose.properties import RELATIVE_GLOB, RETRY_IF_L
 from prose_kernel.language.text import clipped
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import expression
+from prose_kernel.machine.openprose.expressions import refuse_undefined, render
 from prose_kernel.machine.openprose.frames import Spawned
-from prose_kernel.machine.openprose.interpolation import refuse_undefined, render
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime import resource_errors
 from prose_kernel.runtime.attempts import Attempted, Retries, before_retry

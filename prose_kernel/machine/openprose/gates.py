@@ -13,7 +13,7 @@ from prose_kernel.language.limits import parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose.code import compile_expression, statement
 from prose_kernel.machine.openprose.execs import word
-from prose_kernel.machine.openprose.interpolation import render
+from prose_kernel.machine.openprose.expressions import render
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.machine.openprose.sessions import run_session
 from prose_kernel.runtime.compiled_code import Step, value_of

@@ -10,8 +10,8 @@ from prose_kernel.errors import RunError, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.code import Body, compile_expression, expression
+from prose_kernel.machine.openprose.expressions import render
 from prose_kernel.machine.openprose.frames import Temp, Temps
-from prose_kernel.machine.openprose.interpolation import render
 from prose_kernel.machine.openprose.judging import Asking
 from prose_kernel.machine.openprose.operators import as_number
 from prose_kernel.machine.openprose.program_context import ProgramContext

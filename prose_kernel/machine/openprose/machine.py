@@ -20,7 +20,6 @@ from prose_kernel.machine.openprose import (  # noqa: F401 - each registers the 
     execs,
     expressions,
     gates,
-    interpolation,
     loops,
     other_languages,
     parallel,

@@ -12,8 +12,8 @@ from typing import Final
 from prose_kernel.errors import ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose.code import compile_expression
+from prose_kernel.machine.openprose.expressions import render
 from prose_kernel.machine.openprose.frames import Slot
-from prose_kernel.machine.openprose.interpolation import render
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime.compiled_code import value_of
 from prose_kernel.runtime.execution_context import located

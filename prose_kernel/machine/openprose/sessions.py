@@ -20,7 +20,7 @@ from prose_kernel.language.typed_answers import Schema
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import compile_expression, expression
 from prose_kernel.machine.openprose.execs import retries_of, word
-from prose_kernel.machine.openprose.interpolation import cut_notes, keep_braces_silently, render
+from prose_kernel.machine.openprose.expressions import cut_notes, keep_braces_silently, render
 from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramContext
 from prose_kernel.machine.openprose.program_text import statement_text
 from prose_kernel.machine.openprose.session_context import assemble, value_given

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from prose_kernel.errors import RunError, VvmRaise
 from prose_kernel.language.source import Source, Span
-from prose_kernel.language.vvm import modules, tree
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.contract import CheckedModule
 from prose_kernel.machine.vvm.code import current_scope
 from prose_kernel.machine.vvm.values import adopted, raised
 from prose_kernel.runtime.compiled_code import Now
@@ -107,7 +108,7 @@ class VvmRun(Run):
         self.root = Module(self)
         self.root.publisher = self.publish
         self.hidden: set[str] = set()  # names of another language that are not valid here
-        self.modules: dict[modules.Module, Module] = {}
+        self.modules: dict[CheckedModule, Module] = {}
         self.supplied: Mapping[str, Value] = {}
 
     @property

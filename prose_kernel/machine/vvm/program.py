@@ -7,8 +7,8 @@ from typing import Any, Final, cast
 
 from prose_kernel.errors import ImportProgramError, RunError
 from prose_kernel.language.nodes import statement_kind
-from prose_kernel.language.vvm import modules, tree
-from prose_kernel.language.vvm.contract import exported_names
+from prose_kernel.language.vvm import tree
+from prose_kernel.language.vvm.contract import CheckedModule, execution_order, exported_names
 from prose_kernel.machine.vvm.code import Body, Left, Step, compile_expression, statement, within
 from prose_kernel.machine.vvm.context import LIBRARY, Context, Module
 from prose_kernel.machine.vvm.functions import apply, define
@@ -108,13 +108,13 @@ class _ShownStep(Step):
 
 async def _imports(s: Context, program: tree.Program) -> None:
     """Load the modules that a text imports, run those that have not run yet, and bind the imported names."""
-    found: dict[str, modules.Module] = {}
+    found: dict[str, CheckedModule] = {}
     for item in program.items:
         if isinstance(item, tree.ModuleImport):
             try:
                 if item.path.value not in found:
                     found[item.path.value] = await call(_load(s, item))
-                for module in modules.execution_order([found[item.path.value]]):
+                for module in execution_order([found[item.path.value]]):
                     if module not in s.run.modules:
                         await call(_execute_module(s, item, module))
                 _import(s, item, found)
@@ -123,7 +123,7 @@ async def _imports(s: Context, program: tree.Program) -> None:
                 raise
 
 
-async def _load(s: Context, node: tree.ModuleImport) -> modules.Module:
+async def _load(s: Context, node: tree.ModuleImport) -> CheckedModule:
     path = node.path.value
     if s.host.load is None:
         error = ImportProgramError(f"module '{path}' cannot be loaded: there is nothing to load modules with")
@@ -132,10 +132,10 @@ async def _load(s: Context, node: tree.ModuleImport) -> modules.Module:
         loaded = await load(s, LoadRequest(path, s.source, s.at("load")))
     except ImportProgramError as error:
         raise located(s, error, node.path) from None
-    return cast("modules.Module", loaded.program)
+    return cast("CheckedModule", loaded.program)
 
 
-async def _execute_module(s: Context, by: tree.ModuleImport, imported: modules.Module) -> None:
+async def _execute_module(s: Context, by: tree.ModuleImport, imported: CheckedModule) -> None:
     """Run a module in its own scope. At its end it is registered as executed."""
     module = Module(s.run)
     inner = Context(s.run, module, imported.source, s.cwd, s.at("program")).called_from(s)

@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from typing import Any, Final, cast
 
 from prose_kernel.errors import RunError, VvmRaise
-from prose_kernel.language.vvm.certain_errors import ADD_HINT
+from prose_kernel.language.vvm.expression_checks import ADD_HINT
 from prose_kernel.runtime import json_data
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
 from prose_kernel.runtime.json_data import int_text, json_text, mapped, too_large

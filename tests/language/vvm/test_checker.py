@@ -17,8 +17,7 @@ from prose_kernel.language.diagnostics import Compiled
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import compile_source
 from prose_kernel.language.vvm.checker import check
-from prose_kernel.language.vvm.contract import contract
-from prose_kernel.language.vvm.modules import Module
+from prose_kernel.language.vvm.contract import CheckedModule, contract
 from prose_kernel.language.vvm.names import Known
 from prose_kernel.language.vvm.parser import parse
 
@@ -27,13 +26,13 @@ CHECKS = cases("vvm_checks")
 TEAM = "agent lead()\ndef plan(x):\n  return x\nexport plan\nexport @lead\nexport other\n"
 
 
-def module(text: str, name: str, **more) -> Module:
+def module(text: str, name: str, **more) -> CheckedModule:
     source = Source(text, name)
     program = parse(source).program
-    return Module(f"/p/{name}", source, program, contract(program), **more)
+    return CheckedModule(f"/p/{name}", source, program, contract(program), **more)
 
 
-def load(path: str) -> Module | None:
+def load(path: str) -> CheckedModule | None:
     match path:
         case "./team.vvm":
             return module(TEAM, "team.vvm")
@@ -77,7 +76,7 @@ def test_valid_programs_have_no_errors(name):
 # ---------------------------------------------------------------- whole programs
 
 
-def load_example(path: str) -> Module:
+def load_example(path: str) -> CheckedModule:
     assert path == "./team-agents.vvm"
     return module(TEAM_AGENTS, "team-agents.vvm")
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm.contract import Contract, contract, report
-from prose_kernel.language.vvm.modules import Module, execution_order
+from prose_kernel.language.vvm.contract import CheckedModule, Contract, contract, execution_order, report
 from prose_kernel.language.vvm.parser import parse
 
 TEXT = """\
@@ -46,10 +45,12 @@ def test_section_8_what_is_printed_for_a_valid_program():
     assert report(parse(Source("")).program, "-") == "✅ - is valid\n0 agents, 0 functions\nexports: nothing\n"
 
 
-def module(name: str, *imports: Module) -> Module:
+def module(name: str, *imports: CheckedModule) -> CheckedModule:
     source = Source("", name)
     program = parse(source).program
-    return Module(f"/{name}", source, program, contract(program), {f"./{one.source.name}": one for one in imports})
+    return CheckedModule(
+        f"/{name}", source, program, contract(program), {f"./{one.source.name}": one for one in imports}
+    )
 
 
 def test_each_module_appears_once_after_its_imports():

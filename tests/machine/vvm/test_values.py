@@ -12,7 +12,7 @@ from machine.vvm_world import raised_by, value_of
 from prose_kernel.errors import VvmRaise
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import compile_source
-from prose_kernel.language.vvm.certain_errors import ADD_HINT
+from prose_kernel.language.vvm.expression_checks import ADD_HINT
 from prose_kernel.machine.vvm import values
 from prose_kernel.machine.vvm.values import OPERATORS, canonical, equal, inserted, is_error, is_ref, json_view, text_of
 from prose_kernel.runtime.json_data import int_text
