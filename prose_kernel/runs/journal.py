@@ -14,7 +14,7 @@ from msgspec import structs
 
 from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.runs.earlier_approvals import approved_in_process
-from prose_kernel.runs.resumption import Resumption, completed_after, repetitions
+from prose_kernel.runs.resumption import Resumption, attempts_after, completed_after, repetitions
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.clock import milliseconds
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, OnUse, Rules
@@ -105,7 +105,8 @@ class RunJournal(Journal):
         found = how.journal
         if how.rewind is not None:
             again = repetitions(how, milliseconds(host.ports.clock.now()))
-            records: list[Record] = [*completed_after(found, how.rewind), *again]
+            made, completed = attempts_after(found, how.rewind), completed_after(found, how.rewind)
+            records: list[Record] = [*made, *completed, *again]
             file.rewind(how.rewind, records)
             found.rewound(how.rewind, max(found.lines, file.lines - len(records)))
             found.lines = file.lines

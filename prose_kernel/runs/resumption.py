@@ -33,9 +33,11 @@ from prose_kernel.runtime.journal_records import (
     Step,
     StepEnded,
     Text,
+    answer_in,
     answers_of,
 )
 from prose_kernel.runtime.journal_replay import DirectoryMove, UnderWay
+from prose_kernel.runtime.journal_requests import WORK
 from prose_kernel.runtime.open_request import repeats_all_steps
 from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.storage import file_history
@@ -187,21 +189,29 @@ def _last_record(journal: JournalRead, last: Ended | None) -> tuple[int, Asked |
 
 
 def completed_after(journal: JournalRead, rewind: int) -> list[Completed]:
-    """Return the results that were recorded after `rewind` for requests before it. Their work was complete when the run
-    ended, so it is not repeated. Failures are left out: those requests are made again."""
-    found = {
-        record.key: record
-        for _, record in journal.records(rewind + 1, holding=[b'{"k":"completed"'])
-        if isinstance(record, Completed)
-    }
+    """Return the results that were recorded after `rewind` for commands, sessions and judgements before it. Their work
+    was complete when the run ended, so it is not repeated. Failures are left out: those requests are made again."""
+    records = journal.records(rewind + 1, holding=[b'{"k":"completed"', b'{"k":"answered"'])
+    answers = [one for _, record in records if (one := answer_in(record)) is not None and not one.cancelled]
+    found = {one.key: Completed(one.key, one.value, one.error, one.aside, one.t) for one in answers}
     if not found:
         return []
     keys = [form for key in found for form in _encoded_forms(key)]
     return [
         found[one.key]
         for _, one in journal.records(1, rewind, keys)
-        if isinstance(one, Asked) and one.key in found and not _has_failed(one, found[one.key])
+        if isinstance(one, Asked) and one.key in found and one.kind in WORK and not _has_failed(one, found[one.key])
     ]
+
+
+def attempts_after(journal: JournalRead, rewind: int) -> Iterator[Repeated]:
+    """Yield a record for each time that a command or session was made after `rewind`, because attempts are counted."""
+    for _, one in journal.records(rewind, holding=[b'{"k":"asked"', b'{"k":"repeated"']):
+        match one:
+            case Asked(key=key, kind="command"):
+                yield Repeated(key.partition("#")[0], one.t)  # its attempts share one path
+            case Asked(key=key, kind="session") | Repeated(key=key, due=False):
+                yield Repeated(key, one.t)
 
 
 def _failed_requests(journal: JournalRead, before: int | None) -> Iterator[Asked]:

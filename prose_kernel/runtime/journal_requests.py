@@ -23,7 +23,7 @@ from prose_kernel.runtime.scheduler import Scheduler, Suspension
 T = TypeVar("T")
 A = TypeVar("A", Answered, Answered | None)
 
-_WORK: Final = ("command", "session", "judge")
+WORK: Final = ("command", "session", "judge")
 """Requests with effects or costs: their answers are recorded as soon as the work has ended."""
 
 
@@ -148,7 +148,7 @@ class LiveRequests:
         self, asked: Asked, opened: OpenRequest, wait: Suspension, outcome: T, whole: Callable[[T], T] | None = None
     ) -> None:
         """Record that the work for a request has ended, if its branch has to wait for its turn."""
-        if not wait.happened or not self._turns.is_running or asked.kind not in _WORK or opened.is_completed:
+        if not wait.happened or not self._turns.is_running or asked.kind not in WORK or opened.is_completed:
             return
         with suppress(RecursionError, StateError):  # then the answer is recorded when the program gets it
             outcome = outcome if whole is None else whole(outcome)

@@ -195,6 +195,47 @@ async def test_a_failed_request_is_under_way_only_once_it_is_made_again(tmp_path
     assert [one.due for one in records(tmp_path) if isinstance(one, Repeated)] == [True, False]
 
 
+async def test_attempts_are_counted_also_for_requests_after_the_failure(tmp_path: Path) -> None:
+    text = """
+try:
+  exec "echo a $PROSE_ATTEMPT >> ran; test -f mended"
+finally:
+  exec "echo b $PROSE_ATTEMPT >> ran; false"
+    retry: 1
+    on-fail: "continue"
+"""
+    for _ in range(2):
+        with pytest.raises(RunError, match="exit code 1"):
+            await work(text)()
+    (tmp_path / "mended").touch()
+    await work(text)()
+    assert " ".join((tmp_path / "ran").read_text().split()) == "a 1 b 1 b 2 a 2 b 3 b 4 a 3 b 5 b 6"
+
+
+async def test_a_session_that_was_answered_after_a_failure_is_not_asked_again(tmp_path: Path) -> None:
+    """The branch that failed was in `finally`, so that the other one went on."""
+    text = """
+parallel:
+  do:
+    try:
+      exec "until grep -q c1/1/b1/s0 .prose/runs/*/journal.jsonl; do sleep 0.02; done; test -f mended"
+    finally:
+      exec "until grep -q 'answered[^.],.key.:.c1/1/b1/s0' .prose/runs/*/journal.jsonl; do sleep 0.02; done"
+  session "ask"
+"""
+    (tmp_path / "script.yaml").write_text("ask: {reply: answered, delay: 100ms}\n")
+    run = work(text, provider="scripted", script="script.yaml")
+    with pytest.raises(RunError, match="exit code 1"):
+        await run()
+    (tmp_path / "mended").touch()
+    assert how_to_resume(tmp_path).answers == 1
+    await run()
+    assert [one.key for one in records(tmp_path) if isinstance(one, Repeated) and not one.due] == [
+        "c1/1/b0/x1",
+        "c1/1/b0/x0",
+    ]
+
+
 async def test_a_single_command_is_recorded_once(tmp_path: Path) -> None:
     await work(ONE_COMMAND)()
     assert not [record for record in records(tmp_path) if isinstance(record, Completed)]
