@@ -15,7 +15,7 @@ from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.evaluation.results import Result
 from prose_kernel.evaluation.spec import Spec
-from prose_kernel.runtime.confidence_intervals import wilson
+from prose_kernel.judging.calibration import wilson
 
 VERSION: Final = 1
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,6 @@ from typing import Any, Final
 from prose_kernel.access import plain_files
 from prose_kernel.errors import ProviderError, Undecided, UsageError, reason_of
 from prose_kernel.language.text import one_line
-from prose_kernel.runtime.confidence_intervals import wilson
 from prose_kernel.runtime.ports import Judge, JudgeRequest, Usage, Verdict, reported
 from prose_kernel.runtime.values import Value, full_text
 
@@ -29,6 +29,8 @@ LARGEST: Final = 50_000_000
 LABELS: Final[Mapping[object, bool | None]] = {"yes": True, "no": False, "uncertain": None, True: True, False: False}
 WORDS: Final[Mapping[bool | None, str]] = {True: "yes", False: "no", None: "uncertain"}
 NO_ANSWER: Final = "no answer"
+_QUANTILE: Final = 1.959964
+"""The quantile of the normal distribution for 95 %."""
 _KEYS: Final = frozenset(("id", "category", "values", "value", "condition", "criterion", "label", "why"))
 
 
@@ -79,6 +81,17 @@ class Answer:
         if self.item.label is None:
             return 2
         return {True: 0, False: 1, None: 3}[self.verdict.answer]
+
+
+def wilson(count: float, of: int) -> tuple[float, float]:
+    """Return the 95 % confidence interval of a share (Wilson score interval); (0, 1) if nothing was counted."""
+    if not of:
+        return 0.0, 1.0
+    share, square = count / of, _QUANTILE * _QUANTILE
+    middle = share + square / (2 * of)
+    reach = _QUANTILE * math.sqrt(share * (1 - share) / of + square / (4 * of * of))
+    low, high = ((middle + sign * reach) / (1 + square / of) for sign in (-1, 1))
+    return max(0.0, low) if count else 0.0, min(1.0, high) if count < of else 1.0
 
 
 @dataclass(frozen=True, slots=True)
