@@ -289,8 +289,8 @@ def remote_owner(context: RunContext, run: str) -> Owner:
 def task_service(context: RunContext, home: RunDirectory | None) -> TaskService:
     """Return the service for commands with a waiting window, and the tasks that they become."""
     from prose_kernel.processes.options import TaskOptions
+    from prose_kernel.processes.tasks.records import Pointer
     from prose_kernel.processes.tasks.service import TaskService
-    from prose_kernel.processes.tasks.unfinished_runs import Pointer
     from prose_kernel.runs.settings import surroundings
 
     settings, cwd = context.settings, context.start.cwd

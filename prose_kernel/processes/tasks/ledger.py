@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from prose_kernel.errors import TaskRefused
-from prose_kernel.processes.tasks.records import TaskRecord, may_follow
+from prose_kernel.processes.tasks.records import Pointer, TaskRecord, may_follow
 from prose_kernel.processes.tasks.recovery import interrupt_all
 from prose_kernel.processes.tasks.store import Owned, Store, StoreError, exists
-from prose_kernel.processes.tasks.unfinished_runs import Pointer
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.runtime.services import TaskFollowUp
 

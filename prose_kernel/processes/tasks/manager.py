@@ -25,7 +25,7 @@ from prose_kernel.processes.shell import Shell
 from prose_kernel.processes.spawn import directory_problem
 from prose_kernel.processes.tasks.ledger import Ledger
 from prose_kernel.processes.tasks.log import Log
-from prose_kernel.processes.tasks.records import TaskRecord, already_running, new_id, snapshot_of
+from prose_kernel.processes.tasks.records import Pointer, TaskRecord, already_running, new_id, snapshot_of
 from prose_kernel.processes.tasks.requests import CommandCall, read_call
 from prose_kernel.processes.tasks.running import (
     Command,
@@ -42,7 +42,6 @@ from prose_kernel.processes.tasks.running import (
     spawn_refusal,
 )
 from prose_kernel.processes.tasks.store import DIRECTORY, StoreError
-from prose_kernel.processes.tasks.unfinished_runs import Pointer
 from prose_kernel.processes.termination import end_detached
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock

@@ -1,10 +1,12 @@
-"""The record of a task: its data, its states, the one-line form of its command, and the texts about it in results.
+"""The record of a task: its data, its states, the one-line form of its command, and the texts about it in results; and
+the pointers to runs with records of unfinished tasks.
 
 A record never contains a process id, a descriptor or a path outside the run directory (exec-and-tasks.md 4.3).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -12,10 +14,13 @@ import secrets
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from prose_kernel.access import atomic, plain_files
+from prose_kernel.access.jsonl import json_object
 from prose_kernel.language.text import clipped, code_fence
 from prose_kernel.processes.command_output import MARK
 from prose_kernel.runtime.redaction import masked
@@ -184,6 +189,8 @@ def already_running(record: TaskRecord) -> CommandRunning:
     return CommandRunning(record.task_id, record.status, record.cmd_display, record.workdir, message)
 
 
+# ---------------------------------------------------------------- the one-line form of a command
+
 LONGEST_DISPLAY = 240
 _HERE = re.compile(r"<<-?[ \t]*(['\"]?)([A-Za-z_]\w*)\1")
 _INLINE = re.compile(r"(\s-(?:c|e|eval)\s+)(\"(?:[^\"\\]|\\.)*\"|'[^']*')", re.S)
@@ -234,3 +241,48 @@ def _inline_script(match: re.Match[str]) -> str:
     if len(script) <= _LONGEST_INLINE and "\n" not in script:
         return match[0]
     return f"{match[1]}[script of {len(script) - 2} characters]"
+
+
+# ---------------------------------------------------------------- pointers
+
+# Files next to the runs (exec-and-tasks.md 4.9). With them, a start need not read every run that ever existed.
+_POINTERS = "tasks"
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A pointer to a run that may have unfinished tasks. `notebook` is the notebook that shows their news."""
+
+    state_dir: Path
+    run: str
+    notebook: str | None
+
+    def write(self) -> None:
+        """Write the pointer. Never raises: without it, a later start reports no news, but loses nothing."""
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            atomic.write_whole(self._path, json.dumps({"notebook": self.notebook}))
+
+    def remove(self) -> None:
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+    @property
+    def _path(self) -> Path:
+        return self.state_dir / _POINTERS / self.run
+
+
+def pointers(state_dir: Path) -> list[Pointer]:
+    """Return the existing pointers, in the order of the runs."""
+    directory = state_dir / _POINTERS
+    found = []
+    try:
+        names = sorted(path.name for path in directory.iterdir())
+    except OSError:
+        return []
+    for name in names:
+        notebook: str | None = None
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            notebook = json_object(plain_files.read_text(directory / name, plain_files.SMALL)).get("notebook")
+        found.append(Pointer(state_dir, name, notebook))
+    return found

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prose_kernel.processes import watchdog_process
-from prose_kernel.processes.tasks import unfinished_runs
+from prose_kernel.processes.tasks import records
 from prose_kernel.processes.tasks.records import TaskRecord, new_result_id, snapshot_of
 from prose_kernel.processes.tasks.store import Owned, Store, StoreError, exists
 from prose_kernel.runtime.clock import timestamp
@@ -66,7 +66,7 @@ def recover_all(
     tasks: list[TaskSnapshot] = []
     follow_ups: list[tuple[Path, TaskFollowUp]] = []
     changed = False
-    for pointer in unfinished_runs.pointers(state_dir):
+    for pointer in records.pointers(state_dir):
         run_directory = state_dir / "runs" / pointer.run
         if not exists(run_directory):
             pointer.remove()

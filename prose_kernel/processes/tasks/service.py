@@ -18,9 +18,8 @@ from prose_kernel.processes.command_output import Live
 from prose_kernel.processes.cross_loop import call_in_loop, in_engine
 from prose_kernel.processes.engine import Engine, EngineClosed
 from prose_kernel.processes.options import TaskOptions
-from prose_kernel.processes.tasks.records import TaskRecord, preview_of, snapshot_of
+from prose_kernel.processes.tasks.records import Pointer, TaskRecord, preview_of, snapshot_of
 from prose_kernel.processes.tasks.requests import encodable, whole
-from prose_kernel.processes.tasks.unfinished_runs import Pointer
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.ports import Clock, OnOutput
 from prose_kernel.runtime.services import (

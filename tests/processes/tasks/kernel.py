@@ -11,8 +11,8 @@ from pathlib import Path
 
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.options import TaskOptions
+from prose_kernel.processes.tasks.records import Pointer
 from prose_kernel.processes.tasks.service import TaskService
-from prose_kernel.processes.tasks.unfinished_runs import Pointer
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.services import TaskCaller
 
