@@ -235,7 +235,7 @@ class Run:
         from prose_kernel.models.tools.commands import command_tools
         from prose_kernel.models.tools.exec import exec_tools
         from prose_kernel.processes.long_lived_processes import Helpers
-        from prose_kernel.processes.tasks.terminals import TaskTerminals
+        from prose_kernel.processes.tasks.service import TaskTerminals
         from prose_kernel.runs.provider_chain import Facilities, connect
         from prose_kernel.storage.journal_reading import is_answered
 

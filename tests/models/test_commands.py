@@ -27,8 +27,7 @@ from prose_kernel.models.tools.commands import command_tools
 from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.options import TaskOptions
-from prose_kernel.processes.tasks.service import TaskService
-from prose_kernel.processes.tasks.terminals import TaskTerminals
+from prose_kernel.processes.tasks.service import TaskService, TaskTerminals
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import AgentMemory, SessionProgress, SessionRequest

@@ -23,8 +23,8 @@ from prose_kernel.access.plain_files import Stamp, reading_if_there, stamp_of
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError, SessionCancelled
 from prose_kernel.models.attachments import Attachment, attachments
+from prose_kernel.models.json_rpc import Patience
 from prose_kernel.models.providers import load
-from prose_kernel.models.providers.acp_messages import Patience
 from prose_kernel.models.providers.acp_policy import refuse_unenforceable
 from prose_kernel.models.request import answered, assemble, memory_file, segment_file, summarise, with_row_texts
 from prose_kernel.models.tools.permission_check import Access

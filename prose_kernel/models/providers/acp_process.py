@@ -22,9 +22,8 @@ from pydantic import BaseModel, ValidationError
 from prose_kernel._version import __version__
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderConnection, ProviderError, ProviderTimeout
 from prose_kernel.language.text import one_line
-from prose_kernel.models.json_rpc import last_words, stop
+from prose_kernel.models.json_rpc import Patience, Wire, last_words, stop
 from prose_kernel.models.providers.acp_conversation import Conversation, dispatch
-from prose_kernel.models.providers.acp_messages import Patience, Wire
 from prose_kernel.runtime.services import Guard, Helper, HelperEnd
 from prose_kernel.runtime.session_options import AgentCommand
 

@@ -16,8 +16,8 @@ from waiting import eventually
 
 from prose_kernel.access.approvals import Approvals
 from prose_kernel.access.session_permissions import Policy
+from prose_kernel.models.json_rpc import Patience
 from prose_kernel.models.providers.acp import AcpSessions, AgentHost
-from prose_kernel.models.providers.acp_messages import Patience
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.long_lived_processes import Helpers
 from prose_kernel.processes.process_table import members

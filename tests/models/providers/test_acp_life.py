@@ -24,7 +24,7 @@ from prose_kernel.errors import (
     ProviderTimeout,
 )
 from prose_kernel.models import providers as loading
-from prose_kernel.models.providers.acp_messages import Patience
+from prose_kernel.models.json_rpc import Patience
 
 # ---------------------------------------------------------------- starting
 

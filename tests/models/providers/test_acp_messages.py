@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prose_kernel.access.session_permissions import Ruling
-from prose_kernel.models.providers.acp_messages import Wire
+from prose_kernel.models.json_rpc import Wire
 from prose_kernel.models.providers.acp_policy import Call, Option, command_of, option_for, paths_of
 
 JSON = st.recursive(

@@ -16,7 +16,7 @@ import pytest
 from models.providers.agents import Bench, agent, request, target
 from stubs.model_server import StubServer
 
-from prose_kernel.models.providers.acp_messages import Patience
+from prose_kernel.models.json_rpc import Patience
 from prose_kernel.runtime.ports import FileWrite, SessionRequest
 
 BIN = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prose_kernel/agents/node_modules/.bin"
