@@ -95,6 +95,8 @@ def spawn(
 
 def classify(problem: Exception, program: str, cwd: str) -> SpawnFailure:
     """Return the failure of a start, with a message free of numbers and paths that differ between runs."""
+    import shutil  # only a failed start needs it
+
     code = problem.errno if isinstance(problem, OSError) else None
     place = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ESTALE)
     if not isinstance(problem, OSError) or code in place:
@@ -103,7 +105,8 @@ def classify(problem: Exception, program: str, cwd: str) -> SpawnFailure:
             return SpawnFailure("cwd", reason)
     if not isinstance(problem, OSError):
         return SpawnFailure("spawn", f"cannot start the command: {problem}")
-    if code == errno.ENOENT:
+    # The search of PATH reports its first other error, such as that of an unreadable directory, for a missing program.
+    if code == errno.ENOENT or (code in place and "/" not in program and shutil.which(program, os.F_OK) is None):
         missing = "its interpreter was not found" if Path(program).exists() else "not found"
         return SpawnFailure("spawn", f"cannot start {program}: {missing}")
     if code in place:

@@ -48,11 +48,15 @@ def test_the_shell_is_the_given_one_else_bash_else_sh(monkeypatch: pytest.Monkey
     assert resolve_shell("./sh") == str(tmp_path / "sh")
 
 
-async def test_hazard_39_the_shell_is_missing_or_no_program(engine: Engine, tmp_path: Path) -> None:
+async def test_hazard_39_the_shell_is_missing_or_no_program(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def start(shell: str) -> tuple[str, int, str | None, str]:
         return failed(await ShellCommands(engine, shell).run(CommandRequest("true", "/", 5.0)))
 
     assert await start("/no/such/shell") == ("spawn_failed", 127, "spawn", "cannot start /no/such/shell: not found")
+    (loop := tmp_path / "loop").symlink_to(loop)  # as a directory of PATH, an error for root too
+    monkeypatch.setenv("PATH", f"{loop}:{os.environ['PATH']}")
     assert (await start("no_such_shell"))[3] == "cannot start no_such_shell: not found"
     plain = tmp_path / "plain"
     plain.write_text("echo hi")
