@@ -113,7 +113,7 @@ class RunRecord:
     kinds: ClassVar = frozenset(
         {
             *(ev.CommandStarted, ev.CommandFinished, ev.SessionStarted, ev.SessionFinished, ev.Retried),
-            *(ev.GateOpened, ev.GateResolved, ev.Judged, ev.BranchFinished),
+            *(ev.GateOpened, ev.GateResolved, ev.JudgeAsked, ev.Judged, ev.Failed, ev.BranchFinished),
         }
     )
 

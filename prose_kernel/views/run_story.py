@@ -338,9 +338,10 @@ class RunStory:
             entry.state = "done" if event.decision.status == "approved" else "failed"
             self._has_failed(entry)
 
-    def on_judged(self, event: ev.Judged) -> None:
+    def on_judge_asked(self, event: ev.JudgeAsked) -> None:
         self._clock(event.at, begins=True)
-        self.record(ev.JudgeAsked(event.place, event.question, event.at))
+
+    def on_judged(self, event: ev.Judged) -> None:
         took = self._times.get(event.at)
         self._clock(event.at, begins=False)
         entry = self._add("judgement", event.question, event.place)

@@ -87,6 +87,25 @@ def test_a_session_is_recorded_with_retries_tokens_and_cost(world: World) -> Non
     assert timeline.facts == {"seconds": 7.0} and profile.facts["cost"] == 0.25
 
 
+def test_a_question_lasts_from_its_beginning_to_its_answer(world: World) -> None:
+    place = world.place(2)
+    for later, event in (
+        (0, events.JudgeAsked(place, "is it good", "c1/j0")),
+        (3, events.Judged(place, "is it good", True, "human", at="c1/j0")),
+        (1, events.JudgeAsked(place, "is it bad", "c1/j1")),
+        (2, events.Failed(place, ExecError("stopped"))),
+    ):
+        world.now += later
+        if type(event) in RunRecord.kinds:  # as a run passes them
+            world.record(event)
+    world.record.end()
+    (cell,) = world.record.cells
+    assert [(one.label, one.state, one.figures.seconds) for one in cell.activities] == [
+        ("is it good", "done", 3.0),
+        ("is it bad", "failed", 2.0),
+    ]
+
+
 def test_replayed_answers_cost_nothing(world: World) -> None:
     request, place = SessionRequest("session", "Write", "c1/1/s0"), world.place(1)
     world.record(events.SessionStarted(place, 1, request, None))
