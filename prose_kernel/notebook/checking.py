@@ -195,8 +195,14 @@ def _activity_finding(activities: list[ActivityRecord], check: Check) -> Finding
         return Finding(check, passed, f"{_count(count, 'branch')} ran side by side")
     if feature in ("command", "session", "judged", "gate"):
         part = getattr(check, feature)
-        kind = "judgement" if feature == "judged" else feature
-        texts = [one.label for one in activities if one.kind == kind]
+        if feature == "command" and check.gate is not None:
+            gates = [number for number, one in enumerate(activities) if one.kind == "gate" and check.gate in one.label]
+            activities = activities[gates[0] :] if gates else []
+        if feature == "judged":
+            decided = (one for one in activities if one.kind == "judgement" and one.state == "done")
+            texts = [f"{one.label} → {one.verdict[0]}" for one in decided]
+        else:
+            texts = [one.label for one in activities if one.kind == feature]
         noun = {"judged": "condition"}.get(feature, feature)
         outcome = f"the last one: {_quoted(texts[-1])}" if texts else f"there was no {noun}"
         return Finding(check, any(part in text for text in texts), outcome)

@@ -46,12 +46,12 @@ _Place: TypeAlias = tuple[str | int, ...]
 
 
 class Check(Struct, frozen=True, forbid_unknown_fields=True, rename={"is_": "is"}):
-    """One requirement. Exactly one of the fields before `is` is set; it selects the checked fact.
+    """One requirement. Exactly one of the fields before `is` is set, or `command` and `gate`; it selects the checked fact.
 
     - `value`: an expression of the language; without `is`, `contains` or `matches` it must be true.
     - `output`: `true`; checks the printed text and the results of the program, without blanks at its ends.
     - `command`, `session`, `judged`, `gate`: a part of the text of a command that ran, a session's task, a decided
-      condition, or the name of a gate.
+      condition with its answer (`TEXT → yes`), or the name of a gate. A `command` with a `gate` must run after it.
     - `commands`, `sessions`, `gates`: their number; with `at_least` the smallest allowed number.
     - `parallel`: the number of parallel branches in which something ran; with `at_least` the smallest allowed number.
     - `step`: a kind of statement that the program must have: `loop`, `parallel`, `if`, `try`, `gate`, `block` ...
@@ -83,7 +83,7 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True, rename={"is_": "is"
     def problem(self) -> str | None:
         """Return why the check is invalid, or None."""
         chosen = [name for name in _FEATURES if getattr(self, name) is not None]
-        if len(chosen) != 1:
+        if len(chosen) != 1 and chosen != ["command", "gate"]:
             return f"exactly one of {', '.join(_FEATURES)} says what is looked at" + (
                 f", not {' and '.join(chosen)}" if chosen else ""
             )

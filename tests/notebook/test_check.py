@@ -261,6 +261,42 @@ def test_checks_that_prove_nothing_are_found(tmp_path: Path, capsys: pytest.Capt
     assert main(["exercises", str(tmp_path / "none.yaml")]) == 2
 
 
+def test_the_order_of_a_gate_and_a_command_and_the_answer_to_a_question_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = wrote(
+        tmp_path,
+        """\
+exercises:
+  ask:
+    task: A gate, then a command.
+    solution: |
+      %gate approve refund
+      gate refund:
+        prompt: "Refund?"
+      exec "echo refunded"
+    wrong:
+      - {answer: "exec \\"echo refunded\\"", says: there was no command}
+      - answer: |
+          %gate approve refund
+          exec "echo refunded"
+          gate refund:
+            prompt: "Refund?"
+        says: there was no command
+    checks: [{expects: it ran after the gate, command: echo refunded, gate: refund}]
+  short:
+    task: A question that is answered with yes.
+    before: let note = "one two"
+    solution: assert **note has at most 2 words**
+    wrong:
+      - {answer: "assert **note has at most 1 words**", says: "note has at most 1 words → no"}
+      - {answer: "%judge only\\nassert **note is pretty**", says: there was no condition}
+    checks: [{expects: a rule agrees, judged: words → yes}]
+""",
+    )
+    assert main(["exercises", str(file)]) == 0, capsys.readouterr().out
+
+
 @pytest.mark.parametrize("harm", ["rm -r ../notebook", "echo more >> ../notebook/facts", "mkdir a; echo 1 > a/b"])
 def test_an_answer_that_changes_its_directory_leaves_nothing_for_the_next(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], harm: str
