@@ -140,18 +140,20 @@ class CassetteStore:
     def race(self, text: str, at: str) -> RecordedRequest:
         return RecordedRequest(self, self.identity.race(text), at)
 
-    def lookup(self, key: str, at: str, attempt: int = 1, *, failed: bool = True) -> Found | None:
+    def lookup(
+        self, key: str, at: str, attempt: int = 1, *, failed: bool = True, again: bool = False
+    ) -> Found | None:
         """Return the unused record that answers an attempt at this path; without `failed`, none that ended in a
-        failure."""
-        found = self._undamaged(key, at, attempt)
+        failure. With `again`, a record that the cell has replayed answers again."""
+        found = self._undamaged(key, at, attempt, again)
         if found is None and self.load():
-            found = self._undamaged(key, at, attempt)
+            found = self._undamaged(key, at, attempt, again)
         return found if found is None or failed or found.take.last.record.t != "error" else None
 
-    def _undamaged(self, key: str, at: str, attempt: int) -> Found | None:
+    def _undamaged(self, key: str, at: str, attempt: int, again: bool) -> Found | None:
         """Return the record for `lookup`, skipping and reporting damaged records and records that do not match their
         key."""
-        while (take := self._index.find(key, at, open_request.cell.get())) is not None:
+        while (take := self._index.find(key, at, open_request.cell.get(), again=again)) is not None:
             if (entry := take.entry(attempt)) is None:
                 return None
             if (damage := records.damage(entry.record)) is None:

@@ -45,8 +45,8 @@ class RecordedSessions:
     """The `Sessions` port over another one. `inner` None: only recorded answers (`%provider replay`).
 
     `approvals` asks the person before a recorded file is written if the rules say `prompt`. `asks_model` returns True
-    if `inner` is a model or agent, not a person: only then does mode `auto` ask again if a record ends in a failure
-    (docs/reference/sessions.md 4.2).
+    if `inner` is a model or agent, not a person: only then does mode `auto` ask again if a record ends in a failure, or
+    a cell is run again (docs/reference/sessions.md 4.2).
     """
 
     inner: Sessions | None
@@ -85,7 +85,9 @@ class RecordedSessions:
 
     def _lookup(self, session: RecordedSession, mode: CassetteMode) -> Found | None:
         found = session.lookup(failed=mode == "replay")
-        return session.lookup() if found is None and mode == "auto" and not self.asks_model() else found
+        if found is None and (mode == "replay" or not self.asks_model()):
+            found = session.lookup(again=True)
+        return found
 
     # ------------------------------------------------------------ replaying
 
@@ -178,12 +180,13 @@ async def _end_as_recorded(session: RecordedSession, found: Found) -> None:
 
 @dataclass(eq=False)
 class _Recorded(Generic[P]):
-    """A port that looks for a recorded answer before it calls `inner`."""
+    """A port that looks for a recorded answer before it calls `inner`. For `asks_model` see `RecordedSessions`."""
 
     inner: P
     cassettes: Cassettes
     _: KW_ONLY
     asker: Asker
+    asks_model: Callable[[], bool] = lambda: True
 
     async def _answer(
         self,
@@ -203,7 +206,10 @@ class _Recorded(Generic[P]):
         decides = kind != "phrase"  # the program does not get the answer of `phrase`
         with self.cassettes.answering(request.at if decides else "", self.asker) as store:
             judgement = store.judgement(kind, request, also, path)
-            if mode != "record" and (found := judgement.lookup()) is not None:
+            found = judgement.lookup() if mode != "record" else None
+            if found is None and mode != "record" and (mode == "replay" or not self.asks_model()):
+                found = judgement.lookup(again=True)
+            if found is not None:
                 recorded: Any = found.answer
                 store.use(found, judgement.at)
                 if decides:

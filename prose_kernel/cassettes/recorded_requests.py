@@ -101,6 +101,7 @@ class Index:
         self._by_scope: dict[tuple[str, str], EqualAnswers[Take]] = defaultdict(EqualAnswers)
         self._by_cell: dict[tuple[str, str, str], Take] = {}
         self._requested_by_cells: set[tuple[str, str, str]] = set()  # requests that cells have made in this process
+        self._replayed_by_cells: dict[tuple[str, str, str], Take] = {}
         self._borrowed: Counter[tuple[str, str]] = Counter()
         self._bound: dict[tuple[str, str], Take] = {}
 
@@ -127,10 +128,15 @@ class Index:
         for file in files:
             fresh.add(file.takes.values())
         for (key, at), take in self._bound.items():
-            same = next((t for t in fresh._by_key[key] if (t.file, t.at) == (take.file, take.at)), None)
-            if same is not None:
+            if (same := fresh._same(take)) is not None:
                 fresh.use(same, at)
+        for place, take in self._replayed_by_cells.items():
+            if (same := fresh._same(take)) is not None:
+                fresh._replayed_by_cells[place] = same
         return fresh
+
+    def _same(self, take: Take) -> Take | None:
+        return next((t for t in self._by_key[take.key] if (t.file, t.at) == (take.file, take.at)), None)
 
     def place(self, key: str, at: str, cell: str) -> str:
         """Return the path under which the answer to a request is recorded. A cell that is run again replaces its own
@@ -148,13 +154,17 @@ class Index:
         if cell := entry.record.cell:
             self._by_cell[take.key, tail(at), cell] = take
             self._requested_by_cells.add((take.key, tail(at), cell))
+            self._replayed_by_cells.pop((take.key, tail(at), cell), None)
 
-    def find(self, key: str, at: str, cell: str = "") -> Take | None:
+    def find(self, key: str, at: str, cell: str = "", *, again: bool = False) -> Take | None:
         """Return the take that answers a request, without using it up. A cell gets only answers that it has recorded,
-        each once in a process: a cell that is run again makes a new request."""
+        each once in a process: a cell that is run again makes a new request. With `again` it gets a replayed answer
+        again."""
         if (bound := self._bound.get((key, at))) is not None:
             return bound
         place, own, reuses = (key, tail(at), cell), scope(at), self._repeats == "reuse"
+        if again and (take := self._replayed_by_cells.get(place)) is not None:
+            return take
         if cell and (take := self._by_cell.get(place)) is not None:
             return take if reuses or place not in self._requested_by_cells else None
         if (take := self.exact.get((key, at))) is not None:
@@ -181,6 +191,7 @@ class Index:
         take.is_free = False
         if cell:
             self._requested_by_cells.add((take.key, tail(at), cell))
+            self._replayed_by_cells[take.key, tail(at), cell] = take
         own = scope(at)
         if own and not scope(take.at) and (take.key, at) not in self._bound:
             self._borrowed[take.key, own] += 1
@@ -209,10 +220,11 @@ class RecordedRequest:
         self.key = records.key_of(self.req)
         self.begun = self.store.clock.monotonic()
 
-    def lookup(self, *, failed: bool = True) -> Found | None:
+    def lookup(self, *, failed: bool = True, again: bool = False) -> Found | None:
         """Return the record that answers the request. Without `failed`, records of failed sessions are ignored: the
-        current provider may have other settings, another model, more room."""
-        return self.store.lookup(self.key, self.at, self.number, failed=failed)
+        current provider may have other settings, another model, more room. With `again`, a cell that is run again gets
+        the answer that was replayed."""
+        return self.store.lookup(self.key, self.at, self.number, failed=failed, again=again)
 
     def replay_result(self) -> Found | Miss:
         """Return the result of a replay without using up the record."""

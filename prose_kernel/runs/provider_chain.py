@@ -212,7 +212,15 @@ class SessionServices:
             (True, partial(CountedJudge, usage=self.usage)),
             (True, rules_and_script),
             (no_judge, partial(judging.RecordedOnlyJudge, person=self.asker, rules=rules, criteria=criteria)),
-            (recorded, partial(RecordedJudge, cassettes=self.cassettes, asker=self.asker)),
+            (
+                recorded,
+                partial(
+                    RecordedJudge,
+                    cassettes=self.cassettes,
+                    asker=self.asker,
+                    asks_model=lambda: self._live_judge() is not None,
+                ),
+            ),
         ]
         person, live = (None, None) if replay else (self.asker, self._live_judge)
         port: Judge = _linked(links, judging.ModelOrPersonJudge(person, live, rules=rules, criteria=criteria))

@@ -67,3 +67,15 @@ def test_a48_in_a_python_notebook(directory: Path, stub: StubServer) -> None:
         book.restart()
         client.run("%load_ext prose_kernel")
         assert [book.run("a", "x"), book.run("b", "x")] == ["2", "3"]
+
+
+@pytest.mark.parametrize("vvm", [False, True])
+def test_without_a_model_a_cell_that_runs_again_gets_the_replayed_answers(directory: Path, vvm: bool) -> None:
+    condition = "b = ?`is fine`(a)" if vvm else "if **a is fine**:\n  let b = 1"
+    asks = f"{CALLS.replace('@', 'a = @')}\n{condition}" if vvm else f"let a = {ASKS}\n{condition}"
+    with kernel(directory, spec=vvm_specification() if vvm else None, forks=True) as client:
+        assert client.run(asks, ["typed", "yes"], allow_stdin=True).status == "ok"
+        corrected = client.run(asks, ["typed again", "no"], allow_stdin=True)
+        assert "typed again" in str(corrected.outputs)
+        again(client)
+        assert [client.run(asks, allow_stdin=True).status for _ in range(3)] == ["ok"] * 3
