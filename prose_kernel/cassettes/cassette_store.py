@@ -140,9 +140,7 @@ class CassetteStore:
     def race(self, text: str, at: str) -> RecordedRequest:
         return RecordedRequest(self, self.identity.race(text), at)
 
-    def lookup(
-        self, key: str, at: str, attempt: int = 1, *, failed: bool = True, again: bool = False
-    ) -> Found | None:
+    def lookup(self, key: str, at: str, attempt: int = 1, *, failed: bool = True, again: bool = False) -> Found | None:
         """Return the unused record that answers an attempt at this path; without `failed`, none that ended in a
         failure. With `again`, a record that the cell has replayed answers again."""
         found = self._undamaged(key, at, attempt, again)

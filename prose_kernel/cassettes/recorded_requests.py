@@ -127,7 +127,7 @@ class Index:
         fresh._requested_by_cells = self._requested_by_cells
         for file in files:
             fresh.add(file.takes.values())
-        for (key, at), take in self._bound.items():
+        for (_, at), take in self._bound.items():
             if (same := fresh._same(take)) is not None:
                 fresh.use(same, at)
         for place, take in self._replayed_by_cells.items():

@@ -46,7 +46,7 @@ _Place: TypeAlias = tuple[str | int, ...]
 
 
 class Check(Struct, frozen=True, forbid_unknown_fields=True, rename={"is_": "is"}):
-    """One requirement. Exactly one of the fields before `is` is set, or `command` and `gate`; it selects the checked fact.
+    """One requirement. One of the fields before `is`, or `command` with `gate`, selects the checked fact.
 
     - `value`: an expression of the language; without `is`, `contains` or `matches` it must be true.
     - `output`: `true`; checks the printed text and the results of the program, without blanks at its ends.

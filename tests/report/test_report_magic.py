@@ -72,6 +72,12 @@ async def test_report_writes_only_over_reports(cells: Cells, tmp_path: Path) -> 
     assert "a" in cells.values()
 
 
+async def test_each_notebook_of_a_directory_has_its_own_report(cells: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
+    await output_of(cells, PROGRAM)
+    monkeypatch.setenv("JPY_SESSION_NAME", "sub/first steps.ipynb")
+    assert await output_of(cells, "%report") == "1 cell of the run so far: first steps.report.html"
+
+
 async def test_a_run_without_a_journal_has_no_report(tmp_path: Path) -> None:
     (tmp_path / "prose.toml").write_text('journal = "off"\n')
     cells = Cells(tmp_path, ScriptedPerson(available=False))

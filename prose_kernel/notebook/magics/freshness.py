@@ -152,7 +152,7 @@ def bindings_display(cells: Cells) -> Display:
     rows = []
     for name, named in list(names.items())[-MAX_PREVIEWS:]:
         text = named.language.text_of(named.info.value)
-        size = f"{len(text.encode('utf-8', 'replace')):,} bytes"
+        size = doc.counted(len(text.encode("utf-8", "replace")), "byte")
         version = cells.provenance.current(name)
         facts = [named.kind, size, *([f"made by {_origin(version)}"] if version is not None else [])]
         beginning = inline_text(clip(text, 60)) if text.strip() else "<em>empty</em>"

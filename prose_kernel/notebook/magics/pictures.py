@@ -155,7 +155,7 @@ async def show(call: Call) -> None:
     call.show(await asyncio.to_thread(file_display, file, scripts=_SCRIPTS in call.words))
 
 
-@magic("%report [FILE] [--force]", "write what happened in the run so far as one HTML page: report.html, or FILE")
+@magic("%report [FILE] [--force]", "write what happened in the run so far as HTML: NOTEBOOK.report.html, or FILE")
 async def report(call: Call) -> None:
     words = tuple(word for word in call.words if word != _FORCE)
     if unknown := [word for word in words if word.startswith("-")]:
@@ -168,7 +168,8 @@ async def report(call: Call) -> None:
     from prose_kernel.views.report import run_report, secrets_out
 
     cells = call.cells
-    file = resolve_path(cells, words[0]) if words else cells.cwd / "report.html"
+    named = Path(cells.notebook_path).with_suffix(".report.html").name if cells.notebook_path else "report.html"
+    file = resolve_path(cells, words[0]) if words else cells.cwd / named
     page = await run_report(journal, "running", cells.settings, secrets_out(cells.settings, cells.cwd))
     write_page(file, page, force=_FORCE in call.words)
     shown, count = short_path(file, cells.cwd), len(journal.texts)
