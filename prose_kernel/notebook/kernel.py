@@ -25,13 +25,14 @@ from ipykernel.kernelbase import Kernel
 from prose_kernel._version import __version__
 from prose_kernel.language.text import encodable
 from prose_kernel.notebook.cells import Cells, FrontEnd
-from prose_kernel.notebook.comms import KINDS, Comms
 from prose_kernel.notebook.forced_interrupt import may_stop
 from prose_kernel.notebook.input_history import History
 from prose_kernel.notebook.lab_extension import TARGET, Panel
 from prose_kernel.notebook.messages import (
+    COMM_KINDS,
     OUTPUTS_REQUEST,
     CellOutput,
+    Comms,
     Guarded,
     Message,
     OutputsSoFar,
@@ -57,7 +58,7 @@ CONCURRENT = frozenset(
         "kernel_info_request",
         "comm_info_request",
         "connect_request",
-        *KINDS,
+        *COMM_KINDS,
     }
 )
 """Messages that are answered while a cell runs."""

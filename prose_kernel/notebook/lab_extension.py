@@ -23,7 +23,7 @@ from prose_kernel.views.escaping import clip, preview, visible
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
-    from prose_kernel.notebook.comms import Comm
+    from prose_kernel.notebook.messages import Comm
     from prose_kernel.runs.provenance import Cell, Version
     from prose_kernel.runs.run_machines import BoundName
 

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from prose_kernel.language.text import one_line
 from prose_kernel.models.json_rpc import Requests
-from prose_kernel.models.tools.tool import ToolFailed
-from prose_kernel.models.tools.user_tools.offered_tools import Offer
+from prose_kernel.models.tools.tool import Offer, ToolFailed
 from prose_kernel.runtime.services import Guard
 
 FILE: Final = "prose_tools.py"

@@ -25,8 +25,7 @@ from pydantic import ValidationError
 
 from prose_kernel.language.text import one_line
 from prose_kernel.models.json_rpc import LONGEST, ServerProcess
-from prose_kernel.models.tools.tool import ToolFailed, check_arguments
-from prose_kernel.models.tools.user_tools.offered_tools import MOST_TOOLS, Offer
+from prose_kernel.models.tools.tool import MOST_TOOLS, Offer, ToolFailed, check_arguments
 from prose_kernel.runtime import tracing
 from prose_kernel.runtime.services import Guard
 from prose_kernel.runtime.session_options import McpServer

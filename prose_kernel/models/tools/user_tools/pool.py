@@ -21,9 +21,8 @@ from prose_kernel.errors import PermissionDenied, ProviderError, UsageError
 from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.language.text import encodable, one_line
 from prose_kernel.models.tools.permission_check import audit_record
-from prose_kernel.models.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
+from prose_kernel.models.tools.tool import Offer, Tool, ToolFailed, ToolRefused, ToolSpec
 from prose_kernel.models.tools.user_tools.functions import FILE, Functions
-from prose_kernel.models.tools.user_tools.offered_tools import Offer
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.services import Guard
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings
