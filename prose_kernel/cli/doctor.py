@@ -58,11 +58,10 @@ def examine(start: bool = True) -> Iterator[Finding]:
 
 
 def _ask(seconds: float) -> Iterator[Finding]:
-    from prose_kernel.cli import doctor_asking
     from prose_kernel.runs import settings
 
     wrong: list[UsageError] = []  # already reported by `examine`
-    yield from doctor_asking.examine(settings.load(Path.cwd(), problems=wrong), Path.cwd(), seconds)
+    yield from doctor_sessions.ask_all(settings.load(Path.cwd(), problems=wrong), Path.cwd(), seconds)
 
 
 def _isolation(current: Settings) -> Iterator[Finding]:
