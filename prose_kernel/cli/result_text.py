@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.values import Value
 
 STDERR_TAIL_LINES = 20
-STACK_ENDS = 10
 UNUSED_SHOWN = 3
 
 
@@ -151,7 +150,7 @@ def run_error_json(error: RunError) -> dict[str, object]:
 def _run_error_text(error: RunError, shown_stderr: bool) -> str:
     """Return an uncaught error for people: head line (as in a notebook), source line, caret, call stack, and the end of
     a command's stderr unless it was shown already."""
-    from prose_kernel.views.problems import after_type
+    from prose_kernel.views.problems import after_type, folded
 
     where = error.location
     text = error.type + after_type(error)
@@ -159,16 +158,8 @@ def _run_error_text(error: RunError, shown_stderr: bool) -> str:
         text += caret(where.text, where.column, error.hint)
     elif error.hint:
         text += f"\nhint: {error.hint}"
-    text += "".join(f"\n  {line}" for line in _folded(error.call_stack))
+    text += "".join(f"\n  {line}" for line in folded(error.call_stack))
     return text + ("" if shown_stderr else _stderr_tail(error))
-
-
-def _folded(stack: Sequence[str]) -> list[str]:
-    """Return the lines of a call stack; only both ends of a long one."""
-    left_out = len(stack) - 2 * STACK_ENDS
-    if left_out < 2:
-        return list(stack)
-    return [*stack[:STACK_ENDS], f"... {left_out} more ...", *stack[-STACK_ENDS:]]
 
 
 def _stderr_tail(error: RunError) -> str:

@@ -183,7 +183,7 @@ class ProseKernel(Kernel):
         """Handle a message of the shell channel. Cells wait for each other; requests that only read state do not."""
         header, ident = self._header(msg)
         if header.get("subshell_id"):
-            self._refuse(header, ident, "this kernel has no subshells")
+            self._refuse_subshell(header, ident)
         elif self._main_asyncio_lock.locked() and header.get("msg_type") in CONCURRENT:
             task = asyncio.create_task(self.dispatch_shell(msg), context=contextvars.copy_context())
             await task
@@ -205,10 +205,10 @@ class ProseKernel(Kernel):
         except Exception:
             return {}, []
 
-    def _refuse(self, header: dict[str, Any], ident: Any, why: str) -> None:
+    def _refuse_subshell(self, header: dict[str, Any], ident: Any) -> None:
         parent = {"header": header}
         self._publish_status("busy", "shell", parent=parent)
-        self.error_reply(self.shell_stream, ident, parent, "NotSupported", why)
+        self.error_reply(self.shell_stream, ident, parent, "NotSupported", "this kernel has no subshells")
         self._publish_status("idle", "shell", parent=parent)
 
     def error_reply(self, stream: Any, ident: Any, parent: Message, name: str, message: str) -> None:

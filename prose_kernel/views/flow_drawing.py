@@ -35,6 +35,7 @@ _LINE: Final = 15
 _LETTER: Final = 6.6
 _GAP: Final = 22
 _PAD: Final = 14
+_WIDEST_ROW: Final = 900
 _LABEL: Final = 36
 _ROWS: Final = 3
 _IN_COLUMNS: Final = frozenset({"if", "parallel", "try"})
@@ -107,12 +108,12 @@ def _column(pieces: Sequence[_Drawn], *, arrows: bool = True) -> _Drawn:
     return _Drawn(width, y, parts, pieces[-1].leads_on)
 
 
-def _row(pieces: Sequence[_Drawn], max_width: float = 900) -> _Drawn:
+def _row(pieces: Sequence[_Drawn]) -> _Drawn:
     """Place pieces without a control flow between them side by side, in as many rows as necessary."""
     x = y = height = width = 0.0
     parts = list[str]()
     for piece in pieces:
-        if x and x + piece.width > max_width:
+        if x and x + piece.width > _WIDEST_ROW:
             x, y, height = 0.0, y + height + _PAD, 0.0
         parts.append(piece.at(x, y))
         x += piece.width + _PAD

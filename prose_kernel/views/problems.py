@@ -24,6 +24,7 @@ DIAGNOSTICS = 50
 """The most diagnostics of one cell that are shown; the rest is counted."""
 LISTED = 10
 """The most lines and names that one warning lists; the rest is counted."""
+_STACK_ENDS = 10
 _TAIL_LINES, _TAIL_CHARACTERS = 20, 4000
 _MESSAGE_CHARACTERS = 10_000
 _QUOTED = re.compile(r"`([^`]*)`")
@@ -109,7 +110,7 @@ def _run_lines(error: RunError, stderr_shown: bool) -> list[str]:
     if error.hint:
         lines.append(f"hint: {visible(error.hint)}")
     if error.call_stack:
-        lines += [f"{_DIM}called from:{_END}", *(f"  {visible(clip(line))}" for line in _folded(error.call_stack))]
+        lines += [f"{_DIM}called from:{_END}", *(f"  {visible(clip(line))}" for line in folded(error.call_stack))]
     return lines
 
 
@@ -181,8 +182,9 @@ def tail(text: str) -> str:
     return ("…\n" if cut else "") + visible("\n".join(kept))
 
 
-def _folded(stack: tuple[str, ...], ends: int = 10) -> list[str]:
+def folded(stack: Sequence[str]) -> list[str]:
     """Return a call stack, or only its two ends if the recursion is deep."""
-    if len(stack) <= 2 * ends:
+    left_out = len(stack) - 2 * _STACK_ENDS
+    if left_out < 2:
         return list(stack)
-    return [*stack[:ends], f"… {len(stack) - 2 * ends:,} more …", *stack[-ends:]]
+    return [*stack[:_STACK_ENDS], f"… {left_out:,} more …", *stack[-_STACK_ENDS:]]
