@@ -347,7 +347,8 @@ class Journal:
     def _interrupt(self, looks: int, *, hasty: bool = False) -> None:
         self._turns.interrupted = None
         self._recorder.write(Interrupted(looks, hasty))
-        self._hasty = self._hasty or hasty
+        if hasty:
+            self._hasty = self._turns.urgent = True
         self._cancel()
 
     def _cancel(self) -> None:

@@ -88,13 +88,14 @@ class Scheduler:
         """Whether the text has run to its end without an error or an interrupt."""
         self.is_running = False
         """Whether a branch has the turn."""
+        self.urgent = False
+        """Whether the computing branch must let cancelled tasks go first when it yields to the event loop."""
         self.cancelling: Callable[[asyncio.Task[Any]], None] | None = None
         """Called with each task that a branch cancels, before the task is cancelled."""
         self._first: deque[Turn] = deque()
         self._ready: deque[Turn] = deque()
         self._arrived: deque[Turn] = deque()
         self._parked: dict[asyncio.Task[Any], Turn] = {}
-        self._urgent = False
         self._since: float | None = None
         self._due = 0.0
 
@@ -106,7 +107,7 @@ class Scheduler:
 
     def text_ends(self) -> None:
         """End the text. Later interrupts have no effect on it."""
-        self.active, self.interrupted, self._urgent = False, None, False
+        self.active, self.interrupted, self.urgent = False, None, False
         self.end_turn()
 
     # ------------------------------------------------------------ long computations
@@ -121,7 +122,8 @@ class Scheduler:
         if self._since is None:
             self._since = time.thread_time()
         await asyncio.sleep(0)
-        if self._urgent and (self._first or self._ready):
+        if self.urgent and (self._first or self._ready):
+            self.urgent = False
             turn = self.new_turn()
             self.end_turn()
             await turn.wait()
@@ -195,7 +197,7 @@ class Scheduler:
 
     def _cancelled(self, task: asyncio.Task[Any]) -> None:
         if task in self._parked:
-            self._urgent, self.stop_at = True, self.looks + 1
+            self.urgent, self.stop_at = True, self.looks + 1
             self._wake_first(task)
 
     def cancel(self, task: asyncio.Task[Any]) -> None:

@@ -150,7 +150,7 @@ def test_an_interrupted_run_is_restored(program: Generated, seed: int, after: in
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(programs(), st.integers(0, 2**16), st.integers(1, 40), st.integers(0, 6))
+@given(programs(computing=True), st.integers(0, 2**16), st.integers(1, 40), st.integers(0, 6))
 def test_a26_a_run_that_was_interrupted_twice_is_restored(
     program: Generated, seed: int, after: int, passes: int
 ) -> None:
@@ -160,7 +160,7 @@ def test_a26_a_run_that_was_interrupted_twice_is_restored(
         expected = await live(world, [program.text], took.__getitem__, interrupt_after=after, and_again=passes)
         actual = await resumed(program, expected, expected.records, None)
         if any(isinstance(record, Interrupted) and record.hasty for record in expected.records):
-            assert (actual.records, actual.asked_outside) == (expected.records, [])
+            assert (actual.records, actual.values, actual.asked_outside) == (expected.records, expected.values, [])
             return
         check_replay(expected, actual)
         doubled = [
@@ -227,3 +227,12 @@ async def test_an_interrupted_replay_does_not_change_the_journal() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await task
     assert interrupted and texts_first
+
+
+@pytest.mark.parametrize("passes", range(4))
+async def test_a_computing_branch_ends_at_the_second_interrupt(passes: int) -> None:
+    text = 'let n = 0\nparallel:\n  exec "one"\n  do:\n    repeat 100000:\n      n = n + 1\n'
+    world, program = World(), Generated(text)
+    expected = await live(world, [text], lambda _: 1e9, interrupt_after=2, and_again=passes)
+    actual = await resumed(program, expected, expected.records, None)
+    assert (actual.result, actual.values, actual.records) == ("interrupted", expected.values, expected.records)
