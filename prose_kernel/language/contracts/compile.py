@@ -39,7 +39,7 @@ from prose_kernel.language.openprose.call_targets import (
     interface_of,
 )
 from prose_kernel.language.openprose.contract import Contract, uses_of
-from prose_kernel.language.openprose.parser import fenced_text
+from prose_kernel.language.openprose.parser import fenced_text, parse
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.text import as_argument
 
@@ -329,7 +329,6 @@ def format_file(program: ContractProgram) -> str:
 def _formatted(file: FileUnit, fence: Block) -> str:
     """Return the formatted lines of one fence. Each fence of a section is formatted separately."""
     from prose_kernel.language.openprose.formatter import format_program
-    from prose_kernel.language.openprose.parser import parse
 
     program = parse(fenced_text(file.source, [(fence.inside, fence.margin)]), file.files.script_profile).program
     if not program.items:

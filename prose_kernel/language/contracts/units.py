@@ -20,7 +20,7 @@ from prose_kernel.language.contracts.reader import read
 from prose_kernel.language.contracts.targets import Instance, Targets, config_defaults, read_instances
 from prose_kernel.language.contracts.tree import ContractFile, Node
 from prose_kernel.language.diagnostics import STRICT_PROFILES, Compiled, Diagnostic, Profile
-from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose import compile_source, tree
 from prose_kernel.language.openprose.call_targets import CallTarget, Interface, ScriptSource, TargetKind
 from prose_kernel.language.openprose.contract import Contract as ProgramContract
 from prose_kernel.language.source import Source, Span
@@ -149,8 +149,6 @@ class Unit:
 
     @cached_property
     def compiled(self) -> Compiled[tree.Program]:
-        from prose_kernel.language.openprose import compile_source
-
         files = self.file.files
         return compile_source(
             self.source(self.interface()), profile=files.script_profile, load=files.load, pipefail=files.pipefail

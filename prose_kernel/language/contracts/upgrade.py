@@ -18,6 +18,7 @@ from prose_kernel.language.contracts.items import read_items
 from prose_kernel.language.diagnostics import first_error
 from prose_kernel.language.fixes import Edit, replaced
 from prose_kernel.language.nodes import walk
+from prose_kernel.language.openprose import compile_source as compile_program
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import is_executable
 from prose_kernel.language.openprose.keywords import NAME
@@ -65,8 +66,6 @@ def upgraded(program: tree.Program, source: Source) -> tuple[str, str]:
 
 def downgraded(program: ContractProgram, source: Source) -> tuple[str, str]:
     """Return the program for a contract file, and its suffix. Raises `NotConvertible` if it can't be converted."""
-    from prose_kernel.language.openprose import compile_source as compile_program
-
     unit = program.file.own
     kept = [one.name for one in unit.node.sections]
     if unit.node.kind != "function" or not unit.has_script or len(program.file.units) > 1:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
+from unicodedata import category
 
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose import hints
@@ -159,8 +160,6 @@ def _character(line: Line) -> Trouble | None:
 
 def _name_hint(char: str) -> str | None:
     """Return the hint for letters of other alphabets, their accents, and symbols such as emoji."""
-    from unicodedata import category
-
     is_foreign = char.isalpha() or category(char)[0] == "M" or (category(char) == "So" and char > "\xff")
     hint = "names are made of `A` to `Z`, `a` to `z`, digits, `_` and `-`"
     return hint if is_foreign and not char.isascii() else None

@@ -11,6 +11,7 @@ from typing import Final
 
 from prose_kernel.errors import ValueTypeError
 from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.contract import persistence
 from prose_kernel.machine.openprose.code import compile_expression
 from prose_kernel.machine.openprose.expressions import render
 from prose_kernel.machine.openprose.frames import Slot
@@ -117,8 +118,6 @@ def _stored(s: ProgramContext, name: str, key: Key, value: Value, node: tree.Nod
 
 def _agent(s: ProgramContext, name: str, node: tree.Name) -> ContextItem:
     """Return the memory of a persistent agent that is named in a context (W133)."""
-    from prose_kernel.language.openprose.contract import persistence
-
     entry = s.run.agents.get(node.id)
     persist = persistence(entry.node) if entry is not None else None
     if persist is None:
