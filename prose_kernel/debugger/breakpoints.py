@@ -14,19 +14,16 @@ from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from prose_kernel.errors import ProseError, UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
+from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.statement_hook import StackFrame
 from prose_kernel.runtime.values import Value
 from prose_kernel.views.escaping import clip
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from prose_kernel.runs.languages import Language
 
 SEED: Final = 0xC70F6907
 """The seed of the hash of a cell in JupyterLab and `ipykernel`."""

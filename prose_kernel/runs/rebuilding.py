@@ -11,15 +11,18 @@ import shlex
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import structs
 
 from prose_kernel.errors import StateError, StoreFailed, UsageError
+from prose_kernel.language.source import Source
 from prose_kernel.language.text import escaped
 from prose_kernel.runs import languages, run_assembly
+from prose_kernel.runs.languages import Language
 from prose_kernel.runs.replay import ReplayListener, replay
 from prose_kernel.runs.resumption import Resumption
+from prose_kernel.runs.settings import Settings
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Answered, Asked, Interrupted, Record
@@ -33,13 +36,7 @@ from prose_kernel.storage.database.store import DatabaseStore
 from prose_kernel.storage.gates import records as gates
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import JournalRead, TextRead
-from prose_kernel.storage.run_directory import RunDirectory
-
-if TYPE_CHECKING:
-    from prose_kernel.language.source import Source
-    from prose_kernel.runs.languages import Language
-    from prose_kernel.runs.settings import Settings
-    from prose_kernel.storage.run_directory import StoredRun
+from prose_kernel.storage.run_directory import RunDirectory, StoredRun
 
 DATABASES: Final = ("sqlite", "postgres")
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self, TypeVar, cast
+from typing import Any, ClassVar, Final, Literal, Protocol, Self, TypeVar, cast
 
 from msgspec import structs
 
@@ -24,6 +24,7 @@ from prose_kernel.language.source import Location, Source, Span
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.events import BranchStep, Event, Failed, Place, Warned
+from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.numbering import ForkAllocation, NumberSequence
 from prose_kernel.runtime.ports import (
     CommandRequest,
@@ -39,9 +40,6 @@ from prose_kernel.runtime.requests import Request
 from prose_kernel.runtime.scheduler import Scheduler, Suspension
 from prose_kernel.runtime.statement_hook import StackFrame
 from prose_kernel.runtime.values import Value
-
-if TYPE_CHECKING:
-    from prose_kernel.runtime.host import Host
 
 T = TypeVar("T")
 E = TypeVar("E", bound=RunError)

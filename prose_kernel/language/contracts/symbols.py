@@ -5,21 +5,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from prose_kernel.language.contracts.compile import ContractProgram
 from prose_kernel.language.contracts.interface import INPUT_SECTIONS, OUTPUT_SECTIONS
 from prose_kernel.language.contracts.reader import field_span
+from prose_kernel.language.contracts.units import FileUnit, Unit
 from prose_kernel.language.openprose import symbols
-from prose_kernel.language.openprose.contract import Known, known_in
+from prose_kernel.language.openprose.contract import Known, LoadContract, known_in
 from prose_kernel.language.openprose.parser import fenced_text
-from prose_kernel.language.source import Span
+from prose_kernel.language.source import Source, Span
 from prose_kernel.language.symbols import Index, Occurrence, Symbol
-
-if TYPE_CHECKING:
-    from prose_kernel.language.contracts.units import FileUnit, Unit
-    from prose_kernel.language.openprose.contract import LoadContract
-    from prose_kernel.language.source import Source
 
 
 def index(program: ContractProgram, source: Source) -> Index:
