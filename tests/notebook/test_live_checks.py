@@ -11,8 +11,7 @@ from models.people import ScriptedPerson
 from notebook.recording import Recording
 
 from prose_kernel.notebook.cells import Cells
-from prose_kernel.notebook.lab_extension import Panel
-from prose_kernel.notebook.live_checks import MAX_CHARACTERS, MAX_FINDINGS, findings
+from prose_kernel.notebook.lab_extension import MAX_CHARACTERS, MAX_FINDINGS, Panel, findings
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 /* Underline the compiler's findings in a cell while it is typed, with message and hint as a tooltip. The kernel checks the
- * cell (`prose_kernel/notebook/live_checks.py`) 300 ms after the last key, but not while a cell is running. */
+ * cell (`prose_kernel/notebook/lab_extension.py`) 300 ms after the last key, but not while a cell is running. */
 
 const WAIT = 300;
 const STYLE = `
