@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from prose_kernel.cli import execution, program_files, result_text, run, run_options
+from prose_kernel.cli import execution, program_files, result_text, run, shared_options
 from prose_kernel.cli.execution import ProgramRun, Request, RunEnd
 from prose_kernel.cli.notebook_file import NotebookRun
 from prose_kernel.cli.terminal import Screen, TerminalAsker
@@ -52,7 +52,7 @@ def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequen
     """Run a program or notebook from its recordings only. Raises `UsageError` for invalid arguments."""
     cwd, name = Path.cwd(), program_files.find_program(program)
     chosen = settings.load(
-        cwd, file=run_options.settings_file(cwd, name), gates="deny", provider="replay", cassette_mode="replay"
+        cwd, file=shared_options.settings_file(cwd, name), gates="deny", provider="replay", cassette_mode="replay"
     )
     cells, language = run.read(name)
     is_notebook = name.endswith(".ipynb")
@@ -60,8 +60,8 @@ def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequen
         cwd,
         name,
         notebook=False,
-        supplied=run_options.pairs(inputs),
-        decisions=run_options.decisions(yes, no),
+        supplied=shared_options.pairs(inputs),
+        decisions=shared_options.decisions(yes, no),
         language=language,
         settings=chosen,
         cells=[replace(cell, text=_in_replay(cell.text)) for cell in cells] if is_notebook else cells,

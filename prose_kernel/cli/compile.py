@@ -15,7 +15,7 @@ import click
 
 from prose_kernel.access import atomic
 from prose_kernel.cli import program_files, result_text
-from prose_kernel.cli.options import profile_of, profile_option, profile_options
+from prose_kernel.cli.shared_options import profile_of, profile_option, profile_options
 from prose_kernel.errors import CompileError, ImportProgramError, UsageError, usage_errors
 from prose_kernel.language.contracts import LIBRARY, is_contract
 from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prose_kernel.cli.options import state_dir_option
+from prose_kernel.cli.shared_options import state_dir_option
 from prose_kernel.language.text import escaped, escaped_lines
 from prose_kernel.views.escaping import visible
 

@@ -34,14 +34,14 @@ def plan(name: str, keep: str | None) -> int:
 
     Exit status 1: errors in the program.
     """
-    from prose_kernel.cli import run_options
+    from prose_kernel.cli import shared_options
     from prose_kernel.runs import languages, settings
 
     cwd, file = Path.cwd(), program_files.find_program(name)
     if file.endswith(".ipynb"):
         raise UsageError("a plan is made of a program file", hint="in a notebook, type %plan")
     text, language = program_files.read_source(file).text, languages.of_file(file)
-    chosen = settings.load(cwd, file=run_options.settings_file(cwd, file))
+    chosen = settings.load(cwd, file=shared_options.settings_file(cwd, file))
     try:
         if keep is not None:
             shown = "\n".join(_kept(file, text, language, chosen, keep))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prose_kernel.cli import program_files, result_text, run_options
-from prose_kernel.cli.options import profile_of, profile_option, state_dir_option
+from prose_kernel.cli import program_files, result_text, shared_options
+from prose_kernel.cli.shared_options import profile_of, profile_option, state_dir_option
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import BudgetSpent, ProseError, RunError, UsageError
 from prose_kernel.runs import languages
@@ -119,8 +119,8 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     from prose_kernel.cli.execution import Request
     from prose_kernel.runs import settings
 
-    typed_settings = {name: options.pop(name) for name in run_options.SETTINGS}
-    given = run_options.RunOptions(typed_settings, **options)
+    typed_settings = {name: options.pop(name) for name in shared_options.SETTINGS}
+    given = shared_options.RunOptions(typed_settings, **options)
     if given.resume is not None:
         if given.key is not None:
             raise UsageError("--id and --resume exclude each other")
@@ -153,10 +153,10 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     cwd, fetched = Path.cwd(), program_files.is_remote(target, strict=given.strict)
     name = target if fetched else program_files.find_program(target)
     cells, language = ([], languages.default()) if fetched else read(name)
-    kept: dict[str, Any] = {language.state: run_options.backend_of(given.state, given.in_context)}
+    kept: dict[str, Any] = {language.state: shared_options.backend_of(given.state, given.in_context)}
     chosen = settings.load(
         cwd,
-        file=run_options.settings_file(cwd, name),
+        file=shared_options.settings_file(cwd, name),
         **kept,
         **typed_settings,
         profile=profile_of(given.profile, given.strict) if given.profile or given.strict else None,
@@ -168,8 +168,8 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
         cwd,
         name,
         notebook=False,
-        supplied=run_options.supplied(given),
-        decisions=run_options.decisions(given.yes, given.no),
+        supplied=shared_options.supplied(given),
+        decisions=shared_options.decisions(given.yes, given.no),
         language=language,
         settings=chosen,
         cells=cells,
@@ -178,7 +178,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
         json=given.form == "json",
         usage=given.usage,
         gate_files=given.gate_files,
-        answering_options=run_options.answering_options(given),
+        answering_options=shared_options.answering_options(given),
     )
     if given.gate_files and chosen.gates.mode != "wait":
         raise UsageError("--gate-files needs --gates=wait")
@@ -195,14 +195,14 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     return _run_once(request, given.key, given)
 
 
-def _check_keeping(given: run_options.RunOptions, *, kept: bool) -> None:
+def _check_keeping(given: shared_options.RunOptions, *, kept: bool) -> None:
     """Raise `UsageError` for an option that needs `--keep` or `--changed`."""
     typed = {"--yes-rerun": given.yes_rerun, "--why": given.why, "--ask-again": given.ask_again}
     if not kept and (option := next((name for name, used in typed.items() if used), None)):
         raise UsageError(f"{option} is about --changed and --keep", hint="write one of them too, or leave it out")
 
 
-def _only_stale(request: Request, given: run_options.RunOptions) -> Request:
+def _only_stale(request: Request, given: shared_options.RunOptions) -> Request:
     """Return the request for the stale cells of a notebook. Raises `UsageError` for another program, and for options
     that exclude `--only-stale`."""
     if not request.program_file.endswith(".ipynb"):
@@ -227,7 +227,7 @@ def begin(request: Request, key: RunKey | None = None) -> int:
     return _report_end(request, program.execute(), screen)
 
 
-def _run_once(request: Request, key: str, given: run_options.RunOptions) -> int:
+def _run_once(request: Request, key: str, given: shared_options.RunOptions) -> int:
     """Begin or resume the run of a key. Returns the exit status."""
     from prose_kernel.cli import run_key, run_resume
     from prose_kernel.runtime.clock import SystemClock

@@ -25,7 +25,7 @@ from prose_kernel.views.document import counted
 
 if TYPE_CHECKING:
     from prose_kernel.cli.execution import Request
-    from prose_kernel.cli.run_options import RunOptions
+    from prose_kernel.cli.shared_options import RunOptions
     from prose_kernel.runs.languages import Language
     from prose_kernel.storage.database.kept_runs import PostgresRuns
 

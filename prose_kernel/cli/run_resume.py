@@ -17,11 +17,10 @@ from typing import Any
 import click
 
 from prose_kernel.access import peers, plain_files
-from prose_kernel.cli import program_files, run_options
+from prose_kernel.cli import program_files, shared_options
 from prose_kernel.cli.execution import Cell, Request
-from prose_kernel.cli.options import profile_of
 from prose_kernel.cli.run_keep import confirm_rerun, is_in_postgres, kept_in_postgres, with_journal
-from prose_kernel.cli.run_options import RunOptions
+from prose_kernel.cli.shared_options import RunOptions, profile_of
 from prose_kernel.cli.terminal import is_interactive
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
@@ -64,7 +63,7 @@ def resume(target: str | None, given: RunOptions, cwd: Path) -> Request:
     if not given.changed and not head.notebook and resumption(journal).complete:
         given = replace(given, stored=True)  # the result of a complete run belongs to its original text
     cells, text, remarks = _texts(kept, file, target or head.program, given)
-    loaded = settings.load(directory, file=run_options.settings_file(directory, head.program), **chosen)
+    loaded = settings.load(directory, file=shared_options.settings_file(directory, head.program), **chosen)
     refuse_dry_run(loaded)
     if text is not None:
         _check(kept, text, language, Path(directory, os.path.expanduser(head.program)), chosen["profile"])
@@ -92,7 +91,7 @@ def resume(target: str | None, given: RunOptions, cwd: Path) -> Request:
         json=given.form == "json",
         usage=given.usage,
         gate_files=given.gate_files,
-        answering_options=(*run_options.answering_options(given), *(("--cwd", str(moved)) if moved else ())),
+        answering_options=(*shared_options.answering_options(given), *(("--cwd", str(moved)) if moved else ())),
         origin=head.origin,
         trust=given.trust,
         resumption=how,
@@ -106,7 +105,7 @@ def resume(target: str | None, given: RunOptions, cwd: Path) -> Request:
 
 def _run_of(target: str | None, given: RunOptions, cwd: Path) -> KeptRun:
     """Return the run to resume. Raises `UsageError` if there is none, or it cannot be resumed."""
-    backend = run_options.backend_of(given.state, given.in_context)
+    backend = shared_options.backend_of(given.state, given.in_context)
     chosen = settings.load(cwd, state_dir=given.settings["state_dir"], state=backend)
     where = runs.places(cwd, chosen.state_dir)
     if target is not None:
@@ -210,12 +209,12 @@ def _original_options(
     def against(option: str, began: str) -> UsageError:
         return UsageError(f"{option}: run {kept.id} began {began}", hint="leave it out, or run the program again")
 
-    for name, value in run_options.pairs(given.inputs).items():
+    for name, value in shared_options.pairs(given.inputs).items():
         if name not in head.supplied:
             raise against(f"--input {name}", f"without a value for {name}")
         if head.supplied[name] != value:
             raise against(f"--input {name}={value}", f"with {name}={head.supplied[name]}")
-    backend = run_options.backend_of(given.state, given.in_context)
+    backend = shared_options.backend_of(given.state, given.in_context)
     if backend not in (None, began := head.settings.get(language.state)):
         raise against("--in-context" if given.in_context else f"--state {given.state}", f"with {began}")
     began_with = head.settings.get("profile") or "default"
@@ -224,7 +223,7 @@ def _original_options(
             raise against(f"--{option}", f"with the profile {began_with}")
     if given.gate_files and not head.gate_files:
         raise against("--gate-files", "without it")
-    decisions = run_options.decisions(given.yes, given.no)
+    decisions = shared_options.decisions(given.yes, given.no)
     inside = peers.inside_a_run()
     if inside and given.yes:
         hint = "type the command in your own terminal"
@@ -235,7 +234,7 @@ def _original_options(
     # only these settings are taken over, because commands can write the journal
     chosen = settings.original_settings(head.settings)
     chosen["cassette_mode"] = head.settings.get("cassette_mode")
-    for name in ("gates", *run_options.ANSWERING):
+    for name in ("gates", *shared_options.ANSWERING):
         chosen[name] = given.settings[name] or chosen.get(name)
     chosen["cassette_realtime"] = True if given.realtime else None
     chosen["telemetry_otel"] = True if given.otel else None

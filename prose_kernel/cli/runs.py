@@ -18,8 +18,8 @@ from msgspec import to_builtins
 
 from prose_kernel.cli import program_files
 from prose_kernel.cli.gates import places_here
-from prose_kernel.cli.options import state_dir_option
 from prose_kernel.cli.runs_recovery import fork, rebuild, repair, resume
+from prose_kernel.cli.shared_options import state_dir_option
 from prose_kernel.errors import UsageError
 from prose_kernel.language.text import escaped
 from prose_kernel.runtime.json_data import json_text

@@ -11,7 +11,7 @@ import click
 
 from prose_kernel.cli import result_text
 from prose_kernel.cli.gates import places_here
-from prose_kernel.cli.options import state_dir_option
+from prose_kernel.cli.shared_options import state_dir_option
 from prose_kernel.cli.terminal import confirm
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.views.document import counted

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from prose_kernel.access import plain_files
-from prose_kernel.cli.options import state_dir_option
+from prose_kernel.cli.shared_options import state_dir_option
 from prose_kernel.errors import GateRefused
 from prose_kernel.views.document import Table, plain_text
 from prose_kernel.views.escaping import TerminalText, visible

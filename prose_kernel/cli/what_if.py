@@ -38,7 +38,7 @@ def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
 
     Exit status: that of the new run.
     """
-    from prose_kernel.cli import run_options
+    from prose_kernel.cli import shared_options
     from prose_kernel.cli.execution import Cell, Request
     from prose_kernel.cli.run import begin
     from prose_kernel.cli.run_keep import confirm_rerun, run_to_keep
@@ -59,13 +59,13 @@ def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
         raise UsageError(f"run {found.id} is not one of a program file", hint="prose runs lists the runs")
     began_with = settings.original_settings(head.settings)
     typed = {name: value for name, value in options.items() if name not in ("why", "yes", "yes_rerun", "html", "force")}
-    chosen: Any = settings.load(cwd, file=run_options.settings_file(cwd, head.program), **{**began_with, **typed})
+    chosen: Any = settings.load(cwd, file=shared_options.settings_file(cwd, head.program), **{**began_with, **typed})
     language = languages.LANGUAGES[head.language]
     earlier = with_answers(run_to_keep(found.id, chosen, language, cwd), answers, models)
     text = earlier.journal.texts[-1].record.text
     confirm_rerun(earlier, text, chosen, yes=options["yes_rerun"], changed="The run with the change")
     run_id = new_run_id(SystemClock(), runs_directories(cwd, chosen.state_dir))
-    decisions = run_options.decisions(options["yes"], ())
+    decisions = shared_options.decisions(options["yes"], ())
     request = Request(
         cwd,
         head.program,

@@ -15,9 +15,9 @@ from prose_kernel.language.typed_answers import Schema
 from prose_kernel.runtime.ports import JudgeRequest, Verdict
 from prose_kernel.runtime.value_text import material
 
-MOST: Final = 8
+MOST_AT_ONCE: Final = 8
 """The maximum number of conditions in one request."""
-KEPT: Final = 64
+MOST_KEPT: Final = 64
 """The maximum number of branches of a program whose answers are kept."""
 
 
@@ -27,7 +27,7 @@ def batch_of(request: JudgeRequest) -> tuple[JudgeRequest, ...]:
         return (request,)
     shown, inserted = material(request), dict(request.inserted)
     found = [request]
-    for one in request.further[: MOST - 1]:
+    for one in request.further[: MOST_AT_ONCE - 1]:
         sent = material(one)
         same = sent.whole == shown.whole and sent.previews == shown.previews
         if same and all(inserted.setdefault(name, value) == value for name, value in one.inserted):
@@ -41,34 +41,34 @@ def with_all_values(requests: Sequence[JudgeRequest]) -> JudgeRequest:
     return structs.replace(requests[0], inserted=tuple(inserted.items()))
 
 
-def question(statements: Sequence[str]) -> str:
+def numbered(statements: Sequence[str]) -> str:
     numbered = "\n\n".join(f"{number}. {statement}" for number, statement in enumerate(statements, 1))
     return f"Decide each of these {len(statements)} questions on its own, as if it stood alone.\n\n{numbered}"
 
 
-def text(about: str) -> Schema:
+def text_field(about: str) -> Schema:
     return {"type": "string", "description": about}
 
 
-def texts(about: str) -> Schema:
+def list_field(about: str) -> Schema:
     return {"type": "array", "items": {"type": "string"}, "description": about}
 
 
-def one_of(about: str, options: Sequence[str]) -> Schema:
+def choice_field(about: str, options: Sequence[str]) -> Schema:
     """Return the schema of a field that is one of these texts."""
     return {"type": "string", "enum": [*options], "description": about}
 
 
-def fields(count: int, about: str, options: tuple[str, ...]) -> dict[str, Schema]:
+def answer_fields(count: int, about: str, options: tuple[str, ...]) -> dict[str, Schema]:
     """Return the fields for a reason and an answer to each question, the reason first."""
     found: dict[str, Schema] = {}
     for number in range(1, count + 1):
-        found[f"reason_{number}"] = text(f"To question {number}: why, in one short sentence.")
-        found[f"answer_{number}"] = one_of(f"The answer to question {number}. {about}", options)
+        found[f"reason_{number}"] = text_field(f"To question {number}: why, in one short sentence.")
+        found[f"answer_{number}"] = choice_field(f"The answer to question {number}. {about}", options)
     return found
 
 
-def answers(reply: Mapping[str, object], count: int) -> list[tuple[str, str]]:
+def numbered_answers(reply: Mapping[str, object], count: int) -> list[tuple[str, str]]:
     """Return the reason and the answer to each question."""
     return [(str(reply[f"reason_{number}"]), str(reply[f"answer_{number}"])) for number in range(1, count + 1)]
 
@@ -88,7 +88,7 @@ class KeptAnswers:
         return verdict
 
     def keep(self, requests: Sequence[JudgeRequest], given: Sequence[Verdict]) -> None:
-        if len(self._kept) >= KEPT:
+        if len(self._kept) >= MOST_KEPT:
             del self._kept[next(iter(self._kept))]
         self._kept[_place(requests[0])] = {_identity(one): answer for one, answer in zip(requests, given, strict=True)}
 

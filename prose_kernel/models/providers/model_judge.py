@@ -13,7 +13,7 @@ from dataclasses import replace
 from prose_kernel.errors import ProviderBadReply, ProviderError, Undecided
 from prose_kernel.language.text import one_line
 from prose_kernel.language.typed_answers import Schema, object_of
-from prose_kernel.models.providers import judge_batches as batches
+from prose_kernel.models.providers import judge_batches
 from prose_kernel.models.providers.model_calls import Conversation, Link, Reply
 from prose_kernel.models.providers.model_servers import Answered, ModelServers, WaitUntilOpen
 from prose_kernel.models.providers.vendors import ModelTarget
@@ -43,13 +43,13 @@ Ask for what the text asks for and nothing else, in its language: in short, plai
 know to answer."""
 TO_PHRASE = "Put this into a question for the person:"
 PHRASED = {
-    "question": batches.text("The question, in one or two short sentences."),
-    "options": batches.texts(
+    "question": judge_batches.text_field("The question, in one or two short sentences."),
+    "options": judge_batches.list_field(
         "The answers to choose from, a few words each, if the text implies a closed set; else none."
     ),
 }
 
-REASON = {"reason": batches.text("Why, in one short sentence.")}
+REASON = {"reason": judge_batches.text_field("Why, in one short sentence.")}
 ANSWERS = {"yes": True, "no": False, "uncertain": None, "no_progress": None}
 
 
@@ -71,14 +71,14 @@ class ModelJudge:
         self._model = model
         self._clock = clock or SystemClock()
         self._batches = True
-        self._kept = batches.KeptAnswers()
+        self._kept = judge_batches.KeptAnswers()
 
     async def decide(self, request: JudgeRequest) -> Verdict:
         """Return yes, no or uncertain; for a loop also that it makes no progress. Further questions of the request
         about the same values are sent with it; their answers are kept here until the program asks for them."""
         if (kept := self.kept(request)) is not None:
             return kept
-        asked_at_once = batches.batch_of(request)
+        asked_at_once = judge_batches.batch_of(request)
         if len(asked_at_once) > 1 and self._batches:
             verdict = await self._decide_all(asked_at_once)
             if verdict is not None:
@@ -88,7 +88,7 @@ class ModelJudge:
         about = f"{question} `uncertain` when the material does not settle it."
         if request.loop is not None:
             about += " `no_progress` when the passes of the loop change nothing any more."
-        reply, details = await self._ask(request, statement(request), {"answer": batches.one_of(about, options)})
+        reply, details = await self._ask(request, statement(request), {"answer": judge_batches.choice_field(about, options)})
         answer = str(reply["answer"])
         return Verdict(ANSWERS[answer], "model", _reason(reply), answer == "no_progress", details)
 
@@ -101,10 +101,10 @@ class ModelJudge:
         together: then batches are no longer tried."""
         options, count = tuple(ANSWERS)[:3], len(requests)
         settles = "`uncertain` when the material does not settle it."
-        shown = batches.with_all_values(requests)
-        asked = batches.question([statement(one) for one in requests])
+        shown = judge_batches.with_all_values(requests)
+        asked = judge_batches.numbered([statement(one) for one in requests])
         try:
-            replies, details = await self._fill(shown, asked, batches.fields(count, settles, options), again=False)
+            replies, details = await self._fill(shown, asked, judge_batches.answer_fields(count, settles, options), again=False)
         except ProviderBadReply:
             self._batches = False
             return None
@@ -113,7 +113,7 @@ class ModelJudge:
         shares = [{**details, "together": count}, *([{**details, "together": count, "usage": _PAID}] * (count - 1))]
         first, *others = (
             Verdict(ANSWERS[answer], "model", one_line(reason, 300), details=about)
-            for (reason, answer), about in zip(batches.answers(replies, count), shares, strict=True)
+            for (reason, answer), about in zip(judge_batches.numbered_answers(replies, count), shares, strict=True)
         )
         self._kept.keep(requests[1:], others)
         return first
@@ -123,7 +123,7 @@ class ModelJudge:
         numbered = "\n".join(f"{number}: {label}" for number, label in enumerate(labels, 1))
         question = f"Which option fits best?\n{request.question}\n\nOptions:\n{numbered}"
         numbers = tuple(str(number) for number in range(1, len(labels) + 1))
-        asked = batches.one_of("The number of the option that fits best.", numbers)
+        asked = judge_batches.choice_field("The number of the option that fits best.", numbers)
         reply, details = await self._ask(request, question, {"option": asked})
         return Pick(labels[int(str(reply["option"])) - 1], "model", _reason(reply), details)
 
@@ -131,8 +131,8 @@ class ModelJudge:
         """Return the value at a member path of the text: text, or data if it is a number, a list or an object."""
         question = f"What is `{path}` in the text?"
         asked = {
-            "found": batches.one_of(f"Whether the text says what `{path}` is.", ("yes", "no")),
-            "value": batches.text("It, as it stands in the text; as JSON when it is a number, true, false or a list."),
+            "found": judge_batches.choice_field(f"Whether the text says what `{path}` is.", ("yes", "no")),
+            "value": judge_batches.text_field("It, as it stands in the text; as JSON when it is a number, true, false or a list."),
         }
         reply, details = await self._ask(request, question, asked, text=value)
         if reply["found"] == "no":
@@ -142,7 +142,7 @@ class ModelJudge:
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
         """Return the items of a text, in its order and its words."""
-        asked = {"items": batches.texts("The items, each in the words of the text, in their order.")}
+        asked = {"items": judge_batches.list_field("The items, each in the words of the text, in their order.")}
         reply, details = await self._ask(request, "Which items does the text list?", asked, text=value)
         items = reply["items"]
         assert isinstance(items, list)

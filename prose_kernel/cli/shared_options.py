@@ -1,19 +1,50 @@
-"""Interpret the options of `prose run`: inputs, decisions of gates, the backend, and the settings file."""
+"""Options that several commands share, and the meaning of those of `prose run`: inputs, decisions of gates, the
+backend, and the settings file."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
 from prose_kernel.language.contracts import PRIOR
 
 if TYPE_CHECKING:
+    from prose_kernel.language.diagnostics import Profile
     from prose_kernel.runtime.journal_replay import UnderWay
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+state_dir_option = click.option(
+    "--state-dir",
+    metavar="DIR",
+    default=lambda: click.get_current_context().obj,  # the value given to the group
+    help="Where runs are kept.  [default: .prose]",
+)
+profile_option = click.option(
+    "--profile", type=click.Choice(["default", "strict", "prosescript"]), help="The form of OpenProse."
+)
+
+
+def profile_options(command: F) -> F:
+    """Add `--profile` and `--strict` to a command."""
+    strict = click.option("--strict", is_flag=True, help="Accept only the original grammar.")
+    return profile_option(strict(command))
+
+
+def profile_of(profile: str | None, strict: bool) -> Profile:
+    """Return the profile of these options. With ProseScript, `--strict` refuses forms kept for existing files."""
+    if profile == "prosescript":
+        return "prosescript-strict" if strict else "prosescript"
+    return "strict" if strict else cast("Profile", profile or "default")
+
+
+# ---------------------------------------------------------------- prose run
 
 
 @dataclass(frozen=True, slots=True)
