@@ -25,7 +25,7 @@ from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.ports import Ports
-from prose_kernel.storage.in_memory_store import MemoryStore
+from prose_kernel.storage.stores import MemoryStore
 
 Text = Callable[[int], str]
 

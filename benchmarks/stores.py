@@ -28,8 +28,8 @@ from prose_kernel.storage.database.row_writer import RowWriter
 from prose_kernel.storage.database.schema import Database
 from prose_kernel.storage.database.sqlite import SqliteDatabase
 from prose_kernel.storage.database.store import DatabaseStore
-from prose_kernel.storage.filesystem import FilesystemStore
 from prose_kernel.storage.run_directory import RunDirectory
+from prose_kernel.storage.stores import FilesystemStore
 
 VALUE = "a line of a value of the usual kind\n" * 3
 SOURCE = 'let name = exec "command"'

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime import events as events
     from prose_kernel.runtime.ports import Store as Store
     from prose_kernel.runtime.services import Asker as Asker
-    from prose_kernel.storage.in_memory_store import MemoryStore as MemoryStore
+    from prose_kernel.storage.stores import MemoryStore as MemoryStore
 
 _PUBLIC = {
     "Asker": "prose_kernel.runtime.services",
@@ -45,7 +45,7 @@ _PUBLIC = {
     "CompileError": "prose_kernel.errors",
     "Decision": "prose_kernel.judging.python_function",
     "EventStream": "prose_kernel.runs.api",
-    "MemoryStore": "prose_kernel.storage.in_memory_store",
+    "MemoryStore": "prose_kernel.storage.stores",
     "Program": "prose_kernel.runs.python_run",
     "Prompt": "prose_kernel.models.providers.python_function",
     "ProseError": "prose_kernel.errors",

@@ -28,9 +28,9 @@ _FINISHED_FIRST: Final = (
     "prose_kernel.runtime.scheduler",
     "prose_kernel.runs.journal",
     "prose_kernel.storage.database",
-    "prose_kernel.storage.filesystem",
     "prose_kernel.storage.journal_file",
     "prose_kernel.storage.pending_writes",
+    "prose_kernel.storage.stores",
     "prose_kernel.storage.trace",
 )
 

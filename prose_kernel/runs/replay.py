@@ -31,9 +31,9 @@ from prose_kernel.runtime.journal_records import Asked, Record, Repeated, Text, 
 from prose_kernel.runtime.journal_replay import KnownRecords
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports, Store, Target
 from prose_kernel.runtime.requests import Keys, Request
-from prose_kernel.storage.in_memory_store import MemoryStore
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import JournalRead, TextRead
+from prose_kernel.storage.stores import MemoryStore
 
 PATIENCE: Final = 120.0
 """Seconds that a replay may take."""

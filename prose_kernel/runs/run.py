@@ -121,7 +121,7 @@ class Run:
     def _store(self) -> Store:
         if self.kept is not None:
             return self.kept.store
-        from prose_kernel.storage.in_memory_store import MemoryStore
+        from prose_kernel.storage.stores import MemoryStore
 
         start = self.context.start
         return start.overrides.store or MemoryStore(cwd=start.cwd)

@@ -47,8 +47,8 @@ def keep(context: RunContext) -> StoredRun | None:
     settings, how = context.settings, context.resumption
     if settings.state.kind == "in-context" or context.start.overrides.store is not None:
         return None
-    from prose_kernel.storage.filesystem import FilesystemStore
     from prose_kernel.storage.run_directory import RunDirectory, StoredRun
+    from prose_kernel.storage.stores import FilesystemStore
     from prose_kernel.storage.trace import Trace
 
     home = RunDirectory(Path(settings.state_dir), _run_id(context), cwd=context.start.cwd)

@@ -32,8 +32,8 @@ from prose_kernel.runtime.ports import (
 )
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 from prose_kernel.runtime.values import plain
-from prose_kernel.storage.filesystem import FilesystemStore
 from prose_kernel.storage.run_directory import RunDirectory
+from prose_kernel.storage.stores import FilesystemStore
 
 NEVER = float("inf")
 Delay = Callable[[SessionRequest], float]

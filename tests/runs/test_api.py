@@ -22,7 +22,7 @@ from prose_kernel.runs import api
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.events import CommandFinished, CommandStarted, Event, RunEnded
 from prose_kernel.runtime.ports import Binding
-from prose_kernel.storage.in_memory_store import MemoryStore
+from prose_kernel.storage.stores import MemoryStore
 
 MEMORY = {"state": "in-context"}
 

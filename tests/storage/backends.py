@@ -20,9 +20,8 @@ from prose_kernel.storage.database.schema import Database
 from prose_kernel.storage.database.sqlite import SqliteDatabase
 from prose_kernel.storage.database.store import DatabaseStore
 from prose_kernel.storage.database.trace import DatabaseTrace
-from prose_kernel.storage.filesystem import FilesystemStore
-from prose_kernel.storage.in_memory_store import MemoryStore
 from prose_kernel.storage.run_directory import RunDirectory, StoredRun
+from prose_kernel.storage.stores import FilesystemStore, MemoryStore
 from prose_kernel.storage.trace import Trace
 
 RUN = "20260301-101500-k3x9qa"

@@ -18,8 +18,8 @@ from prose_kernel.errors import StateError
 from prose_kernel.runtime.ports import Binding, Key
 from prose_kernel.runtime.values import Value
 from prose_kernel.storage import bindings
-from prose_kernel.storage.filesystem import FilesystemStore
 from prose_kernel.storage.run_directory import RunDirectory
+from prose_kernel.storage.stores import FilesystemStore
 
 RUN = "20260301-101500-k3x9qa"
 
@@ -303,7 +303,7 @@ def test_a_process_killed_while_it_writes_leaves_whole_files(tmp_path: Path) -> 
         import asyncio
         from pathlib import Path
         from prose_kernel.runtime.ports import Binding, Key
-        from prose_kernel.storage.filesystem import FilesystemStore
+        from prose_kernel.storage.stores import FilesystemStore
         from prose_kernel.storage.run_directory import RunDirectory
         store = FilesystemStore(RunDirectory(Path({str(tmp_path)!r}), {RUN!r}))
         async def main():
