@@ -552,7 +552,14 @@ def test_examples_are_listed_by_category(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["examples"]) == 0
     listed = capsys.readouterr().out
     assert listed.startswith("first steps\n  01  hello")
+    headings = [line for line in listed.splitlines() if not line.startswith(" ")]
+    assert len(headings) == len(set(headings))
     assert [e.name for e in bundled() if e.name not in listed or not e.about] == []
+
+
+def test_no_example_has_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", *(str(example.path) for example in bundled())]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_an_example_runs_from_the_list(tmp_path: Path, monkeypatch, capfd: pytest.CaptureFixture[str]) -> None:
