@@ -160,7 +160,11 @@ def test_a_hint_is_a_whole_sentence(file: Path) -> None:
         ("03_check", "check_repair", 'let note = "Customer paid twice."\nassert **the note has less than 11 words**'),
         ("03_check", "check_repair", 'let note = "Customer paid twice."\nassert **note has fewer than 11 words**'),
         ("03_check", "check_repair", 'let note = "Customer paid twice."\nassert **note has at most ten words**'),
-        ("10_wrong", "wrong_repair", 'let mail = "hello; echo owned"\nlet shown = exec "cat"\n  stdin: mail'),
+        (
+            "10_wrong",
+            "wrong_repair",
+            'let mail = "hello; echo \'owned\' $((1+1))"\nlet shown = exec "cat"\n  stdin: mail',
+        ),
         ("04_commands", "commands_run", 'let open_tickets = exec "ls desk/tickets/*.txt | wc --lines"'),
         (
             "05_loops",
