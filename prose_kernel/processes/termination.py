@@ -121,6 +121,9 @@ class TreeScope(GroupScope):
                     os.kill(member.pid, number)
 
 
+# ---------------------------------------------------------------- processes that a command left
+
+
 class BackgroundProcesses:
     """The process groups that outlived their commands, each with its known processes."""
 

@@ -98,7 +98,9 @@ def elapsed(seconds: float) -> str:
     return f"{whole // 3600:,} h {whole % 3600 // 60:02} min"
 
 
-WIDTH: Final = 30
+# ---------------------------------------------------------------- names of branches
+
+_NAME_WIDTH: Final = 30
 """The most characters of an item's name."""
 MAX_UNIQUE: Final = 10_000
 """The most items that get unique names; if there are more, each name contains the item's number."""
@@ -148,11 +150,11 @@ def item_name(item: Value, language: Language) -> str:
     """Return the text of an item, shortened to one line; for an object, the field that names it."""
     if isinstance(item, dict) and language.kind_of(item) != "ref":
         telling = [*(item[key] for key in _NAMING_FIELDS if key in item), *item.values()]
-        item = next((one for one in telling if isinstance(one, str) and 0 < len(one.strip()) <= WIDTH), item)
+        item = next((one for one in telling if isinstance(one, str) and 0 < len(one.strip()) <= _NAME_WIDTH), item)
     if isinstance(item, (list, Mapping)):
         text = json_text(plain(item[:20] if isinstance(item, list) else item))
     elif isinstance(item, Reference):
         text = item.summary or item.key.name
     else:
         text = item if isinstance(item, str) else language.text_of(item)
-    return clipped(" ".join(visible(full_text(text)[:_LOOKED_AT]).split()), WIDTH, tidy=True)
+    return clipped(" ".join(visible(full_text(text)[:_LOOKED_AT]).split()), _NAME_WIDTH, tidy=True)

@@ -320,6 +320,8 @@ def links(request: SessionRequest, where: Surroundings) -> list[tuple[str, str]]
     ]
 
 
+# ---------------------------------------------------------------- files that the session writes
+
 BINDING_LIMIT: Final = 256 * 1024 * 1024
 MEMORY_LIMIT: Final = 4 * 1024 * 1024
 
