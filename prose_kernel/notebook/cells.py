@@ -607,8 +607,8 @@ class Cells:
 
     async def _restored_from(self, path: Path, rewind: Callable[[JournalRead], int | None] = lambda _: None) -> None:
         """Restore this notebook's run again, up to the record that `rewind` returns (None: to its end). Inputs and
-        decisions given in this process remain valid. If this is interrupted or fails, the next cell restores the run
-        to its end. Raises `StateError` if the restored run cannot be written."""
+        decisions given in this process remain valid. Raises `StateError` if the restored run cannot be written, and the
+        errors of `restore_instead`."""
         from prose_kernel.runs.resumption import Resumption
         from prose_kernel.storage.journal_reading import read
 
@@ -620,11 +620,25 @@ class Cells:
             else:  # this workspace was made after the run could not be restored
                 self._given.take_over(latest)
         given = self._given
+
+        def how() -> Resumption:
+            journal = read(path)
+            return Resumption(journal, rewind=rewind(journal))
+
+        await self.restore_instead(path, how)
+        if given is not None:
+            self.workspace.context.given.take_over(given)
+        if opening is not None:
+            self.provenance.begin(opening)
+        await self.workspace.flush()
+
+    async def restore_instead(self, former: Path, how: Callable[[], Resumption]) -> None:
+        """End the current run, whose journal is `former`, and restore another one. If this is interrupted or fails, the
+        next cell restores the former run to its end. Raises the errors of `restore`."""
         ending = asyncio.ensure_future(self.end())
         try:
             await asyncio.shield(ending)
-            journal = read(path)
-            await self.restore(Resumption(journal, rewind=rewind(journal)))
+            await self.restore(how())
         except ResumeMismatch:  # another attempt would fail in the same way; the next cell begins a new run
             raise
         except (asyncio.CancelledError, RunError, UsageError) as error:
@@ -632,15 +646,10 @@ class Cells:
             try:
                 await asyncio.shield(ending)
             finally:
-                self._unrestored = path
+                self._unrestored = former
             if isinstance(error, UsageError) and error.hint is None:
                 error.hint = "%reset begins a new run"
             raise
-        if given is not None:
-            self.workspace.context.given.take_over(given)
-        if opening is not None:
-            self.provenance.begin(opening)
-        await self.workspace.flush()
 
     async def _run_compiled(self, workspace: Workspace, compiled: Compiled, view: CellView) -> Value:
         record = self.record

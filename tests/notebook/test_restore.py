@@ -250,6 +250,20 @@ def test_going_back_makes_a_branch(directory: Path) -> None:
         assert "asked nothing at c1/7" in client.run("%back c1/7").error["evalue"]
 
 
+def test_going_back_that_is_interrupted_loses_nothing(directory: Path) -> None:
+    runs = directory / ".prose" / "runs"
+    with kernel(directory, forks=True) as client:
+        assert client.run("let n = 0\nrepeat 100000:\n  n = n + 1").status == "ok"
+        assert client.run('let m = exec "echo two"').status == "ok"
+        request = client.send("%back 1")
+        until(lambda: len(list(runs.iterdir())) == 2)
+        assert interrupted(client, request).error["ename"] == "KeyboardInterrupt"
+        assert client.run('exec "echo {n} {m}"').text() == "100000 two\n"
+        assert len(list(runs.iterdir())) == 1
+        assert client.run("%back 1").status == "ok"
+        assert client.run("m").status == "error" and client.run('exec "echo {n}"').text() == "100000\n"
+
+
 def test_going_back_with_files(directory: Path) -> None:
     (directory / "prose.toml").write_text("[run]\nkeep_files = true\n")
     (directory / "notes").write_bytes(b"\xff0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from prose_kernel.views.escaping import clip
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
+    from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runtime.journal_records import Asked, Text
     from prose_kernel.storage.journal_reading import JournalRead, TextRead
     from prose_kernel.storage.runs import KeptRun
@@ -123,10 +125,17 @@ async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], opt
             raise UsageError(f"%back: {files.question()}", hint="--yes overwrites them")
     new = branch(journal, before, SystemClock(), call.cells.settings.state_dir)
     restoration = resumption(new)
-    await call.cells.end()
-    if files is not None:
-        files.apply()
-    await call.cells.restore(restoration)
+
+    def ended() -> Resumption:
+        if files is not None:
+            files.apply()
+        return restoration
+
+    try:
+        await call.cells.restore_instead(journal.path, ended)
+    except BaseException:
+        shutil.rmtree(new.path.parent, ignore_errors=True)
+        raise
     head = f"The run is as it was {words}. Effects of commands outside of the run are not undone."
     if files is None:
         head = f"The run is as it was {words}. Files, and what commands did outside, are not undone."
