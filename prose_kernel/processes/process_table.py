@@ -81,13 +81,21 @@ def dies_of(pid: int, number: int) -> bool:
 def handles(pid: int, number: int) -> bool:
     """Return whether the process may handle a signal: by a handler, or by blocking it and waiting for it."""
     masks = system.signal_masks(pid)
-    return masks is None or bool((masks[0] | masks[2]) >> (number - 1) & 1)
+    if masks is None:
+        return member_of(pid) is not None  # otherwise it has ended meanwhile
+    return bool((masks[0] | masks[2]) >> (number - 1) & 1)
 
 
 def all_ignore(members: Iterable[Member], number: int) -> bool:
-    """Return whether there are processes, and all of them ignore a signal, so that waiting for their end is useless."""
-    masks = [system.signal_masks(member.pid) for member in members]
-    return bool(masks) and all(each is not None and bool(each[1] >> (number - 1) & 1) for each in masks)
+    """Return whether some processes live, and all of them ignore a signal, so that waiting for their end is useless."""
+    found = False
+    for member in members:
+        masks = system.signal_masks(member.pid)
+        if masks is not None and masks[1] >> (number - 1) & 1:
+            found = True
+        elif member_of(member.pid) is not None:  # otherwise it has ended meanwhile
+            return False
+    return found
 
 
 def programs_below(pid: int) -> dict[int, bytes]:

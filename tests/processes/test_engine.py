@@ -25,7 +25,7 @@ from prose_kernel.processes.child_process import Process
 from prose_kernel.processes.command_output import Live
 from prose_kernel.processes.cross_loop import ProcessCall
 from prose_kernel.processes.engine import Engine
-from prose_kernel.processes.process_table import Member, member_of, members
+from prose_kernel.processes.process_table import Member, all_ignore, handles, member_of, members
 from prose_kernel.processes.shell import ShellCommands
 from prose_kernel.processes.stream_reading import Drain
 from prose_kernel.processes.termination import BackgroundProcesses
@@ -137,6 +137,28 @@ async def test_shutdown_during_another_ladder_does_not_add_up(engine: Engine, ru
     await clock.forward(HOUR)
     await end_of(close)
     assert (await task).outcome == "interrupted"
+
+
+@pytest.mark.linux  # elsewhere the ignored signals of a process are unknown
+def test_a_process_that_has_just_ended_is_not_waited_for() -> None:
+    """A command that starts short programs in a loop has some in the process table that end before they are looked at."""
+    ignoring = subprocess.Popen(["sh", "-c", "trap '' INT; echo; exec sleep 60"], stdout=subprocess.PIPE)
+    ended = subprocess.Popen(["sleep", "60"])
+    try:
+        assert ignoring.stdout is not None
+        ignoring.stdout.readline()
+        listed = [found for one in (ignoring, ended) if (found := member_of(one.pid)) is not None]
+        assert len(listed) == 2 and not all_ignore(listed, signal.SIGINT)
+        ended.kill()
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        assert all_ignore(listed, signal.SIGINT)  # it isn't reaped yet
+        ended.wait()
+        assert all_ignore(listed, signal.SIGINT) and not handles(ended.pid, signal.SIGINT)
+    finally:
+        for one in (ignoring, ended):
+            one.kill()
+            one.communicate()
+    assert not all_ignore(listed, signal.SIGINT)
 
 
 @pytest.mark.linux  # elsewhere the ignored signals of a process are unknown
