@@ -138,6 +138,7 @@ def test_an_error_shows_its_line_under_a_caret(lab: Lab, pictures: Pictures) -> 
     codes.last.click()  # the code links to its section of the reference
     section = lab.page.locator("#prose-kernel-reference")
     expect(section.get_by_role("heading")).to_contain_text(f"{codes.last.inner_text()}: ")
+    expect(section).to_contain_text("Declare it above this line.")  # the example of its correction
     pictures.take("reference", lab.page, clip={"x": 288, "y": 36, "width": 880, "height": 270})
     notebook.menu("Help", "VVM Reference")
     expect(section.get_by_role("heading").first).to_contain_text("VVM")

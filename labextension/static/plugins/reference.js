@@ -50,7 +50,7 @@ const plainFences = (text) => text.replace(/^(```\w+) .*$/gm, '$1');
 /* Return the section of a code in a page: from its heading to the next one of the same or a higher level. */
 const section = (text, code) => {
   const lines = text.split('\n');
-  const begin = lines.findIndex((line) => /^#+ /.test(line) && line.includes(` ${code}: `));
+  const begin = lines.findIndex((line) => /^#+ /.test(line) && `${line}: `.includes(` ${code}: `));
   if (begin < 0) return null;
   const level = lines[begin].indexOf(' ');
   const end = lines.findIndex((line, at) => at > begin && /^#+ /.test(line) && line.indexOf(' ') <= level);
@@ -74,6 +74,12 @@ const entry = async (name, code) => {
     if (found) return found;
   }
   return section(page, code);
+};
+
+/* Return an example of a code: the program with the mistake, and its correction; "" if there is none. */
+const correction = async (name, code) => {
+  const found = section(await read(`corrections/${name === 'vvm' ? 'vvm' : 'openprose'}.md`), code);
+  return found ? found.slice(found.indexOf('\n')) : '';
 };
 
 const PAGES = [
@@ -128,7 +134,8 @@ export default async ({ NAME, shared }) => {
           const scripts = /^([EW]3|E23)/.test(code) ? 'prose-md' : 'openprose';
           const name = page || (/^[VR]/.test(code) ? 'vvm' : scripts); // as in runs/reference_pages.py
           const found = await entry(name, code);
-          await show(code, found || `\`%explain ${page ? `${page} ` : ''}${code}\` prints what the reference says.`);
+          const text = found && `${found}\n${await correction(name, code)}`;
+          await show(code, text || `\`%explain ${page ? `${page} ` : ''}${code}\` prints what the reference says.`);
         };
         MIMES.forEach((mime) => linked(registry, mime, open));
         if (!menu) return;
