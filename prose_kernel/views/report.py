@@ -158,9 +158,10 @@ class _Report:
         programs = self._programs()  # first, because links need to know which lines are on the page
         sections = [self._graph(), self._timeline(), self._spent(), self._happened(), self._decided()]
         sections += [self._rest(), self._bindings(), programs, self._used(), self._about()]
-        name = self.redact(self.found.head.program)
+        head = self.found.head
+        name = self.redact(Path(head.notebook_path).name or head.program)
         shown = [section for section in sections if section is not None]
-        title = f"{name}, {_moment(self.found.head.started)}: {self.state}"
+        title = f"{name}, {_moment(head.started)}: {self.state}"
         return page(title, self._head(name), shown, Filter("show", "Show", "e", _KINDS))
 
     def _head(self, name: str) -> Html:
@@ -409,7 +410,7 @@ def _cell(number: int, story: Story) -> str:
 def file_name(head: Head) -> str:
     """Return the file name of a report: the program, the start of the run, and the end of its id, which distinguishes
     runs of the same second."""
-    program = Path(head.program).name
+    program = Path(head.notebook_path or head.program).name
     program = program.removesuffix(next(filter(program.endswith, (*languages.runnable_suffixes(), ".md")), ""))
     began = _moment(head.started)[:19].replace(":", "-")
     parts = (program or "run", began, head.run.rpartition("-")[2])

@@ -72,10 +72,13 @@ async def test_report_writes_only_over_reports(cells: Cells, tmp_path: Path) -> 
     assert "a" in cells.values()
 
 
-async def test_each_notebook_of_a_directory_has_its_own_report(cells: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
-    await output_of(cells, PROGRAM)
+async def test_each_notebook_of_a_directory_has_its_own_report(
+    cells: Cells, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", "sub/first steps.ipynb")
+    await output_of(cells, PROGRAM)
     assert await output_of(cells, "%report") == "1 cell of the run so far: first steps.report.html"
+    assert "first steps.ipynb running" in checked((tmp_path / "first steps.report.html").read_text()).text
 
 
 async def test_a_run_without_a_journal_has_no_report(tmp_path: Path) -> None:
