@@ -27,7 +27,7 @@ from mcp.client.stdio import stdio_client
 from prose_kernel.access.approvals import Approvals
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.models.tools.session_tools import SessionTools
-from prose_kernel.models.tools.user_tools.pool import ToolHost, UserTools
+from prose_kernel.models.tools.user_tools import ToolHost, UserTools
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.exec_tool.audit import AuditLog
 from prose_kernel.processes.long_lived_processes import Helpers

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prose_kernel.models.providers.model_servers import ModelServers, SharedConnections
     from prose_kernel.models.tools.session_tools import SessionTools
     from prose_kernel.models.tools.tool import Tool
-    from prose_kernel.models.tools.user_tools.pool import UserTools
+    from prose_kernel.models.tools.user_tools import UserTools
 
 MoreTools = Callable[[SessionRequest, Policy, Approvals], "Sequence[Tool]"]
 """Returns the tools of a session that other packages provide."""

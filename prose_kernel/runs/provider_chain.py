@@ -410,7 +410,7 @@ def _means(
     before: SessionServices | None,
     notes: PermissionNotes,
 ) -> ProviderContext:
-    from prose_kernel.models.tools.user_tools.pool import ToolHost, UserTools
+    from prose_kernel.models.tools.user_tools import ToolHost, UserTools
 
     earlier = before.means if before is not None else None
     pins = earlier.user_tools.pins if earlier is not None and earlier.user_tools is not None else None

@@ -29,7 +29,7 @@ from prose_kernel.access.session_permissions import Policy
 from prose_kernel.errors import PermissionDenied, ProviderError
 from prose_kernel.models.tools import user_tools
 from prose_kernel.models.tools.session_tools import SessionTools
-from prose_kernel.models.tools.user_tools.pool import ToolHost, UserTools
+from prose_kernel.models.tools.user_tools import ToolHost, UserTools
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.long_lived_processes import Helpers
 from prose_kernel.runs.provider_chain import Facilities, connect
@@ -39,7 +39,7 @@ from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.session_options import CassetteOptions, McpServer, ModelServer, SessionOptions, Surroundings
 
-START = "prose_kernel.models.tools.user_tools.mcp_server.START"  # the SDK of MCP imports this module when it is patched
+START = "prose_kernel.models.tools.mcp_server.START"  # the SDK of MCP imports this module when it is patched
 
 BY_HAND = str(Path(__file__).parents[1] / "stubs" / "mcp_by_hand.py")
 STDIO = McpServer((sys.executable, BY_HAND, "weather"), env={"WEATHER_TOKEN": "$TOKEN_OF_MINE"}, timeout=20)

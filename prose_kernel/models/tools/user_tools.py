@@ -1,5 +1,5 @@
-"""The tools that sessions name in `tools:`: found among the run's servers and functions, each call checked by the
-rules."""
+"""The tools that sessions name in `tools:`, each call checked by the rules: those of the MCP servers in prose.toml, and
+the Python functions in prose_tools.py (docs/how-to/tools.md)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.language.text import encodable, one_line
 from prose_kernel.models.tools.permission_check import audit_record
 from prose_kernel.models.tools.tool import Offer, Tool, ToolFailed, ToolRefused, ToolSpec
-from prose_kernel.models.tools.user_tools.functions import FILE, Functions
+from prose_kernel.models.tools.user_functions import FILE, Functions
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.services import Guard
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings
@@ -264,7 +264,7 @@ class UserTools:
                 env={name: known[name] for name in self._options.function_env if name in known},
             )
         try:
-            from prose_kernel.models.tools.user_tools.mcp_server import Mcp
+            from prose_kernel.models.tools.mcp_server import Mcp
         except ImportError:
             raise ToolFailed(f"the package mcp is not installed: {_INSTALL}") from None
         return Mcp(name, self._options.mcp[name], guard, cwd, self._where.environment, RESULT)
