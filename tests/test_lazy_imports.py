@@ -197,7 +197,7 @@ def test_cells_without_models_import_no_sdk(imported: Imported, tmp_path: Path) 
 
 def test_a_local_import_loads_no_modules_for_remote_programs(imported: Imported, tmp_path: Path) -> None:
     (tmp_path / "lib.prose").write_text("output x = 1\n")
-    among = ("httpx2", "filelock", "prose_kernel.access.grants", "prose_kernel.programs.resolver")
+    among = ("httpx2", "filelock", "prose_kernel.access.grants", "prose_kernel.programs.remote_programs")
     assert imported(tmp_path, 'use "./lib.prose"\nlet r = lib()', among=among) == "[]"
 
 

@@ -25,7 +25,7 @@ from prose_kernel.runs import languages
 
 if TYPE_CHECKING:
     from prose_kernel.judging.judge_chain import Condition
-    from prose_kernel.programs.resolver import RemotePrograms
+    from prose_kernel.programs.remote_programs import RemotePrograms
     from prose_kernel.runs.languages import Language, Programs
 
 FAULT, USAGE = 1, 2

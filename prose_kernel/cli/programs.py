@@ -18,7 +18,7 @@ from prose_kernel.views.document import Table, plain_text
 
 if TYPE_CHECKING:
     from prose_kernel.programs.lock_file import Pin
-    from prose_kernel.programs.resolver import RemotePrograms
+    from prose_kernel.programs.remote_programs import RemotePrograms
     from prose_kernel.runs.languages import RemotePrograms as Programs
 
 _SHORT = 12

@@ -34,7 +34,7 @@ from prose_kernel.programs.files import Location
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 
 if TYPE_CHECKING:
-    from prose_kernel.programs.resolver import RemotePrograms
+    from prose_kernel.programs.remote_programs import RemotePrograms
 
 
 _Candidates = dict[Location, Candidate]

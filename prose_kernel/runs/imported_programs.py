@@ -13,7 +13,7 @@ from prose_kernel.runs import languages
 from prose_kernel.runs.lazy_objects import Once
 
 if TYPE_CHECKING:
-    from prose_kernel.programs.resolver import RemotePrograms
+    from prose_kernel.programs.remote_programs import RemotePrograms
     from prose_kernel.runs.context import RunContext
     from prose_kernel.runs.languages import Language, Programs
     from prose_kernel.runs.settings import Settings
@@ -104,9 +104,8 @@ def remote_programs(
 ) -> RemotePrograms:
     """Return the source of fetched programs: the project's pins, the user's cache, the servers. `asker` asks a person
     to consent to new programs; `writes`: consent is recorded in `prose.lock`."""
-    from prose_kernel.programs.download import ProgramCache
     from prose_kernel.programs.lock_file import LockFile, place_of
-    from prose_kernel.programs.resolver import RemotePrograms
+    from prose_kernel.programs.remote_programs import ProgramCache, RemotePrograms
     from prose_kernel.runtime.asker import serial
 
     cache = ProgramCache()

@@ -13,8 +13,8 @@ from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.openprose.contract import Contract
 from prose_kernel.language.source import Source
 from prose_kernel.programs.consent import Candidate, Fetched
-from prose_kernel.programs.download import digest_of
 from prose_kernel.programs.openprose_imports import LocalPrograms, Location, handle_and_slug
+from prose_kernel.programs.remote_programs import digest_of
 from prose_kernel.runtime.ports import LoadRequest
 
 TIDY = 'input text: "What to tidy"\nlet n = exec "true"\noutput clean = text\n'

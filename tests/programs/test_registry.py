@@ -23,11 +23,10 @@ from stubs.shelf import Shelf, digest, opened
 from prose_kernel.access import hosts
 from prose_kernel.errors import CompileError, ImportProgramError, UsageError
 from prose_kernel.language.source import Source
-from prose_kernel.programs import download, urls
-from prose_kernel.programs.download import ProgramCache
+from prose_kernel.programs import remote_programs, urls
 from prose_kernel.programs.lock_file import LockFile, Pin, place_of, text_of
 from prose_kernel.programs.openprose_imports import LocalPrograms
-from prose_kernel.programs.resolver import RemotePrograms
+from prose_kernel.programs.remote_programs import ProgramCache, RemotePrograms
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 from prose_kernel.runtime.session_options import ProgramSettings
 
@@ -164,7 +163,7 @@ async def test_a_broken_answer_is_an_error(shelf: Shelf, behaviour: Behaviour) -
     """Also if the server announces more bytes than it sends."""
     shelf.server.pages["/dana/x"] = behaviour
     assert "gave no proper answer" in await failure(shelf.resolver(), "dana/x")
-    assert len(shelf.server.requests) == download.ATTEMPTS and not list(
+    assert len(shelf.server.requests) == remote_programs.ATTEMPTS and not list(
         ProgramCache(shelf.directory / "cache").entries()
     )
 

@@ -15,9 +15,8 @@ from msgspec.structs import replace
 from stubs.http_server import Server, response, running
 
 from prose_kernel.programs import urls
-from prose_kernel.programs.download import ProgramCache
 from prose_kernel.programs.lock_file import LockFile, Pin
-from prose_kernel.programs.resolver import RemotePrograms
+from prose_kernel.programs.remote_programs import ProgramCache, RemotePrograms
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.session_options import ProgramSettings
 
