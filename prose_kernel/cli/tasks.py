@@ -181,7 +181,7 @@ def _all(directory: Path, run: str | None) -> tuple[list[Found], list[str]]:
 
 
 def _of_run(run: Path) -> list[Found]:
-    from prose_kernel.processes.tasks.recovery import recover, sweep
+    from prose_kernel.processes.tasks.ledger import recover, sweep
     from prose_kernel.processes.tasks.store import Owned, Store
     from prose_kernel.runtime.clock import SystemClock
 

@@ -18,8 +18,7 @@ from prose_kernel.cli.signals import interrupts
 from prose_kernel.errors import usage_errors
 
 if TYPE_CHECKING:
-    from prose_kernel.evaluation.results import Result
-    from prose_kernel.evaluation.summary import Summary
+    from prose_kernel.evaluation.results import Result, Summary
 
 
 def _path(name: str) -> Path:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from prose_kernel.evaluation.results import Result
-from prose_kernel.evaluation.summary import INTERRUPTED, Difference, Summary, VariantSummary
+from prose_kernel.evaluation.results import INTERRUPTED, Difference, Result, Summary, VariantSummary
 from prose_kernel.views import document as doc
 from prose_kernel.views.escaping import Html, clip, html, tag, visible
 from prose_kernel.views.page import Filter, Section, as_html, page

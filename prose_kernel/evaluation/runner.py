@@ -21,16 +21,19 @@ from prose_kernel.evaluation import dataset
 from prose_kernel.evaluation.assertions import Assertions
 from prose_kernel.evaluation.item import EVALUATION, NAMES, Item, ItemRun, Meter, SharedParts
 from prose_kernel.evaluation.programs import Prepared, VariantPreparer
-from prose_kernel.evaluation.results import DIRECTORY, Result, ResultsFile, key_of
-from prose_kernel.evaluation.spec import Spec
-from prose_kernel.evaluation.summary import (
+from prose_kernel.evaluation.results import (
+    DIRECTORY,
     INTERRUPTED,
+    Result,
+    ResultsFile,
     Summary,
     against_baseline,
     baseline_text,
+    key_of,
     read_baseline,
     summary_of,
 )
+from prose_kernel.evaluation.spec import Spec
 from prose_kernel.judging import rules
 from prose_kernel.models.providers.model_servers import SharedConnections
 from prose_kernel.runs import settings

@@ -58,7 +58,7 @@ class EarlierTasks:
         later kernel reports them."""
         if not self.is_due():
             return ()
-        from prose_kernel.processes.tasks.recovery import recover_all
+        from prose_kernel.processes.tasks.ledger import recover_all
         from prose_kernel.runs.settings import surroundings
         from prose_kernel.runtime.clock import SystemClock
 

@@ -348,7 +348,7 @@ class ResumeSteps:
 
     async def sweep(self) -> None:
         """End the processes that a killed process had started and its watchdog has not ended yet."""
-        from prose_kernel.processes.tasks.recovery import sweep
+        from prose_kernel.processes.tasks.ledger import sweep
 
         await asyncio.to_thread(sweep)
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from prose_kernel.evaluation.results import Summary
 from prose_kernel.evaluation.runner import Evaluation, Options
 from prose_kernel.evaluation.spec import read
-from prose_kernel.evaluation.summary import Summary
 from prose_kernel.models.provider_pool import LiveProviders
 from prose_kernel.runs import provider_chain
 from prose_kernel.runtime import budgets

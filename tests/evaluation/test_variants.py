@@ -14,7 +14,7 @@ from waiting import eventually
 from prose_kernel.errors import ProviderError, UsageError
 from prose_kernel.evaluation import spec
 from prose_kernel.evaluation.report import document
-from prose_kernel.evaluation.summary import one_sided, sign_test
+from prose_kernel.evaluation.results import one_sided, sign_test
 from prose_kernel.judging.calibration import wilson
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.views.document import plain_text

@@ -354,7 +354,7 @@ async def _next_follow_up(cells: Cells) -> TaskFollowUp | None:
         if await service.take_follow_up(waiting.result_id):
             return waiting
     for directory, waiting in cells.earlier_tasks.follow_ups:
-        from prose_kernel.processes.tasks.recovery import take_follow_up
+        from prose_kernel.processes.tasks.ledger import take_follow_up
 
         if await asyncio.to_thread(take_follow_up, directory, waiting.result_id):
             return waiting

@@ -23,8 +23,8 @@ from waiting import PATIENCE, eventually, until
 
 from prose_kernel.errors import TaskRefused
 from prose_kernel.processes.process_table import carries_prefix, members
+from prose_kernel.processes.tasks.ledger import recover, recover_all
 from prose_kernel.processes.tasks.log import RECORDS_ROOM, Log
-from prose_kernel.processes.tasks.recovery import recover, recover_all
 from prose_kernel.processes.tasks.store import Store
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.services import CommandCompleted, CommandPromoted, CommandRunning, TaskCaller

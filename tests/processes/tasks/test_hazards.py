@@ -20,7 +20,7 @@ from waiting import PATIENCE, appears, command_line, eventually, processes
 from prose_kernel.errors import TaskRefused
 from prose_kernel.processes import system
 from prose_kernel.processes.process_table import carries_prefix, members
-from prose_kernel.processes.tasks.recovery import recover_all, sweep
+from prose_kernel.processes.tasks.ledger import recover_all, sweep
 from prose_kernel.processes.tasks.store import Store, StoreError
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.services import CommandCompleted, CommandPromoted, TaskCaller
