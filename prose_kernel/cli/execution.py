@@ -15,7 +15,7 @@ from prose_kernel.access import atomic
 from prose_kernel.cli import result_text, streams
 from prose_kernel.cli.examples import is_bundled
 from prose_kernel.cli.narrator import Narrator
-from prose_kernel.cli.signals import interrupts
+from prose_kernel.cli.streams import interrupts
 from prose_kernel.cli.terminal import Screen, TerminalAsker, is_interactive
 from prose_kernel.errors import CompileError, Interrupted, ProseError, RunError, UsageError
 from prose_kernel.runs.execution import AcceptedValues, to_end

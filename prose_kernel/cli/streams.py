@@ -1,4 +1,4 @@
-"""Standard streams that may be closed, full or without a reader.
+"""Standard streams that may be closed, full or without a reader, and signals that end the running program.
 
 Text that cannot be written is dropped, so that a command completes its work, and the exit status reports the failure
 (docs/reference/openprose.md 8). Only a run ends early, when a pipe has lost its reader. A stream that was closed when
@@ -10,9 +10,11 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Final
 
 _CLOSED: Final = {0: os.O_RDONLY, 1: os.O_RDONLY, 2: os.O_WRONLY}
@@ -125,3 +127,35 @@ def output_problem() -> str | None:
     if found is None:
         return None
     return "it is closed" if found.errno == errno.EBADF else (found.strerror or type(found).__name__).lower()
+
+
+# ---------------------------------------------------------------- signals
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def interrupts(interrupt: Callable[[], None], signals: tuple[int, ...] = SIGNALS) -> Iterator[list[int]]:
+    """Call `interrupt` for each signal that arrives inside the block, and add it to the yielded list.
+
+    A third signal has its default effect. A signal that was ignored at the start (nohup) stays ignored. These are plain
+    signal handlers because handlers of the event loop do not run while it is busy.
+    """
+    received: list[int] = []
+
+    def hear(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        if len(received) > 2:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        interrupt()
+
+    before = {number: signal.getsignal(number) for number in signals}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, hear)
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

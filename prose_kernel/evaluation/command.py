@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prose_kernel.cli.signals import interrupts
+from prose_kernel.cli.streams import interrupts
 from prose_kernel.errors import usage_errors
 
 if TYPE_CHECKING:
