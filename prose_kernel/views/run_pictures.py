@@ -123,7 +123,7 @@ class _Row:
     @property
     def figures(self) -> str:
         waited, figures = sum(length for _, length in self.activity.waits), self.activity.figures
-        found = cost(figures) if self.activity.kind == "judgement" else figures_text(figures)
+        found = cost(figures) if self.activity.by == "rule" else figures_text(figures)
         return found + (f", {seconds(waited)} waited" if waited else "")
 
     @property

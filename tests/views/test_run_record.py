@@ -104,6 +104,7 @@ def test_a_question_lasts_from_its_beginning_to_its_answer(world: World) -> None
         ("is it good", "done", 3.0),
         ("is it bad", "failed", 2.0),
     ]
+    assert "✓, human  3.0 s" in timeline_display([cell]).person["text/plain"]
 
 
 def test_replayed_answers_cost_nothing(world: World) -> None:
