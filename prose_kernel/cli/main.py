@@ -201,7 +201,8 @@ def _no_such_option(error: click.NoSuchOption, args: list[str]) -> UsageError:
     known = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
     options = {option.lstrip("-"): option for one in known for option in (*one.opts, *one.secondary_opts)}
     near = Nearest()(name, [one for one in options if options[one].startswith("--")])
-    hint = did_you_mean(options[near]) if near else None
+    command = error.ctx.command_path if error.ctx is not None else "prose"
+    hint = did_you_mean(options[near]) if near else f"`{command} --help` lists them"
     file = next((word for word in args if word.startswith(error.option_name) and os.path.lexists(word)), None)
     if file is not None:
         from prose_kernel.language.text import as_argument

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import subprocess
@@ -60,7 +61,9 @@ def test_an_unknown_option_prints_only_the_nearest_one(
 ) -> None:
     assert main(words) == 2
     wrong = next(word for word in words if word.startswith("-")).partition("=")[0]
-    message = f"Error: there is no option {wrong}\n" + (f"hint: did you mean `{meant}`?\n" if meant else "")
+    command = " ".join(["prose", *itertools.takewhile(lambda word: not word.startswith("-"), words)])
+    hint = f"did you mean `{meant}`?" if meant else f"`{command} --help` lists them"
+    message = f"Error: there is no option {wrong}\nhint: {hint}\n"
     assert capsys.readouterr().err.partition("\n")[2] == message
 
 

@@ -82,7 +82,7 @@ def member(s: Context, node: tree.Node, value: Value, name: str) -> Value:
     if type(found) is not dict:
         if _is_unknown(s, value):
             return raise_or_unknown(s, VvmRaise(""), value)
-        hint = "a list has items: `[0]`" if type(found) is list else None
+        hint = "a list has items: `[0]`; to add one: `items + [item]`" if type(found) is list else None
         if isinstance(found, Agent):
             hint = "call the agent: ``@name `the task`(input)``"
         raise raised(s, node, "R210", f"no members: {a_type_of(found)} has no field '{name}'", hint=hint)
