@@ -92,8 +92,8 @@ posix: .make/test
 	PROSE_PLATFORM=posix $(BIN)/python -m pytest -q -m "$(POSIX_MARKS)" $(WORKERS) $(POSIX) $(PYTEST_ARGS)
 
 # Not part of `make test`, which takes a sample: every program killed before and after every record of its journal, and many
-# more replays of generated programs; workers killed at more moments; all notebooks recorded again; and twelve times as many
-# generated texts and programs of the languages, different ones in each run.
+# more replays of generated programs; workers killed at more moments; all notebooks recorded again; twelve times as many
+# generated texts and programs of the languages, different ones in each run; and each benchmark in brief.
 # One backend: make durability BACKENDS=sqlite
 BACKENDS ?= filesystem sqlite postgres
 DEEP = $(shell grep -rl --include 'test_*.py' '^from hypothesis import' tests/language tests/machine tests/runtime)
@@ -103,6 +103,7 @@ durability: .make/test
 	cd tests && ../$(BIN)/python -m durability.matrix --backends $(BACKENDS)
 	cd tests && ../$(BIN)/python -m durability.power
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q $(WORKERS) $(DEEP) $(PYTEST_ARGS)
+	$(BIN)/python -m benchmarks --quick
 
 # Not part of `make test`: with coverage of kernels and commands the tests take half as long again.
 coverage: .make/test

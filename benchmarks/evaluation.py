@@ -56,12 +56,12 @@ class Answered(LiveProviders):
         return self
 
     async def run(self, request: SessionRequest, on_progress: Callable[..., None]) -> SessionResult:
-        return SessionResult("42", provider="benchmark", origin="model")
+        return SessionResult("forty", provider="benchmark", origin="model")
 
 
 def prepare(directory: Path, count: int) -> Path:
     """Return a specification with its recordings."""
-    cases = ({"id": f"c{n}", "question": f"What is number {n}?", "expected": "42"} for n in range(count))
+    cases = ({"id": f"c{n}", "question": f"What is number {n}?", "expected": "forty"} for n in range(count))
     (directory / "cases.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
     (directory / "clerk.prose").write_text(PROGRAM)
     spec = directory / "clerk.eval.toml"
@@ -84,7 +84,9 @@ def bare(spec: Path) -> float:
 
     async def loop() -> None:
         directory = spec.parent
-        chosen = settings.load(directory, state="in-context", journal="off", cassette_mode="replay")
+        chosen = settings.load(
+            directory, state="in-context", journal="off", cassette="clerk.eval", cassette_mode="replay"
+        )
         language = languages.default()
         compiled = language.compile(Source.of(PROGRAM, "clerk.prose"))
         shared = SharedCassettes(lambda at, meta: None)
@@ -100,7 +102,7 @@ def bare(spec: Path) -> float:
             )
             workspace = Workspace(chosen, start, asker=Unattended())
             await workspace.run(compiled)
-            assert workspace.outputs()["answer"][0].read() == "42"  # type: ignore[union-attr]
+            assert workspace.outputs()["answer"][0].read() == "forty"  # type: ignore[union-attr]
             await workspace.close()
         shared.end()
 

@@ -69,7 +69,7 @@ class Bench:
     def __init__(self, directory: Path, rounds: int) -> None:
         self.rounds = rounds
         self.engine = Engine(state_dir=directory / "state")
-        options = TaskOptions(shell="bash", active=1000, foreground=1000)
+        options = TaskOptions(shell="bash", at_once=1000, foreground=1000)
         self.service = TaskService(self.engine, directory / "run", str(directory), SystemClock(), options)
 
     async def window(self) -> None:

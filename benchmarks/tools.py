@@ -3,7 +3,7 @@
 Both talk to a server of their own that speaks the wire by hand (`tests/stubs/mcp_by_hand.py`), over standard streams,
 in turn. Ours checks the arguments, the rule `tools` and the answer, bounds the result, and traces and audits the call
 into a file. Figures are the time of one call as its caller waits for it, and processor time of this process; a Python
-function of a `prose_tools.py` is measured beside them, and the start of a server up to its list of tools.
+function of a `prose_tools.py` is measured, too, and the start of a server up to its list of tools.
 
 `python benchmarks/tools.py [--json] [--quick]`.
 """
@@ -65,7 +65,7 @@ async def measured(rounds: int, count: int) -> dict[str, float]:
         (Path(place) / "prose_tools.py").write_text(FUNCTION)
         where, engine = Surroundings(place), Engine()
         audit = AuditLog(Path(place) / "audit.jsonl")
-        around = ToolHost(Helpers(engine), note=lambda event, told: audit.append(event, **told))
+        around = ToolHost(Helpers(engine), Path(place), note=lambda event, told: audit.append(event, **told))
         pool = UserTools(SessionOptions(mcp={"weather": McpServer(SERVER)}), where, around)
         try:
             return await _in_turn(pool, where, rounds, count)
