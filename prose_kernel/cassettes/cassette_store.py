@@ -142,7 +142,9 @@ class CassetteStore:
 
     def lookup(self, key: str, at: str, attempt: int = 1, *, failed: bool = True, again: bool = False) -> Found | None:
         """Return the unused record that answers an attempt at this path; without `failed`, none that ended in a
-        failure. With `again`, a record that the cell has replayed answers again."""
+        failure. With `again`, a record that the cell has replayed answers again, unless a person wants new answers."""
+        run = open_request.run.get(None)
+        again = again and (run is None or not (run.asks or run.again))
         found = self._undamaged(key, at, attempt, again)
         if found is None and self.load():
             found = self._undamaged(key, at, attempt, again)

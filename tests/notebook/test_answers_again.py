@@ -79,3 +79,5 @@ def test_without_a_model_a_cell_that_runs_again_gets_the_replayed_answers(direct
         assert "typed again" in str(corrected.outputs)
         again(client)
         assert [client.run(asks, allow_stdin=True).status for _ in range(3)] == ["ok"] * 3
+        new = client.run(f"%ask again\n{asks}", ["typed anew", "yes"], allow_stdin=True)
+        assert "typed anew" in str(new.outputs)
