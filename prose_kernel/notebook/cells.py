@@ -368,11 +368,11 @@ class Cells:
         from prose_kernel.views.problems import problem_of
 
         self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
-        token = in_cell.set(True)
         view: CellView | None = None
         failed = True
         opening = opening or Opening.of(code, None, None)
         self.provenance.begin(opening)
+        token = in_cell.set(True)
         try:
             panel = self._panel(OutputWithPanel(output)) if live else None
             output = panel.output if panel is not None else output
@@ -384,6 +384,7 @@ class Cells:
             view.finish(value)
             failed = False
         except BaseException as error:
+            in_cell.set(False)  # from here on, nothing is stopped: the cell needs its reply
             if isinstance(error, asyncio.CancelledError) and self._task is not None:
                 self._task.uncancel()
             view = self._view or view
@@ -395,9 +396,9 @@ class Cells:
             output.error(problem)
             return problem
         finally:
+            in_cell.reset(token)
             self.provenance.end(failed=failed)
             self.remember(opening, language, failed=failed)
-            in_cell.reset(token)
             self._task = self._view = self._panel_removing.output = None
         return None
 

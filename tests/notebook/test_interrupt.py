@@ -50,6 +50,26 @@ execs.ExecText, expressions._joined = slow(execs.ExecText), slow(expressions._jo
 """
 """A statement computes, without a wait, until an interrupt becomes urgent."""
 
+SLOW_END = """
+import signal, threading
+from prose_kernel.runs.provenance import Provenance
+urgent = threading.Event()
+interrupts = signal.pthread_kill
+def pthread_kill(*arguments):
+    interrupts(*arguments)
+    urgent.set()
+def slow(end):
+    def ends(self, *, failed):
+        if "slow" in self.calling.code:
+            open("ends", "w").close()
+            urgent.wait(20)
+        end(self, failed=failed)
+    return ends
+signal.pthread_kill = pthread_kill
+Provenance.end = slow(Provenance.end)
+"""
+"""A cell has shown its outputs, and its names are being recorded, when an interrupt becomes urgent."""
+
 SLOW_IMPORT = """
 import importlib, signal, sys, threading
 assert not hasattr(sys, "loaded"), "the module was loaded before"
@@ -140,6 +160,18 @@ def test_an_import_is_finished_first(directory: Path) -> None:
         client.interrupt()
         interrupted(client, request)
         assert client.run('session "ask"').displays == ["session · scripted\nanswered"]
+
+
+@pytest.mark.parametrize(("cell", "status"), [("let slow = 1", "ok"), ('throw "slow"', "error")])
+def test_a_cell_that_has_ended_gets_its_reply(directory: Path, cell: str, status: str) -> None:
+    (directory / "packages").mkdir()
+    (directory / "packages/sitecustomize.py").write_text(SLOW_END)
+    with kernel(directory) as client:
+        request = client.send(cell)
+        until((directory / "ends").exists)
+        client.interrupt()
+        assert client.finish(request).status == status
+        assert client.run("let after = 1").status == "ok"
 
 
 def test_a_branch_that_never_waits_ends_its_text_when_the_run_is_restored(directory: Path, slow: Path) -> None:
