@@ -85,7 +85,7 @@ class RecordedSessions:
 
     def _lookup(self, session: RecordedSession, mode: CassetteMode) -> Found | None:
         found = session.lookup(failed=mode == "replay")
-        if found is None and (mode == "replay" or not self.asks_model()):
+        if found is None and mode == "auto" and not self.asks_model():
             found = session.lookup(again=True)
         return found
 
@@ -207,7 +207,7 @@ class _Recorded(Generic[P]):
         with self.cassettes.answering(request.at if decides else "", self.asker) as store:
             judgement = store.judgement(kind, request, also, path)
             found = judgement.lookup() if mode != "record" else None
-            if found is None and mode != "record" and (mode == "replay" or not self.asks_model()):
+            if found is None and mode == "auto" and not self.asks_model():
                 found = judgement.lookup(again=True)
             if found is not None:
                 recorded: Any = found.answer
