@@ -105,7 +105,11 @@ class Tracer(Recorder):
 def ended_in_time(shutdown: Callable[[], object], name: str) -> bool:
     """Call the `shutdown` of a provider in a thread; return whether it has ended within `PATIENCE`."""
     ending = threading.Thread(target=shutdown, name=name, daemon=True)
-    ending.start()
+    try:
+        ending.start()
+    except RuntimeError:  # Python 3.12.0 and 3.12.1 start no thread while the interpreter ends
+        shutdown()
+        return True
     ending.join(PATIENCE)
     return not ending.is_alive()
 
