@@ -62,7 +62,7 @@ from prose_kernel.errors import NoProvider, ProviderOverloaded, Undecided
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.models.provider_pool import LiveProviders, ProviderContext
 from prose_kernel.models.providers.provider_choice import Choice
-from prose_kernel.models.request import answered
+from prose_kernel.models.session_prompt import answered
 from prose_kernel.notebook import exercises
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.runs import provider_chain

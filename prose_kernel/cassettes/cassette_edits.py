@@ -15,9 +15,9 @@ from typing import Any, Final
 from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes import records
 from prose_kernel.cassettes.cassette_files import CassetteFile, Entry
-from prose_kernel.cassettes.effects import LONGEST
 from prose_kernel.cassettes.keys import HEAD, digest
 from prose_kernel.cassettes.portable_redaction import Redaction
+from prose_kernel.cassettes.recorded_files import LONGEST
 
 _NUMBER: Final = re.compile(r"\d+")
 _DIGEST_FIELDS: Final = frozenset({"sha256", "chars", "head"})

@@ -112,7 +112,7 @@ class RecordedSessions:
         return result
 
     async def _write(self, session: RecordedSession, found: Found, writes: Sequence[Written]) -> None:
-        from prose_kernel.cassettes.effects import FileReplay
+        from prose_kernel.cassettes.recorded_files import FileReplay
 
         store, request = session.store, session.request
 

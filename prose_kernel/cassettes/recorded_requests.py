@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import structs
 
-from prose_kernel.cassettes import effects, records
+from prose_kernel.cassettes import recorded_files, records
 from prose_kernel.cassettes.cassette_files import CassetteFile, Entry, Take
 from prose_kernel.errors import BudgetSpent, CassetteMiss, NoProvider, PermissionDenied, ProviderAuth, ProviderError
 from prose_kernel.runtime import open_request
@@ -253,7 +253,7 @@ class RecordedSession(RecordedRequest):
         """Return the files that have changed since the recorded session read them, as text; None if there are none."""
         if found.entry.record.t != "session" or self.store.options.stale == "ignore":
             return None
-        names = effects.changed(found.facts.reads, self.store.where.cwd, self.store.redaction)
+        names = recorded_files.changed(found.facts.reads, self.store.where.cwd, self.store.redaction)
         more = f" and {len(names) - 3} more files" if len(names) > 3 else ""
         return ", ".join(names[:3]) + more if names else None
 
@@ -270,7 +270,7 @@ class RecordedSession(RecordedRequest):
     # ------------------------------------------------------------ recording
 
     async def record(self, result: SessionResult) -> None:
-        recorded = effects.answer_of(result, self.request, self.store)
+        recorded = recorded_files.answer_of(result, self.request, self.store)
         if recorded is None:
             return
         meta = self._meta(

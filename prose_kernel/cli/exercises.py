@@ -150,7 +150,7 @@ async def _tried(directory: Path, language: Language, name: str, exercise: Exerc
     a separate run in this directory."""
     import yaml
 
-    from prose_kernel.notebook import checking
+    from prose_kernel.notebook import exercise_checks
     from prose_kernel.notebook.cells import Cells
 
     feedback_output = _FeedbackOutput()
@@ -161,10 +161,10 @@ async def _tried(directory: Path, language: Language, name: str, exercise: Exerc
         for part in (exercise.before, answer):
             if part.strip():
                 await cells.run(part, feedback_output, live=False)
-        met = await checking.findings(cells, exercise, language)
+        met = await exercise_checks.findings(cells, exercise, language)
     finally:
         await cells.close()
-    feedback_output.lines.append(plain_text(checking.feedback(name, exercise, met, 0)))
+    feedback_output.lines.append(plain_text(exercise_checks.feedback(name, exercise, met, 0)))
     return all(one.passed for one in met), "\n".join(feedback_output.lines)
 
 

@@ -22,7 +22,7 @@ _MOST_LISTED = 20
 
 if TYPE_CHECKING:
     from prose_kernel.cassettes.cassette_files import Entry
-    from prose_kernel.models.usage import Line
+    from prose_kernel.models.usage_and_prices import Line
     from prose_kernel.runs.languages import Language
     from prose_kernel.runs.provider_chain import SessionServices
     from prose_kernel.runs.resumption import Resumption

@@ -19,9 +19,9 @@ from prose_kernel.access.plain_files import stamp_of
 from prose_kernel.errors import ProviderError
 from prose_kernel.language.text import clipped, one_line
 from prose_kernel.models import memory_directory
-from prose_kernel.models.request import memory_file, next_segment, summarise
+from prose_kernel.models.session_prompt import memory_file, next_segment, summarise
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused, in_thread
-from prose_kernel.models.usage import discarded
+from prose_kernel.models.usage_and_prices import discarded
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import (

@@ -20,7 +20,7 @@ from prose_kernel.errors import CompileError, ResumeMismatch, RunError, UsageErr
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.background import Background, EarlierTasks
 from prose_kernel.notebook.cell_scan import Segment, cell_language, has_statements, is_preview, segments
-from prose_kernel.notebook.checking import ExerciseProgress
+from prose_kernel.notebook.exercise_checks import ExerciseProgress
 from prose_kernel.notebook.forced_interrupt import in_cell
 from prose_kernel.notebook.magics.registry import find, run_line, statement
 from prose_kernel.notebook.notebook_files import in_notebook

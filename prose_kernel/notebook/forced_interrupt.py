@@ -31,7 +31,7 @@ _FINISHED_FIRST: Final = (
     "prose_kernel.storage.journal_file",
     "prose_kernel.storage.pending_writes",
     "prose_kernel.storage.stores",
-    "prose_kernel.storage.trace",
+    "prose_kernel.storage.state_log",
 )
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from prose_kernel.access import atomic
 from prose_kernel.errors import CompileError, RunError, UsageError, usage_errors
-from prose_kernel.language.literals import GivenFile
+from prose_kernel.language.python_literals import GivenFile
 from prose_kernel.runtime.command_data import parsed
 from prose_kernel.runtime.images import LARGEST, file_name, picture
 from prose_kernel.runtime.structured_text import json_in

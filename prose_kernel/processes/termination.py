@@ -1,11 +1,12 @@
 """Ends commands: the signals, the seconds between them, and the processes that get them. Processes that a command left
 running, or detached on purpose, end with the kernel.
 
-`Process` takes these steps in the engine's loop; a guard (`monitor_process.py`) gets them with its job. A ladder
-(docs/reference/exec-and-tasks.md 1.2) is a sequence of signals; the scope of a command (1.4) is its process group, or
-its whole tree. A tree also contains processes that left the group with setsid, if they have the command's own marker in
-their environment, or were seen below one of its processes while the chain of parents was complete. The function that
-signals a group is `process_table.signal_scope`, because the watchdog cannot load this module.
+`Process` (`child_process.py`) takes these steps in the engine's loop; a guard (`monitor_process.py`) gets them with its
+job. A ladder (docs/reference/exec-and-tasks.md 1.2) is a sequence of signals; the scope of a command (1.4) is its
+process group, or its whole tree. A tree also contains processes that left the group with setsid, if they have the
+command's own marker in their environment, or were seen below one of its processes while the chain of parents was
+complete. The function that signals a group is `process_table.signal_scope`, because the watchdog cannot load this
+module.
 """
 
 from __future__ import annotations

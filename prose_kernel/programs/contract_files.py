@@ -17,7 +17,7 @@ from prose_kernel.errors import CompileError, ImportProgramError
 from prose_kernel.language.contracts import STANDARD, SUFFIX
 from prose_kernel.language.contracts.reader import own_field
 from prose_kernel.language.diagnostics import decode
-from prose_kernel.language.openprose.contract import Contract
+from prose_kernel.language.openprose.program_interface import Contract
 from prose_kernel.language.source import Source
 from prose_kernel.programs import files as program_files
 from prose_kernel.programs import missing_files

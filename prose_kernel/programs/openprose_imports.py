@@ -22,7 +22,7 @@ from prose_kernel.language.contracts import LIBRARY, SUFFIX, file_and_node, is_c
 from prose_kernel.language.diagnostics import PROSESCRIPT_PROFILES, Diagnostic, Profile, decode
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose.call_targets import interface_of
-from prose_kernel.language.openprose.contract import Contract, abilities, all_gates, contract, place_of
+from prose_kernel.language.openprose.program_interface import Contract, abilities, all_gates, contract, place_of
 from prose_kernel.language.openprose.tree import Call, Program, Use
 from prose_kernel.language.source import Source
 from prose_kernel.language.text import as_argument

@@ -16,7 +16,7 @@ from prose_kernel.language.diagnostics import Diagnostic, decode, has_errors
 from prose_kernel.language.source import Source
 from prose_kernel.language.text import as_argument
 from prose_kernel.language.typed_answers import Schema
-from prose_kernel.language.vvm.contract import CheckedModule, contract, execution_order, names_file
+from prose_kernel.language.vvm.program_interface import CheckedModule, contract, execution_order, names_file
 from prose_kernel.language.vvm.tree import Program
 from prose_kernel.programs import files as program_files
 from prose_kernel.programs import missing_files

@@ -17,7 +17,7 @@ from prose_kernel.judging.calibration import Answer, Calibration
 from prose_kernel.judging.judge_chain import ModelOrPersonJudge
 from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.provider_choice import AGENT, judge_choice, judge_model
-from prose_kernel.models.usage import CountedJudge, LimitedJudge
+from prose_kernel.models.usage_and_prices import CountedJudge, LimitedJudge
 from prose_kernel.runs.provider_chain import SessionServices
 from prose_kernel.runs.workspace import Workspace
 from prose_kernel.runtime import budgets

@@ -247,22 +247,22 @@ def _words(language: str) -> Words:
 _PLACES: Final = {
     "compile": "language.{}:compile_source",
     "format_program": "language.{}.formatter:format_program",
-    "contract": "language.{}.contract:contract",
+    "contract": "language.{}.program_interface:contract",
     "flow": "language.{}.flow:flow",
     "stops": "language.{}.flow:stops",
     "index": "language.{}.symbols:index",
     "fixes": "language.{}.fixes:fixes",
-    "constants": "language.{}.literals:constants",
-    "agents": "language.{}.literals:agents",
-    "literal": "language.{}.literals:expression",
-    "with_agent": "language.{}.literals:with_agent",
-    "known_in": "language.{}.contract:known_in",
+    "constants": "language.{}.python_literals:constants",
+    "agents": "language.{}.python_literals:agents",
+    "literal": "language.{}.python_literals:expression",
+    "with_agent": "language.{}.python_literals:with_agent",
+    "known_in": "language.{}.program_interface:known_in",
     "completeness": "language.{}.completion:completeness",
     "grammar": "language.textmate:{}",
     "complete": "language.{}.completion:complete",
     "judged_texts": "machine.{}.program_text:judged_texts",
     "spending": "machine.{}.program_text:spending",
-    "bind": "language.{}.literals:binding",
+    "bind": "language.{}.python_literals:binding",
 }
 """The places of functions that both languages have; `{}` is the name of the language."""
 
@@ -280,7 +280,7 @@ def _shared_functions(name: str) -> dict[str, Any]:
 
 
 def _inputs(program: Any) -> tuple[str, ...]:
-    from prose_kernel.language.openprose.contract import contract
+    from prose_kernel.language.openprose.program_interface import contract
 
     declared = contract(program)
     return (*declared.inputs, *(f"{PRIOR}{name}" for name in getattr(declared, "prior", None) or ()))
@@ -288,7 +288,7 @@ def _inputs(program: Any) -> tuple[str, ...]:
 
 def _needed(program: Any) -> tuple[str, ...]:
     """Return the inputs that have no default."""
-    from prose_kernel.language.openprose.contract import contract
+    from prose_kernel.language.openprose.program_interface import contract
 
     declared = contract(program)
     defaults = getattr(declared, "defaults", {})
@@ -321,7 +321,7 @@ def _by_form(of_program: str, of_file: str) -> Callable[..., Any]:
 
 
 def _known_in(program: Any, load: Callable[[str], Any]) -> Any:
-    known = _lazy_function("language.openprose.contract:known_in")(program, load)
+    known = _lazy_function("language.openprose.program_interface:known_in")(program, load)
     if not program.script or program.declared is not None:
         return known
     return replace(known, targets=_lazy_function("language.contracts.compile:targets_around")(load, "prosescript"))
@@ -365,12 +365,12 @@ OPENPROSE: Final = Language(
     describe_call=_lazy_function("language.openprose.completion:describe_call"),
     merged=_lazy_function("language.openprose.fixes:merged"),
     ends=_lazy_function("language.openprose.flow:ends"),
-    change_directory=_lazy_function("language.openprose.literals:change_directory"),
+    change_directory=_lazy_function("language.openprose.python_literals:change_directory"),
     programs=_lazy_function("programs.openprose_imports:LocalPrograms"),
     inputs=_inputs,
     needed=_needed,
     gates=_lazy_function("machine.openprose.program_text:gate_names"),
-    all_gates=_lazy_function("language.openprose.contract:all_gates"),
+    all_gates=_lazy_function("language.openprose.program_interface:all_gates"),
     may_run_commands=_lazy_function("machine.openprose.program_text:may_run_commands"),
     kind_of=_lazy_function("runtime.values:kind_of"),
     text_of=_lazy_function("runtime.values:full_text"),

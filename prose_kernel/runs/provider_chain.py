@@ -2,7 +2,7 @@
 
     session "..."           machine: the statement asks the port `sessions` of its run
       lazy                  runs/lazy_objects.py: the first session of a run loads all of the following
-      CountedSessions       models/usage.py: budgets; tokens and costs
+      CountedSessions       models/usage_and_prices.py: budgets; tokens and costs
       RememberingSessions   models/agent_memory.py: the memory of a persistent agent
       RecordedOnlySessions  models/providers/provider_choice.py: the error if neither provider nor person can answer
       RecordedSessions      cassettes/recorded_answers.py: the recorded answer, or else a live one, which it records
@@ -35,7 +35,7 @@ from prose_kernel.models.memory_directory import IsAnswered, Memories
 from prose_kernel.models.provider_pool import LiveProviders, MoreTools, ProviderContext
 from prose_kernel.models.providers import provider_choice, vendors
 from prose_kernel.models.providers.provider_choice import Choice, choice_of, judge_choice, judge_model
-from prose_kernel.models.usage import (
+from prose_kernel.models.usage_and_prices import (
     CountedJudge,
     CountedPhrases,
     CountedSessions,

@@ -48,8 +48,8 @@ def keep(context: RunContext) -> StoredRun | None:
     if settings.state.kind == "in-context" or context.start.overrides.store is not None:
         return None
     from prose_kernel.storage.run_directory import RunDirectory, StoredRun
+    from prose_kernel.storage.state_log import Trace
     from prose_kernel.storage.stores import FilesystemStore
-    from prose_kernel.storage.trace import Trace
 
     home = RunDirectory(Path(settings.state_dir), _run_id(context), cwd=context.start.cwd)
     try:
@@ -116,9 +116,9 @@ def in_database(settings: Settings, home: RunDirectory, clock: Clock, emit: List
 
         database, users = _postgres(settings, home)
         ownership = Ownership(home.run_id, home.directory / NAME)
+    from prose_kernel.storage.database.execution_rows import DatabaseTrace
     from prose_kernel.storage.database.row_writer import RowWriter
     from prose_kernel.storage.database.store import DatabaseStore
-    from prose_kernel.storage.database.trace import DatabaseTrace
     from prose_kernel.storage.run_directory import StoredRun
 
     patience = settings.state.patience

@@ -17,7 +17,7 @@ from prose_kernel.errors import NON_INTERACTIVE, ProseError, ProviderError
 from prose_kernel.language.text import one_line, printable
 from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.provider_choice import AGENT, Choice
-from prose_kernel.models.request import Assembled, assemble, headline, in_message, summarise, with_row_texts
+from prose_kernel.models.session_prompt import Assembled, assemble, headline, in_message, summarise, with_row_texts
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import (
     CommandRequest,
@@ -210,7 +210,7 @@ def max_cost(description: Description, services: SessionServices) -> float | Non
         return 0.0
     if choice.kind != "model" or description.problem is not None:
         return None
-    from prose_kernel.models.usage import highest_cost
+    from prose_kernel.models.usage_and_prices import highest_cost
 
     sent = len(f"{description.system or ''}{description.schemas}{description.message.text}".encode("utf-8", "replace"))
     costs = []

@@ -40,7 +40,7 @@ from prose_kernel.runtime.session_options import (
 )
 
 if TYPE_CHECKING:
-    from prose_kernel.language.limits import Limits
+    from prose_kernel.language.durations_and_budgets import Limits
 
 Limit = Annotated[int, "a whole number, or 0 for no limit"]
 ToolName = Literal["read", "list", "search", "write", "edit", "fetch", "exec_command", "Exec"]
@@ -424,7 +424,7 @@ def checked(**arguments: object) -> dict[str, object]:
 
 def budget_limits(text: str) -> Limits | None:
     """Return the limits of a written budget; None for `off`. Raises `UsageError`."""
-    from prose_kernel.language.limits import BUDGET_HINT, parse_budget_setting
+    from prose_kernel.language.durations_and_budgets import BUDGET_HINT, parse_budget_setting
 
     try:
         return parse_budget_setting(text)

@@ -86,7 +86,7 @@ def _check_budget(file: TomlFile, budget: dict[str, Any]) -> None:
     limits = budget.get("run")
     if limits is None:
         return
-    from prose_kernel.language.limits import BUDGET_HINT, parse_budget_setting
+    from prose_kernel.language.durations_and_budgets import BUDGET_HINT, parse_budget_setting
 
     try:
         parse_budget_setting(limits)

@@ -56,11 +56,11 @@ def preload_cell_modules(language: Language) -> None:
     from prose_kernel.processes.shell import ShellCommands
     from prose_kernel.runs import journal
     from prose_kernel.runtime import redaction
-    from prose_kernel.storage import file_history, shown_files, stores, trace, transcript
+    from prose_kernel.storage import file_history, shown_files, state_log, stores, transcript
     from prose_kernel.storage.gates import deciding
 
     _ = Engine, ShellCommands, language.machine(), resources, journal, redaction
-    _ = deciding, file_history, shown_files, stores, trace, transcript
+    _ = deciding, file_history, shown_files, state_log, stores, transcript
     if system.LINUX:
         from prose_kernel.processes import sandbox_syscalls  # uses system calls that only Linux has
 

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal, NamedTuple
 from msgspec import structs
 
 from prose_kernel.errors import BudgetSpent
-from prose_kernel.language.limits import Limits
+from prose_kernel.language.durations_and_budgets import Limits
 from prose_kernel.language.source import Span
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.ports import Clock, Usage

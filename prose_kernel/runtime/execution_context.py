@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, Literal, Protocol, Self, TypeVar, cast
 from msgspec import structs
 
 from prose_kernel.errors import BudgetSpent, RunError, StoreFailed, UsageError
-from prose_kernel.language.limits import parse_budget
+from prose_kernel.language.durations_and_budgets import parse_budget
 from prose_kernel.language.nodes import statement_kind
 from prose_kernel.language.source import Location, Source, Span
 from prose_kernel.runtime import budgets

@@ -197,8 +197,8 @@ class RecordedStep:
         return self.ended.value if self.ended is not None else NOTHING
 
     def notes(self, *, used: bool = False) -> Iterator[list[object]]:
-        """Yield its consumption in the form of notes on an answer (`models/usage.py`). `used` means that the session's
-        result already counts this answer.
+        """Yield its consumption in the form of notes on an answer (`models/usage_and_prices.py`). `used` means that the
+        session's result already counts this answer.
 
         An attempt without an end counts as one sent request.
         """

@@ -26,7 +26,7 @@ from prose_kernel.runtime.ports import Clock, Target
 from prose_kernel.runtime.secret_patterns import secret_in
 from prose_kernel.storage import run_paths
 from prose_kernel.storage.pending_writes import append
-from prose_kernel.storage.trace import one_line
+from prose_kernel.storage.state_log import one_line
 
 ROOT: Final = run_paths.VVM
 LARGEST: Final = 256 * 1024 * 1024

@@ -11,7 +11,7 @@ from prose_kernel.errors import RunError
 from prose_kernel.language.text import clipped
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.values import ExecText, Reference, Value, full_text, kind_of
-from prose_kernel.storage.trace import indentation, loop_pass, marker, one_line
+from prose_kernel.storage.state_log import indentation, loop_pass, marker, one_line
 
 ANNOUNCEMENT: Final = (
     "State: in context. Nothing is written to disk, and nothing is left when this run ends. "

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prose_kernel.language.flow import Step, Way
 from prose_kernel.language.nodes import gc_paused
 from prose_kernel.language.source import Source, Span
-from prose_kernel.models.usage import UsageTotals
+from prose_kernel.models.usage_and_prices import UsageTotals
 from prose_kernel.runs import languages
 from prose_kernel.runs.replay import Replay, ReplayListener, replay, times_of
 from prose_kernel.runs.settings import surroundings

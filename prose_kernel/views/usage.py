@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prose_kernel.views.document import Table
 
 if TYPE_CHECKING:
-    from prose_kernel.models.usage import Line
+    from prose_kernel.models.usage_and_prices import Line
 
 _HEAD = ("provider", "model", "sessions", "judgements", "replayed", "requests", "tokens in", "tokens out", "cost")
 

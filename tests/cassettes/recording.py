@@ -17,7 +17,7 @@ from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import ProviderError, RunError, Undecided
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.machine import Machine
-from prose_kernel.models.usage import CountedSessions, UsageTotals
+from prose_kernel.models.usage_and_prices import CountedSessions, UsageTotals
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.ports import (

@@ -15,7 +15,7 @@ from msgspec import structs
 from prose_kernel.cassettes.recorded_answers import RecordedSessions
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.models.digest_memory import DigestMemories
-from prose_kernel.models.request import answered
+from prose_kernel.models.session_prompt import answered
 from prose_kernel.runtime.ports import ContextItem, Given, SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 from prose_kernel.storage.answer_files import AnswerFiles

@@ -21,7 +21,7 @@ from notebook.kernels import kernel, specification, vvm_specification
 
 from prose_kernel.cli.main import main
 from prose_kernel.cli.notebook_file import in_profile_of, read_cells
-from prose_kernel.notebook import checking, exercises
+from prose_kernel.notebook import exercise_checks, exercises
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.contract_notebooks import as_notebook
 from prose_kernel.runs import languages, provider_chain
@@ -251,7 +251,7 @@ async def _requirements(lesson: Path) -> dict[str, bool]:
             for text in answers:
                 await cells.run(text, output, live=False)
             if name:
-                met = await checking.findings(cells, found[name], language)
+                met = await exercise_checks.findings(cells, found[name], language)
                 passed[name] = all(one.passed for one in met)
     finally:
         await cells.close()

@@ -20,7 +20,7 @@ from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.cli.result_text import lost_requests
 from prose_kernel.errors import RunError
-from prose_kernel.models.usage import Line
+from prose_kernel.models.usage_and_prices import Line
 from prose_kernel.runs.resumption import resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace

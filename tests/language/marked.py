@@ -12,8 +12,8 @@ from pathlib import Path
 
 from prose_kernel.language.diagnostics import Diagnostic, Profile
 from prose_kernel.language.openprose.checker import Checker
-from prose_kernel.language.openprose.contract import Known, LoadContract
 from prose_kernel.language.openprose.parser import parse
+from prose_kernel.language.openprose.program_interface import Known, LoadContract
 from prose_kernel.language.openprose.tree import Program
 from prose_kernel.language.source import Source
 

@@ -8,7 +8,7 @@ import pytest
 
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose import compile_source
-from prose_kernel.language.openprose.contract import Known, KnownAgent, Variable
+from prose_kernel.language.openprose.program_interface import Known, KnownAgent, Variable
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
 

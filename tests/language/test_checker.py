@@ -15,9 +15,9 @@ from scaling import assert_linear
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contract import Contract, Known, KnownAgent, Variable
 from prose_kernel.language.openprose.lexer import NESTING_LIMIT
 from prose_kernel.language.openprose.parser import parse
+from prose_kernel.language.openprose.program_interface import Contract, Known, KnownAgent, Variable
 from prose_kernel.language.source import Source
 
 STATEMENTS = cases("statements")

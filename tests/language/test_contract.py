@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contract import block_exports, block_names, contract, persistence, place_of, slug
 from prose_kernel.language.openprose.parser import parse
+from prose_kernel.language.openprose.program_interface import (
+    block_exports,
+    block_names,
+    contract,
+    persistence,
+    place_of,
+    slug,
+)
 from prose_kernel.language.source import Source
 
 

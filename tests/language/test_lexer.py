@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from prose_kernel.errors import CompileError
 from prose_kernel.language.diagnostics import Profile, decode
-from prose_kernel.language.literals import number
 from prose_kernel.language.openprose import tree as t
 from prose_kernel.language.openprose.lexer import tokenize
 from prose_kernel.language.openprose.parser import parse
 from prose_kernel.language.openprose.tree import Interpolation, Name, Text
+from prose_kernel.language.python_literals import number
 from prose_kernel.language.source import Source
 
 

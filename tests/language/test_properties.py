@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from language.marked import PROFILES, cases, findings, places, unmark
 
-from prose_kernel.language.limits import parse_duration
-from prose_kernel.language.openprose.contract import Known
+from prose_kernel.language.durations_and_budgets import parse_duration
+from prose_kernel.language.openprose.program_interface import Known
 
 LONG = "x" * 10_001
 LONG_PROMPTS = {

@@ -10,8 +10,8 @@ from machine.fakes import FakeClock, FakeCommands, FakeGates, FakeJudge, FakeSes
 
 from prose_kernel.errors import ImportProgramError, RunError, VvmRaise
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm.contract import CheckedModule, contract
 from prose_kernel.language.vvm.parser import parse
+from prose_kernel.language.vvm.program_interface import CheckedModule, contract
 from prose_kernel.language.vvm.tree import Program
 from prose_kernel.machine.vvm.machine import Machine
 from prose_kernel.runtime.events import Event

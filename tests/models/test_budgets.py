@@ -20,9 +20,9 @@ from msgspec import structs
 
 from prose_kernel.cli.main import main
 from prose_kernel.errors import BudgetSpent, ProviderError, RunError, UsageError
-from prose_kernel.language.limits import Limits, parse_budget
+from prose_kernel.language.durations_and_budgets import Limits, parse_budget
 from prose_kernel.models.providers.scripted import ScriptedSessions
-from prose_kernel.models.usage import consumed
+from prose_kernel.models.usage_and_prices import consumed
 from prose_kernel.runs import languages
 from prose_kernel.runs.settings import Settings, load
 from prose_kernel.runs.workspace import Start, Workspace

@@ -15,7 +15,7 @@ from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.cassettes.recorded_requests import Found, Miss
 from prose_kernel.errors import CassetteMiss, NoProvider, ProviderError, Undecided, UsageError
-from prose_kernel.models.request import RULE
+from prose_kernel.models.session_prompt import RULE
 from prose_kernel.runs.provider_chain import Facilities, SessionServices, connect
 from prose_kernel.runtime.ports import ContextItem, JudgeRequest, SessionRequest, SessionResult
 from prose_kernel.runtime.services import HelperEnd

@@ -18,7 +18,7 @@ from prose_kernel.errors import ProviderError
 from prose_kernel.models import agent_memory
 from prose_kernel.models.agent_memory import RememberingSessions
 from prose_kernel.models.memory_directory import Memories
-from prose_kernel.models.request import REMEMBER, RULE, assemble, in_message, segment_file, with_texts
+from prose_kernel.models.session_prompt import REMEMBER, RULE, assemble, in_message, segment_file, with_texts
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import AgentMemory, ContextItem, SessionProgress, SessionRequest, SessionResult, Target
 from prose_kernel.runtime.session_options import Surroundings

@@ -158,7 +158,7 @@ async def test_a49_only_a_marker_that_a_person_answers_is_phrased(stub: StubServ
 
 
 async def test_a49_a_phrasing_that_takes_too_long_is_skipped(stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prose_kernel.models.usage.PATIENCE", 0.2)
+    monkeypatch.setattr("prose_kernel.models.usage_and_prices.PATIENCE", 0.2)
     person = ScriptedPerson("x")
     assert await run_program(stub, person, model="hang", cassette_mode="off") == "x"
     assert person.transcript == [f"? {TEXT}"]

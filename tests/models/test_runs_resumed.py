@@ -20,7 +20,7 @@ from models.people import ScriptedPerson
 from prose_kernel.errors import ProviderError, ResumeMismatch, RunError
 from prose_kernel.models.providers.provider_choice import Choice
 from prose_kernel.models.providers.scripted import ScriptedSessions
-from prose_kernel.models.usage import Line, consumed
+from prose_kernel.models.usage_and_prices import Line, consumed
 from prose_kernel.runs import languages, run_assembly
 from prose_kernel.runs.resumption import Resumption, branch
 from prose_kernel.runs.run import Run

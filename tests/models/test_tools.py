@@ -25,7 +25,7 @@ from waiting import eventually
 from prose_kernel.access.approvals import Approvals
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.models.providers.acp import SessionOutputFiles
-from prose_kernel.models.request import answered, assemble, with_row_texts
+from prose_kernel.models.session_prompt import answered, assemble, with_row_texts
 from prose_kernel.models.tools import files, search
 from prose_kernel.models.tools import tool as tools
 from prose_kernel.models.tools.session_tools import SessionTools, tool_names

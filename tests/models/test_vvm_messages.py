@@ -10,7 +10,7 @@ from models.people import ScriptedPerson
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.errors import ProviderError, SessionCancelled
 from prose_kernel.models.providers.human import HumanSessions
-from prose_kernel.models.request import RULE, answered, assemble, in_message
+from prose_kernel.models.session_prompt import RULE, answered, assemble, in_message
 from prose_kernel.runtime.ports import Given, SessionRequest, Target
 
 RUN = ".vvm/runs/20260101-000000-9c0d1e/bindings"

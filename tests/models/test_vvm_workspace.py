@@ -12,7 +12,7 @@ import yaml
 from models.people import ScriptedPerson
 
 from prose_kernel.errors import RunError
-from prose_kernel.models.request import assemble
+from prose_kernel.models.session_prompt import assemble
 from prose_kernel.runs import languages
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace

@@ -13,7 +13,7 @@ from models.people import ScriptedPerson
 from notebook.recording import Recording
 
 from prose_kernel.cli.main import main
-from prose_kernel.notebook import checking, exercises
+from prose_kernel.notebook import exercise_checks, exercises
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.runs import languages
 from prose_kernel.views.bundle import bundle
@@ -213,8 +213,8 @@ async def test_an_expression_of_a_teacher_runs_nothing(cells: Cells, expression:
 
 def test_feedback_is_inert() -> None:
     check = exercises.Check(expects="<img src=x onerror=alert(1)> `<b>` $x$", value="x")
-    found = checking.Finding(check, False, "<script>")
-    shown = bundle(checking.feedback("a", exercises.Exercise("t", (check,)), (found,), 0))
+    found = exercise_checks.Finding(check, False, "<script>")
+    shown = bundle(exercise_checks.feedback("a", exercises.Exercise("t", (check,)), (found,), 0))
     assert "<img" not in shown.data["text/markdown"] and "<script" not in shown.data["text/markdown"]
 
 

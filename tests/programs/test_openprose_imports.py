@@ -10,7 +10,7 @@ import pytest
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.openprose import compile_source
-from prose_kernel.language.openprose.contract import Contract
+from prose_kernel.language.openprose.program_interface import Contract
 from prose_kernel.language.source import Source
 from prose_kernel.programs.consent import Candidate, Fetched
 from prose_kernel.programs.openprose_imports import LocalPrograms, Location, handle_and_slug

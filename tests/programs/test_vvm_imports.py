@@ -12,7 +12,7 @@ from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Compiled
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import compile_source
-from prose_kernel.language.vvm.contract import CheckedModule, execution_order
+from prose_kernel.language.vvm.program_interface import CheckedModule, execution_order
 from prose_kernel.programs.vvm_imports import LocalModules
 from prose_kernel.runtime.ports import LoadRequest
 

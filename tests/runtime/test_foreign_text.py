@@ -15,7 +15,7 @@ from prose_kernel.judging import facts
 from prose_kernel.language import text
 from prose_kernel.machine.vvm import memory_patches, values
 from prose_kernel.machine.vvm.agent_calls import summary_of
-from prose_kernel.models import request
+from prose_kernel.models import session_prompt
 from prose_kernel.processes import environment
 from prose_kernel.processes.exec_tool import audit
 from prose_kernel.processes.tasks.records import display_of
@@ -59,7 +59,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "memory patch": memory_patches.split,
     "json of VVM": values.json_view,
     "summary of VVM": lambda given: summary_of(SessionResult(given, reply=given)),
-    "confirmation": request.confirmation,
+    "confirmation": session_prompt.confirmation,
     "empty": facts.empty,
     "number": facts.number,
     "items": lambda given: facts.count(given, "items"),

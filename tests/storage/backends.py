@@ -15,14 +15,14 @@ import pytest
 
 from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.ports import Store
+from prose_kernel.storage.database.execution_rows import DatabaseTrace
 from prose_kernel.storage.database.row_writer import RowWriter
 from prose_kernel.storage.database.schema import Database
 from prose_kernel.storage.database.sqlite import SqliteDatabase
 from prose_kernel.storage.database.store import DatabaseStore
-from prose_kernel.storage.database.trace import DatabaseTrace
 from prose_kernel.storage.run_directory import RunDirectory, StoredRun
+from prose_kernel.storage.state_log import Trace
 from prose_kernel.storage.stores import FilesystemStore, MemoryStore
-from prose_kernel.storage.trace import Trace
 
 RUN = "20260301-101500-k3x9qa"
 

@@ -38,8 +38,8 @@ from prose_kernel.language.openprose.call_targets import (
     ScriptSource,
     interface_of,
 )
-from prose_kernel.language.openprose.contract import Contract, uses_of
 from prose_kernel.language.openprose.parser import fenced_text, parse
+from prose_kernel.language.openprose.program_interface import Contract, uses_of
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.text import as_argument
 

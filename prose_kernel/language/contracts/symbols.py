@@ -11,8 +11,8 @@ from prose_kernel.language.contracts.interface import INPUT_SECTIONS, OUTPUT_SEC
 from prose_kernel.language.contracts.reader import field_span
 from prose_kernel.language.contracts.units import FileUnit, Unit
 from prose_kernel.language.openprose import symbols
-from prose_kernel.language.openprose.contract import Known, LoadContract, known_in
 from prose_kernel.language.openprose.parser import fenced_text
+from prose_kernel.language.openprose.program_interface import Known, LoadContract, known_in
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.symbols import Index, Occurrence, Symbol
 

@@ -22,7 +22,7 @@ from prose_kernel.language.contracts.tree import ContractFile, Node
 from prose_kernel.language.diagnostics import STRICT_PROFILES, Compiled, Diagnostic, Profile
 from prose_kernel.language.openprose import compile_source, tree
 from prose_kernel.language.openprose.call_targets import CallTarget, Interface, ScriptSource, TargetKind
-from prose_kernel.language.openprose.contract import Contract as ProgramContract
+from prose_kernel.language.openprose.program_interface import Contract as ProgramContract
 from prose_kernel.language.source import Source, Span
 
 _OUTSIDE: Final = re.compile(r"[^\w-]?")

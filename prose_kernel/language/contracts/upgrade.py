@@ -20,8 +20,8 @@ from prose_kernel.language.fixes import Edit, replaced
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import compile_source as compile_program
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contract import is_executable
 from prose_kernel.language.openprose.keywords import NAME
+from prose_kernel.language.openprose.program_interface import is_executable
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.text import code_fence
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from prose_kernel.language.diagnostics import Compiled, Diagnostic, Profile
-    from prose_kernel.language.openprose.contract import Known, LoadContract
     from prose_kernel.language.openprose.parser import Parsed
+    from prose_kernel.language.openprose.program_interface import Known, LoadContract
     from prose_kernel.language.openprose.tree import Program
     from prose_kernel.language.source import Source
 
@@ -48,8 +48,8 @@ def compile_source(
     from prose_kernel.language.nodes import gc_paused
     from prose_kernel.language.openprose.call_targets import interface_of
     from prose_kernel.language.openprose.checker import Checker, resolve_conditions
-    from prose_kernel.language.openprose.contract import Known
     from prose_kernel.language.openprose.parser import parse
+    from prose_kernel.language.openprose.program_interface import Known
 
     if known is None:
         known = Known(variables=interface_of(source).known())

@@ -13,9 +13,9 @@ from prose_kernel.language.openprose.call_targets import (
     CallProblem,
     CallTarget,
 )
-from prose_kernel.language.openprose.contract import Contract
 from prose_kernel.language.openprose.name_resolution import NameChecker
 from prose_kernel.language.openprose.program_index import Survey
+from prose_kernel.language.openprose.program_interface import Contract
 from prose_kernel.language.openprose.properties import PropertyChecker
 from prose_kernel.language.openprose.scopes import Result
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from prose_kernel.language.source import Source
 
 if TYPE_CHECKING:
-    from prose_kernel.language.openprose.contract import Variable
+    from prose_kernel.language.openprose.program_interface import Variable
     from prose_kernel.language.source import Span
 
 MODIFIERS: Final = ("retry", "backoff")
@@ -153,7 +153,7 @@ class Interface:
 
     def known(self) -> dict[str, Variable]:
         """Return the script's initial names in the form that the checker and the machine use for earlier cells."""
-        from prose_kernel.language.openprose.contract import Variable
+        from prose_kernel.language.openprose.program_interface import Variable
 
         kinds = {**dict.fromkeys(self.variables, "let"), **dict.fromkeys(self.prior, "let")}
         kinds.update(dict.fromkeys(self.fixed, "input"))

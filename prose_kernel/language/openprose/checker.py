@@ -21,12 +21,12 @@ from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.bare_conditions import variable_in
 from prose_kernel.language.openprose.call_checks import CallChecker, check_result
 from prose_kernel.language.openprose.call_targets import CallProblem, ScriptSource, interface_of
-from prose_kernel.language.openprose.contract import Known, LoadContract, is_executable, local_name
 from prose_kernel.language.openprose.declarations import Declarations, ImportChecker
 from prose_kernel.language.openprose.hidden_exit_codes import HiddenExitCodes
 from prose_kernel.language.openprose.name_resolution import NameChecker
 from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.openprose.program_index import Survey
+from prose_kernel.language.openprose.program_interface import Known, LoadContract, is_executable, local_name
 from prose_kernel.language.openprose.properties import PropertyChecker
 from prose_kernel.language.openprose.scopes import Answer, Construct, Frame, KnownValue, Place, Result
 from prose_kernel.language.openprose.tree import PLACEHOLDER, Discretion, Name, Node, Program

@@ -18,9 +18,9 @@ from prose_kernel.language.incomplete_text import Completeness, code_only, liter
 from prose_kernel.language.openprose import keywords
 from prose_kernel.language.openprose.call_targets import MODIFIERS, CallTarget, CallTargets
 from prose_kernel.language.openprose.checker import schema_without_field
-from prose_kernel.language.openprose.contract import Known
 from prose_kernel.language.openprose.lexer import LAYOUT
 from prose_kernel.language.openprose.parser import Parser, parse
+from prose_kernel.language.openprose.program_interface import Known
 from prose_kernel.language.source import Source
 from prose_kernel.language.word_catalogue import Completion, Offer, catalogue
 

@@ -5,8 +5,8 @@ the imports of a program (6.1).
 from __future__ import annotations
 
 from prose_kernel.errors import ImportProgramError
-from prose_kernel.language.openprose.contract import Contract, LoadContract, local_name, place_of
 from prose_kernel.language.openprose.program_index import Survey
+from prose_kernel.language.openprose.program_interface import Contract, LoadContract, local_name, place_of
 from prose_kernel.language.openprose.scopes import Entry, Form, KnownValue, redeclaration_code
 from prose_kernel.language.openprose.tree import PLACEHOLDER, Name, Program, SkillImport, Text, Use
 from prose_kernel.language.source import Span

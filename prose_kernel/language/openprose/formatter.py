@@ -12,14 +12,14 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Final, cast
 
-from prose_kernel.language.literals import number
 from prose_kernel.language.nodes import visitors
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.bare_conditions import is_words
-from prose_kernel.language.openprose.contract import is_executable
 from prose_kernel.language.openprose.keywords import KEYWORDS, NAME, SCRIPT_WORDS
 from prose_kernel.language.openprose.parser import read_expression
+from prose_kernel.language.openprose.program_interface import is_executable
 from prose_kernel.language.openprose.tree import Body, Expression, Statement, Text
+from prose_kernel.language.python_literals import number
 
 _STEP: Final = "  "
 _GROUPS: Final[dict[type, int]] = {tree.Use: 0, tree.SkillImport: 0, tree.Input: 1, tree.Agent: 2, tree.Block: 3}

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from prose_kernel.language.diagnostics import PROSESCRIPT_PROFILES, Profile
-from prose_kernel.language.literals import read_number
 from prose_kernel.language.openprose.bare_conditions import BareCondition, ReadExpression, read, variable_in
 from prose_kernel.language.openprose.diagnostic_collector import Findings
 from prose_kernel.language.openprose.keywords import (
@@ -28,6 +27,7 @@ from prose_kernel.language.openprose.keywords import (
 )
 from prose_kernel.language.openprose.strings import BadEscape, Quotes, marker_text, string_text
 from prose_kernel.language.openprose.tree import Constant, Discretion, Duration, Name, Number, Text
+from prose_kernel.language.python_literals import read_number
 from prose_kernel.language.source import Source
 
 RawToken = tuple[str, int, int, Any]

@@ -8,9 +8,9 @@ from itertools import islice
 from prose_kernel.language import typed_answers
 from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose import hints, tree
-from prose_kernel.language.openprose.contract import Contract
 from prose_kernel.language.openprose.keywords import HOST_READS
 from prose_kernel.language.openprose.program_index import Survey, Undefined, UndefinedCode
+from prose_kernel.language.openprose.program_interface import Contract
 from prose_kernel.language.openprose.scopes import Answer, Frame, Result
 from prose_kernel.language.openprose.tree import Name, Node, Text, is_hole
 from prose_kernel.language.source import Span

@@ -13,7 +13,9 @@ from prose_kernel.language.diagnostics import PROSESCRIPT_PROFILES, Diagnostic, 
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose import hints, tree
 from prose_kernel.language.openprose.call_targets import interface_of
-from prose_kernel.language.openprose.contract import (
+from prose_kernel.language.openprose.keywords import LEGACY_CODES
+from prose_kernel.language.openprose.output_types import written_schema
+from prose_kernel.language.openprose.program_interface import (
     Contract,
     Known,
     KnownAgent,
@@ -21,8 +23,6 @@ from prose_kernel.language.openprose.contract import (
     block_names,
     persistence,
 )
-from prose_kernel.language.openprose.keywords import LEGACY_CODES
-from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.openprose.scopes import Frame
 from prose_kernel.language.openprose.tree import Agent, Block, Constant, Gate, Program
 from prose_kernel.language.source import Source, Span

@@ -8,14 +8,14 @@ from typing import ClassVar
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language import typed_answers
-from prose_kernel.language.limits import BUDGET_EXAMPLE, parse_budget, parse_duration
+from prose_kernel.language.durations_and_budgets import BUDGET_EXAMPLE, parse_budget, parse_duration
 from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contract import LoadContract, memory_of
 from prose_kernel.language.openprose.keywords import NOT_STRICT, PROPERTIES, Owner
 from prose_kernel.language.openprose.name_resolution import NameChecker
 from prose_kernel.language.openprose.output_types import NotAType, schema_of
 from prose_kernel.language.openprose.program_index import Survey
+from prose_kernel.language.openprose.program_interface import LoadContract, memory_of
 from prose_kernel.language.openprose.tree import Value
 
 MODELS = ("sonnet", "opus", "haiku")

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
-from prose_kernel.language.openprose.contract import Contract
+from prose_kernel.language.openprose.program_interface import Contract
 from prose_kernel.language.typed_answers import Schema
 
 Relation = Literal["same", "enclosing", "exclusive", "elsewhere"]

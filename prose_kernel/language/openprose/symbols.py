@@ -15,7 +15,7 @@ from typing import ClassVar, Final, NamedTuple
 from prose_kernel.language.nodes import Node, visitors
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.call_targets import CallTarget, interface_of
-from prose_kernel.language.openprose.contract import block_exports, local_name, uses_of
+from prose_kernel.language.openprose.program_interface import block_exports, local_name, uses_of
 from prose_kernel.language.openprose.tree import Name, Program
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.symbols import Index, Indexer, Occurrence, Symbol, SymbolKind, Target

@@ -12,7 +12,7 @@ from prose_kernel.language.nodes import NOWHERE as NOWHERE
 from prose_kernel.language.nodes import Node as Node
 
 if TYPE_CHECKING:
-    from prose_kernel.language.openprose.contract import Contract
+    from prose_kernel.language.openprose.program_interface import Contract
 
 
 class Expression(Node, frozen=True):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Compiled, Profile
     from prose_kernel.language.source import Source
-    from prose_kernel.language.vvm.contract import LoadModule
     from prose_kernel.language.vvm.names import Known
+    from prose_kernel.language.vvm.program_interface import LoadModule
     from prose_kernel.language.vvm.tree import Program
 
 

@@ -12,7 +12,7 @@ from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Span
 from prose_kernel.language.vvm import configurations, tree
 from prose_kernel.language.vvm.configurations import Rule, computed_parts, is_perm, node_at, static_value
-from prose_kernel.language.vvm.contract import LoadModule
+from prose_kernel.language.vvm.program_interface import LoadModule
 from prose_kernel.language.vvm.tree import Expression, Keyword
 
 _TEXTS: Final = ("model", "prompt")

@@ -19,10 +19,10 @@ from prose_kernel.language.nodes import visitors
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.agent_checks import AgentChecker
-from prose_kernel.language.vvm.contract import CheckedModule, LoadModule, execution_order
 from prose_kernel.language.vvm.expression_checks import ExpressionChecker, ModuleNames, items_error
 from prose_kernel.language.vvm.import_checks import ImportChecker, in_file, skill_conflicts
 from prose_kernel.language.vvm.names import LIBRARY, Known
+from prose_kernel.language.vvm.program_interface import CheckedModule, LoadModule, execution_order
 from prose_kernel.language.vvm.scopes import Scope, Scopes, nested_statements
 from prose_kernel.language.vvm.tree import Name, Program
 

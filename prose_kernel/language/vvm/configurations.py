@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from prose_kernel.language import typed_answers
-from prose_kernel.language.limits import parse_duration
+from prose_kernel.language.durations_and_budgets import parse_duration
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.tree import Expression, Keyword
 

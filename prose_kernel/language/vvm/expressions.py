@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from prose_kernel.language.literals import read_number
+from prose_kernel.language.python_literals import read_number
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.lexer import (
     KINDS,

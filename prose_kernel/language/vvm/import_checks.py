@@ -12,7 +12,7 @@ from prose_kernel.language.diagnostics import Diagnostic, Findings
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import tree
-from prose_kernel.language.vvm.contract import CheckedModule, LoadModule, exported_names, names_file
+from prose_kernel.language.vvm.program_interface import CheckedModule, LoadModule, exported_names, names_file
 from prose_kernel.language.vvm.tree import Name, Program
 
 _SKILL_SOURCE: Final = re.compile(r"github:[^/\s]+/\S+|npm:\S+|\.\.?/.*", re.DOTALL)

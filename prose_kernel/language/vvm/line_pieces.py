@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prose_kernel.language.literals import number
 from prose_kernel.language.nodes import visitors
+from prose_kernel.language.python_literals import number
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.layout import (
     CLOSING,

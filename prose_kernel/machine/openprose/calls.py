@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from prose_kernel.errors import ImportProgramError, RunError, StoreFailed, ValueTypeError
-from prose_kernel.language.limits import parse_duration
+from prose_kernel.language.durations_and_budgets import parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.call_targets import MODIFIERS, CallOutput, CallTarget, interface_of
 from prose_kernel.language.source import Source

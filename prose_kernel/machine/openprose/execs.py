@@ -11,7 +11,7 @@ from typing import Final, Literal, cast
 from msgspec import structs
 
 from prose_kernel.errors import ExecError, RunError
-from prose_kernel.language.limits import parse_duration
+from prose_kernel.language.durations_and_budgets import parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.properties import RELATIVE_GLOB, RETRY_IF_LOST, leaves_directory
 from prose_kernel.language.text import clipped

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import structs
 
 from prose_kernel.errors import GateRejected
-from prose_kernel.language.limits import parse_duration
+from prose_kernel.language.durations_and_budgets import parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose.code import compile_expression, statement
 from prose_kernel.machine.openprose.execs import word

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contract import Known, KnownAgent, Variable, persistence
 from prose_kernel.language.openprose.output_types import written_schema
+from prose_kernel.language.openprose.program_interface import Known, KnownAgent, Variable, persistence
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose import (  # noqa: F401 - each registers the code of its constructs
     blocks,

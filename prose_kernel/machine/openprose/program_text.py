@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from prose_kernel.language.limits import parse_budget
+from prose_kernel.language.durations_and_budgets import parse_budget
 from prose_kernel.language.nodes import statement_kind, walk
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contract import names_bound
+from prose_kernel.language.openprose.program_interface import names_bound
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime.budgets import Spending
 from prose_kernel.runtime.numbering import Kind

@@ -12,8 +12,8 @@ from prose_kernel.errors import ImportProgramError, RunError, StoreFailed
 from prose_kernel.language.contracts import LIBRARY
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.call_targets import interface_of
-from prose_kernel.language.openprose.contract import Contract, contract, is_executable, local_name, uses_of
 from prose_kernel.language.openprose.keywords import HOST_READS
+from prose_kernel.language.openprose.program_interface import Contract, contract, is_executable, local_name, uses_of
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose import other_languages
 from prose_kernel.machine.openprose.bindings import bind

@@ -11,7 +11,7 @@ from typing import Final
 
 from prose_kernel.errors import ValueTypeError
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contract import persistence
+from prose_kernel.language.openprose.program_interface import persistence
 from prose_kernel.machine.openprose.code import compile_expression
 from prose_kernel.machine.openprose.expressions import render
 from prose_kernel.machine.openprose.frames import Slot

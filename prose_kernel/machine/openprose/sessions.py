@@ -10,10 +10,10 @@ from msgspec import structs
 
 from prose_kernel.errors import ImportProgramError, SessionError
 from prose_kernel.language import typed_answers
-from prose_kernel.language.limits import parse_duration
+from prose_kernel.language.durations_and_budgets import parse_duration
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contract import persistence
 from prose_kernel.language.openprose.output_types import schema_of
+from prose_kernel.language.openprose.program_interface import persistence
 from prose_kernel.language.openprose.properties import no_tools
 from prose_kernel.language.source import Source
 from prose_kernel.language.typed_answers import Schema

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from prose_kernel.errors import RunError, VvmRaise
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import tree
-from prose_kernel.language.vvm.contract import CheckedModule
+from prose_kernel.language.vvm.program_interface import CheckedModule
 from prose_kernel.machine.vvm.code import current_scope
 from prose_kernel.machine.vvm.values import adopted, raised
 from prose_kernel.runtime.compiled_code import Now

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from prose_kernel.errors import ImportProgramError, RunError
 from prose_kernel.language.nodes import statement_kind
 from prose_kernel.language.vvm import tree
-from prose_kernel.language.vvm.contract import CheckedModule, execution_order, exported_names
+from prose_kernel.language.vvm.program_interface import CheckedModule, execution_order, exported_names
 from prose_kernel.machine.vvm.code import Body, Left, Step, compile_expression, statement, within
 from prose_kernel.machine.vvm.context import LIBRARY, Context, Module
 from prose_kernel.machine.vvm.functions import apply, define

@@ -26,9 +26,9 @@ from prose_kernel.models.attachments import Attachment, attachments
 from prose_kernel.models.json_rpc import Patience
 from prose_kernel.models.providers import load
 from prose_kernel.models.providers.acp_policy import refuse_unenforceable
-from prose_kernel.models.request import answered, assemble, memory_file, segment_file, summarise, with_row_texts
+from prose_kernel.models.session_prompt import answered, assemble, memory_file, segment_file, summarise, with_row_texts
 from prose_kernel.models.tools.permission_check import Access
-from prose_kernel.models.usage import consumed, discarded
+from prose_kernel.models.usage_and_prices import consumed, discarded
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.images import file_name
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult

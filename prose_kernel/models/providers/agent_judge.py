@@ -13,7 +13,7 @@ from prose_kernel.errors import ProviderError, Undecided
 from prose_kernel.language.text import one_line
 from prose_kernel.models.providers.acp import AcpSessions
 from prose_kernel.models.providers.model_judge import ANSWERS, PHRASING, SYSTEM, TO_PHRASE, message, statement
-from prose_kernel.models.usage import consumed, discarded, usage_details
+from prose_kernel.models.usage_and_prices import consumed, discarded, usage_details
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict, reported
 from prose_kernel.runtime.typed_answers import correction_request
 from prose_kernel.runtime.values import Value

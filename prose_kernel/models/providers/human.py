@@ -11,7 +11,7 @@ from prose_kernel.errors import NoPerson, ProviderError, SessionCancelled
 from prose_kernel.language.text import clipped, printable
 from prose_kernel.language.typed_answers import Schema, may_be_null, type_words, without_null
 from prose_kernel.models.providers import no_provider
-from prose_kernel.models.request import answered, asked, assemble, permission_lines, with_texts
+from prose_kernel.models.session_prompt import answered, asked, assemble, permission_lines, with_texts
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.asker import Button, Field, Form, Part, ask_with_form, serial
 from prose_kernel.runtime.json_data import json_text

@@ -27,7 +27,7 @@ from prose_kernel.models.providers.model_errors import ErrorPlace, provider_erro
 from prose_kernel.models.providers.model_http import client, too_long
 from prose_kernel.models.providers.model_settings import OutputModes, Prefixes, is_refused, settings_of
 from prose_kernel.models.tools.tool import ToolAnswer
-from prose_kernel.models.usage import consumed
+from prose_kernel.models.usage_and_prices import consumed
 from prose_kernel.runtime.session_options import ModelServer, Surroundings
 from prose_kernel.runtime.typed_answers import NO_OBJECT
 

@@ -21,7 +21,7 @@ from pydantic_ai.usage import RunUsage
 
 from prose_kernel.errors import BudgetSpent, ProviderError, ProviderTimeout
 from prose_kernel.models.providers.model_calls import Conversation
-from prose_kernel.models.usage import affordable, cost_of, usage_details
+from prose_kernel.models.usage_and_prices import affordable, cost_of, usage_details
 from prose_kernel.runtime import budgets, open_request, tracing
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.budgets import Budget, Consumption

@@ -23,7 +23,7 @@ from prose_kernel.language.typed_answers import Schema, object_of
 from prose_kernel.models.providers.model_calls import Conversation, Link, Reply
 from prose_kernel.models.providers.model_servers import Answered, ModelServers, WaitUntilOpen
 from prose_kernel.models.providers.vendors import ModelTarget
-from prose_kernel.models.usage import consumed, usage_details
+from prose_kernel.models.usage_and_prices import consumed, usage_details
 from prose_kernel.runtime.attempts import jittered
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Usage, Verdict, reported

@@ -16,7 +16,7 @@ from prose_kernel import errors
 from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.model_calls import AT_ONCE, Connection, Link, Reply
 from prose_kernel.models.providers.vendors import ModelTarget
-from prose_kernel.models.usage import has_price
+from prose_kernel.models.usage_and_prices import has_price
 from prose_kernel.runtime import budgets, open_request
 from prose_kernel.runtime.open_request import MODEL
 from prose_kernel.runtime.ports import Clock

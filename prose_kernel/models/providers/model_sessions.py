@@ -13,9 +13,9 @@ from prose_kernel.errors import ProviderBadReply
 from prose_kernel.models.providers.model_calls import Conversation, Link, Reply
 from prose_kernel.models.providers.model_servers import Answered, ModelServers, WaitUntilOpen
 from prose_kernel.models.providers.vendors import ModelTarget
-from prose_kernel.models.request import AnswerStream, in_message, split_reply, summarise
+from prose_kernel.models.session_prompt import AnswerStream, in_message, split_reply, summarise
 from prose_kernel.models.tools.tool import Tool, in_thread
-from prose_kernel.models.usage import discarded
+from prose_kernel.models.usage_and_prices import discarded
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prose_kernel.errors import ProseError, ProviderError
-from prose_kernel.models.request import answered, in_message
+from prose_kernel.models.session_prompt import answered, in_message
 from prose_kernel.runtime import budgets, python_calls
 from prose_kernel.runtime.json_data import json_text
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult

@@ -29,7 +29,7 @@ from typing import Generic, TypeVar
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import NoProvider, ProviderError, UsageError, reason_of
-from prose_kernel.models.request import answered, summarise
+from prose_kernel.models.session_prompt import answered, summarise
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.json_data import json_text

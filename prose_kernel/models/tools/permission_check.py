@@ -17,7 +17,7 @@ from prose_kernel.access.path_resolver import is_below
 from prose_kernel.access.safe_files import Place, opened, resolve
 from prose_kernel.access.session_permissions import Kind, Policy, Ruling
 from prose_kernel.language.text import one_line
-from prose_kernel.models.request import memory_file, segment_file
+from prose_kernel.models.session_prompt import memory_file, segment_file
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused
 from prose_kernel.runtime.ports import FileRead, SessionRequest
 from prose_kernel.runtime.session_options import Surroundings

@@ -16,7 +16,7 @@ from prose_kernel.access.session_permissions import TOUCHES, Policy
 from prose_kernel.errors import ProviderError
 from prose_kernel.language.text import clipped, one_line, printable
 from prose_kernel.models.attachments import Attachment, attachments
-from prose_kernel.models.request import too_long
+from prose_kernel.models.session_prompt import too_long
 from prose_kernel.models.tools.fetch import FetchTool
 from prose_kernel.models.tools.files import EditTool, ListTool, ReadTool, Writes, WriteTool, read_text
 from prose_kernel.models.tools.permission_check import Access

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from prose_kernel.models.request import headline
+from prose_kernel.models.session_prompt import headline
 from prose_kernel.views import document as doc
 from prose_kernel.views.request_text import declared, planned_requests
 from prose_kernel.views.session_cards import clip_block

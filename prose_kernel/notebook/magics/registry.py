@@ -98,7 +98,7 @@ _MODULES = (
     "prose_kernel.notebook.magics.plan",
     "prose_kernel.notebook.magics.tasks",
     "prose_kernel.notebook.magics.teaching",
-    "prose_kernel.notebook.magics.run",
+    "prose_kernel.notebook.magics.general",
 )
 _defined: dict[str, Magic] = {}
 

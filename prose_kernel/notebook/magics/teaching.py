@@ -125,7 +125,7 @@ async def step(call: Call) -> None:
     "look at your answer to an exercise; without EXERCISE: list them; --grade: an answer that is not right is an error",
 )
 async def check(call: Call) -> None:
-    from prose_kernel.notebook import checking, exercises
+    from prose_kernel.notebook import exercise_checks, exercises
 
     cells = call.cells
     words = [word for word in call.words if word != "--grade"]
@@ -135,9 +135,9 @@ async def check(call: Call) -> None:
         return call.show(_listed(call))
     found, name = exercises.find(cells.cwd, cells.notebook_path, words[0], cells.language)
     exercise = found.exercises[name]
-    met = await checking.findings(cells, exercise, found.language)
+    met = await exercise_checks.findings(cells, exercise, found.language)
     key = f"{found.notebook}/{name}"
-    call.show(checking.feedback(name, exercise, met, cells.exercises.attempts(key)))
+    call.show(exercise_checks.feedback(name, exercise, met, cells.exercises.attempts(key)))
     passed = all(one.passed for one in met)
     cells.exercises.attempted(key, passed=passed)
     if not passed and "--grade" in call.words:

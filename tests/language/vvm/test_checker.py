@@ -17,9 +17,9 @@ from prose_kernel.language.diagnostics import Compiled
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import compile_source
 from prose_kernel.language.vvm.checker import check
-from prose_kernel.language.vvm.contract import CheckedModule, contract
 from prose_kernel.language.vvm.names import Known
 from prose_kernel.language.vvm.parser import parse
+from prose_kernel.language.vvm.program_interface import CheckedModule, contract
 
 CHECKS = cases("vvm_checks")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm.contract import CheckedModule, Contract, contract, execution_order, report
 from prose_kernel.language.vvm.parser import parse
+from prose_kernel.language.vvm.program_interface import CheckedModule, Contract, contract, execution_order, report
 
 TEXT = """\
 import "search" from "npm:search"

@@ -15,7 +15,7 @@ from msgspec import structs
 from prose_kernel.errors import ProviderError
 from prose_kernel.machine.vvm.agent_calls import summary_of
 from prose_kernel.models.digest_memory import DigestMemories
-from prose_kernel.models.request import answered, assemble
+from prose_kernel.models.session_prompt import answered, assemble
 from prose_kernel.runtime.events import SessionFinished
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.session_options import Surroundings

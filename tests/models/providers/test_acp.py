@@ -17,7 +17,7 @@ from waiting import appears, eventually
 
 from prose_kernel.errors import PermissionDenied, ProviderBadReply, ProviderError
 from prose_kernel.models.providers import acp_conversation
-from prose_kernel.models.usage import Line, UsageTotals
+from prose_kernel.models.usage_and_prices import Line, UsageTotals
 from prose_kernel.runtime.ports import AgentMemory, ContextItem, FileWrite, ToolUse, Usage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

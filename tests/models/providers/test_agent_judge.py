@@ -14,7 +14,7 @@ from models.providers.agents import Bench, agent
 
 from prose_kernel.errors import Undecided
 from prose_kernel.models.providers.agent_judge import AgentJudge, last_line
-from prose_kernel.models.usage import Line, UsageTotals
+from prose_kernel.models.usage_and_prices import Line, UsageTotals
 from prose_kernel.runtime.ports import JudgeRequest, SessionResult, Verdict
 
 loop = pytest.mark.asyncio(loop_scope="module")

@@ -16,7 +16,7 @@ from prose_kernel.models.providers.model_calls import Reply
 from prose_kernel.models.providers.model_servers import WaitUntilOpen
 from prose_kernel.models.providers.provider_choice import choice_of
 from prose_kernel.models.providers.vendors import ModelTarget
-from prose_kernel.models.usage import CountedJudge, CountedSessions, UsageTotals
+from prose_kernel.models.usage_and_prices import CountedJudge, CountedSessions, UsageTotals
 from prose_kernel.runs.languages import OPENPROSE, VVM, Language
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace

@@ -13,8 +13,8 @@ from models.providers.models import Live, asked
 from stubs.model_server import StubServer
 
 from prose_kernel.errors import BudgetSpent, ProviderError, RunError, UsageError
-from prose_kernel.language.limits import parse_budget
-from prose_kernel.models.usage import CountedSessions, UsageTotals
+from prose_kernel.language.durations_and_budgets import parse_budget
+from prose_kernel.models.usage_and_prices import CountedSessions, UsageTotals
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import budgets

@@ -13,7 +13,7 @@ from models.providers.models import WIRES, Live, asked
 from stubs.model_server import StubServer
 
 from prose_kernel.errors import ProviderError, RunError
-from prose_kernel.models.usage import CountedSessions, UsageTotals
+from prose_kernel.models.usage_and_prices import CountedSessions, UsageTotals
 from prose_kernel.runs import settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.ports import JudgeRequest

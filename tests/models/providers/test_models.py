@@ -16,8 +16,8 @@ from waiting import PATIENCE
 
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError, ProviderTimeout
 from prose_kernel.models.providers import model_http
-from prose_kernel.models.request import REMEMBER, RULE
-from prose_kernel.models.usage import CountedSessions, UsageTotals
+from prose_kernel.models.session_prompt import REMEMBER, RULE
+from prose_kernel.models.usage_and_prices import CountedSessions, UsageTotals
 from prose_kernel.runtime.ports import (
     AgentMemory,
     ContextItem,

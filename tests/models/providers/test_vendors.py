@@ -21,7 +21,7 @@ from prose_kernel.language.typed_answers import object_of
 from prose_kernel.models import providers as loading
 from prose_kernel.models.providers.model_calls import Connection, Conversation
 from prose_kernel.models.providers.vendors import ALIASES, BUILT_IN, MODELS, PREFIXES, find, model_id, options_of
-from prose_kernel.models.usage import cost_of
+from prose_kernel.models.usage_and_prices import cost_of
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, SessionOptions, Surroundings
 
 pydantic_models, pydantic_providers = LazyModule("pydantic_ai.models"), LazyModule("pydantic_ai.providers")

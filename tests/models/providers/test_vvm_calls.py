@@ -13,7 +13,7 @@ from models.providers.models import WIRES, Live
 from stubs.model_server import StubServer
 
 from prose_kernel.errors import PermissionDenied
-from prose_kernel.models.request import RULE
+from prose_kernel.models.session_prompt import RULE
 from prose_kernel.runs.languages import LANGUAGES
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from prose_kernel.models.usage import Line, UsageTotals, affordable, cost_of, highest_cost
+from prose_kernel.models.usage_and_prices import Line, UsageTotals, affordable, cost_of, highest_cost
 from prose_kernel.runtime.ports import Finding, Pick, SessionResult, Usage, Verdict
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from prose_kernel.language.fixes import Edit
-from prose_kernel.language.literals import Spelling
+from prose_kernel.language.python_literals import Spelling
 from prose_kernel.language.source import Span
 from prose_kernel.language.vvm.tree import AgentDeclaration, Assign, Program
 

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from prose_kernel.models.providers.human import to_answer
-from prose_kernel.models.request import AnswerStream, answered, assemble, confirmation, headline, in_message, summarise
+from prose_kernel.models.session_prompt import (
+    AnswerStream,
+    answered,
+    assemble,
+    confirmation,
+    headline,
+    in_message,
+    summarise,
+)
 from prose_kernel.runtime.ports import AgentMemory, BlockScope, ContextItem, SessionRequest, Target
 
 RUN = ".prose/runs/20260301-101500-k3x9qa"

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.fixes import Edit
-from prose_kernel.language.literals import GivenFile, Spelling
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.tree import Agent, Let, Program
+from prose_kernel.language.python_literals import GivenFile, Spelling
 from prose_kernel.language.source import Span
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "{": "\\{", "}": "\\}"})

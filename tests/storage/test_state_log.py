@@ -13,8 +13,8 @@ from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, GateDecision, GateRequest, Key, SessionRequest
 from prose_kernel.storage import pending_writes
 from prose_kernel.storage.run_directory import RunDirectory
+from prose_kernel.storage.state_log import Trace, letter
 from prose_kernel.storage.stores import FilesystemStore
-from prose_kernel.storage.trace import Trace, letter
 from prose_kernel.storage.transcript import ANNOUNCEMENT, InContextTrace
 
 RUN = "20260301-101500-k3x9qa"

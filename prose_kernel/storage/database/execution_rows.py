@@ -12,7 +12,7 @@ from prose_kernel.runtime.ports import Clock
 from prose_kernel.storage.database import schema
 from prose_kernel.storage.database.row_writer import RowWriter
 from prose_kernel.storage.database.store import prefix
-from prose_kernel.storage.trace import Entry, Trace, Where, last_line, one_line
+from prose_kernel.storage.state_log import Entry, Trace, Where, last_line, one_line
 
 K = TypeVar("K")
 
