@@ -93,7 +93,7 @@ async def test_exec_needs_the_setting_and_the_rules(desk: Desk) -> None:
     ("execute", "allowed"),
     [
         (
-            ("true", "/bin/echo", "tools/*.sh", "bin/", "not-on-the-path"),
+            ("true", "/bin/echo", "tools/*.sh", "bin/", "not-on-the-path", "sh", "/usr/bin/env"),
             "/bin/echo, {}/bin/**, {}/tools/*.sh, /usr/bin/true",
         ),
         ("allow", ""),

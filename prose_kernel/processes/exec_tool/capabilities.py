@@ -1,5 +1,5 @@
-"""The grants of agents, in one immutable record for each (exec-and-tasks.md 3.4), and the programs that
-run other programs (3.12).
+"""The grants of agents, in one immutable record for each (exec-and-tasks.md 3.4), and the programs that run other
+programs (3.12).
 
 An agent's record is made from its session's permissions at its first call; without a record everything is refused.
 """
@@ -143,11 +143,12 @@ def capabilities(caller: ExecCaller, options: ExecOptions, search_path: str | No
 
 
 def listed(caller: ExecCaller, search_path: str | None, home: str = "") -> tuple[str, ...]:
-    """Return what the execute list allows, as absolute paths and patterns."""
-    rule = caller.rules.get("execute", ())
+    """Return what the execute list allows, as absolute paths and patterns: no shells and launchers without `bash`."""
+    rule, shells = caller.rules.get("execute", ()), caller.rules.get("bash") == "allow"
     surface = Surface(caller.workspace, home or str(Path.home()))
     found = () if isinstance(rule, str) else program_grants(rule, surface, search_path)
-    return tuple(dict.fromkeys(grant.prefix + ("/**" if grant.pattern is None else grant.pattern) for grant in found))
+    paths = dict.fromkeys(grant.prefix + ("/**" if grant.pattern is None else grant.pattern) for grant in found)
+    return tuple(path for path in paths if shells or not is_launcher(path, None))
 
 
 def not_found(caller: ExecCaller, search_path: str | None) -> tuple[str, ...]:
