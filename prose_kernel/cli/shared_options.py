@@ -1,4 +1,4 @@
-"""Options that several commands share, and the meaning of those of `prose run`: inputs, decisions of gates, the
+"""Declares the options that several commands share, and reads those of `prose run`: inputs, decisions of gates, the
 backend, and the settings file."""
 
 from __future__ import annotations

@@ -6,15 +6,6 @@ import re
 import shlex
 from unicodedata import category, east_asian_width
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_IGNORABLE = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-    # without a visible glyph: joiners, fillers, blanks
-    "\u2800\u2d7f\ufffc\U00013430-\U00013440\U00013441\U00013442\U00016fe4\U0001107f\U0001d159]"
-)
-"""Unicode's Default_Ignorable_Code_Point, which `unicodedata` lacks, and other characters without a visible glyph."""
-
 # ---------------------------------------------------------------- shorter texts
 
 
@@ -59,7 +50,16 @@ def on_one_line(literal: str) -> str:
     return literal if "\n" not in literal else '"""..."""'
 
 
-# ---------------------------------------------------------------- characters that cannot be seen
+# ---------------------------------------------------------------- safe texts
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_IGNORABLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    # without a visible glyph: joiners, fillers, blanks
+    "\u2800\u2d7f\ufffc\U00013430-\U00013440\U00013441\U00013442\U00016fe4\U0001107f\U0001d159]"
+)
+"""Unicode's Default_Ignorable_Code_Point, which `unicodedata` lacks, and other characters without a visible glyph."""
 
 
 def printable(text: str) -> str:

@@ -75,6 +75,8 @@ def _account(number: int) -> tuple[str, str]:
     return found.pw_name, found.pw_dir
 
 
+# ---------------------------------------------------------------- tasks
+
 _WITHHELD: Final = re.compile(
     r"\AAWS_|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|API_?KEY|ACCESS_KEY|PRIVATE_KEY|COOKIE"
     r"|_(?:KEY|PAT|PASS|PWD|AUTH)\Z"

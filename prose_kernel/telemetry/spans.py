@@ -85,6 +85,8 @@ class Recorder:
         """End the recording: no span follows. Called in a thread; takes seconds at most, even if collectors hang."""
 
 
+# ---------------------------------------------------------------- attributes
+
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.41.0"
 LONGEST: Final = 32_000
 """The most characters of an attribute with content."""
@@ -152,6 +154,8 @@ def message(role: str, text: str) -> JsonText:
         found["finish_reason"] = "stop"
     return JsonText(json.dumps([found], ensure_ascii=False))
 
+
+# ---------------------------------------------------------------- measures
 
 DURATION: Final = "gen_ai.client.operation.duration"
 TOKENS: Final = "gen_ai.client.token.usage"

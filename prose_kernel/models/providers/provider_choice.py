@@ -95,6 +95,9 @@ def _agent(name: str, options: SessionOptions) -> Choice:
     raise UsageError(f"there is no CLI agent `{name}`", hint=hint)
 
 
+# ---------------------------------------------------------------- no provider is chosen
+
+
 def choosing(provider: str, asker: Asker) -> str:
     """Return the command that chooses a provider, as typed in the front end in use."""
     magic = serial(asker).magic

@@ -51,8 +51,8 @@ Handler = Callable[[Call], Awaitable[object]]
 
 
 class Dispatcher:
-    """Dispatches an agent's calls to the tools that it may call; no failure ends the session. The name and
-    the grant of a tool are checked here; the tool makes the other checks, and raises `Refused`.
+    """Dispatches an agent's calls to the tools that it may call; no failure ends the session. The name and the
+    grant of a tool are checked here; the tool makes the other checks, and raises `Refused`.
 
     `handlers` holds the tools that the operator has registered, by name. Without a store of capabilities everything is
     refused.
