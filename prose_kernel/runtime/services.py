@@ -123,10 +123,6 @@ class Programs(Protocol):
     def offers(self, caller: ExecCaller) -> bool:
         """Return whether this agent has the tool: it is enabled by the operator, and granted."""
 
-    def listed(self, caller: ExecCaller) -> tuple[str, ...]:
-        """Return the absolute paths and patterns of the agent's `execute` list, with plain names as found on the PATH;
-        nothing without a list."""
-
     def shown(self, argv: Sequence[object]) -> str:
         """Return arguments on one line for traces and lists, with secrets replaced."""
 

@@ -83,9 +83,9 @@ class ExecTool:
         self._programs = programs
         self._caller = caller
         self.offered = programs.offers(caller)
-        listed = programs.listed(caller) if self.offered else ()
-        allowed = f" Allowed programs: {', '.join(listed)}." if listed else ""
-        self.spec = replace(_SPEC, description=_SPEC.description + allowed)
+        rule = policy.rule("execute")
+        listed = "" if isinstance(rule, str) else f" The rules list these programs: {', '.join(rule)}."
+        self.spec = replace(_SPEC, description=_SPEC.description + listed)
         self._asked = False
         self._calls = itertools.count(1)
 

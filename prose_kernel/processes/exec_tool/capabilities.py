@@ -142,15 +142,6 @@ def capabilities(caller: ExecCaller, options: ExecOptions, search_path: str | No
     )
 
 
-def listed(caller: ExecCaller, search_path: str | None, home: str = "") -> tuple[str, ...]:
-    """Return what the execute list allows, as absolute paths and patterns: no shells and launchers without `bash`."""
-    rule, shells = caller.rules.get("execute", ()), caller.rules.get("bash") == "allow"
-    surface = Surface(caller.workspace, home or str(Path.home()))
-    found = () if isinstance(rule, str) else program_grants(rule, surface, search_path)
-    paths = dict.fromkeys(grant.prefix + ("/**" if grant.pattern is None else grant.pattern) for grant in found)
-    return tuple(path for path in paths if shells or not is_launcher(path, None))
-
-
 def not_found(caller: ExecCaller, search_path: str | None) -> tuple[str, ...]:
     """Return the bare names in the execute list that are not programs on the PATH, for a warning."""
     rule = caller.rules.get("execute", ())

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from prose_kernel.access.grants import Reach
+from prose_kernel.access.grants import FsGrant, Reach
 from prose_kernel.access.path_resolver import Resolved, resolve
 from prose_kernel.processes.environment import refused_name
 from prose_kernel.processes.exec_tool import capabilities
@@ -56,13 +56,16 @@ class Arguments:
     max_output_bytes: int = OUTPUT
 
 
-def parse(given: Mapping[str, object], refused: Iterable[str], relaxed: Iterable[str] = ()) -> Arguments:
+def parse(
+    given: Mapping[str, object], refused: Iterable[str], relaxed: Iterable[str] = (), grants: Iterable[FsGrant] = ()
+) -> Arguments:
     """Check the arguments of a call. `refused` adds patterns of refused environment names, `relaxed` lists names to
-    accept nevertheless. Raises `InvalidArguments`."""
+    accept nevertheless; the path of a program in `grants` is in the error for its plain name. Raises
+    `InvalidArguments`."""
     for name in given:
         if name not in NAMES:
             raise InvalidArguments(f"unknown argument {name!r}; the arguments are {', '.join(NAMES)}")
-    argv = _argv(given.get("argv"))
+    argv = _argv(given.get("argv"), grants)
     return Arguments(
         argv,
         _cwd(given.get("cwd")),
@@ -72,7 +75,7 @@ def parse(given: Mapping[str, object], refused: Iterable[str], relaxed: Iterable
     )
 
 
-def _argv(given: object) -> tuple[str, ...]:
+def _argv(given: object, grants: Iterable[FsGrant]) -> tuple[str, ...]:
     if not isinstance(given, list | tuple) or not given:
         raise InvalidArguments("argv must be a list of strings with at least one item, not a command line")
     for item in given:
@@ -80,7 +83,10 @@ def _argv(given: object) -> tuple[str, ...]:
             raise InvalidArguments("every item of argv must be a non-empty string")
         _text("argv", item)
     if not given[0].startswith("/"):
-        raise InvalidArguments("argv[0] must be the absolute path of a program; names are not looked up")
+        programs = (one.prefix for one in grants if one.binaries and one.pattern == "")
+        known = next((path for path in programs if path.rpartition("/")[2] == given[0]), None)
+        instead = f"; use {known}" if known is not None else ""
+        raise InvalidArguments(f"argv[0] must be the absolute path of a program; names are not looked up{instead}")
     return tuple(given)
 
 

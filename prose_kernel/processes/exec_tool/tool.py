@@ -143,7 +143,7 @@ class ExecTool:
     async def __call__(self, call: Call) -> Mapping[str, object]:
         """Run one call and return its result. Raises `Refused`."""
         options = self.options
-        arguments = parse(call.arguments, options.refuse_env, options.allow_env)
+        arguments = parse(call.arguments, options.refuse_env, options.allow_env, call.record.fs_grants)
         # a file system may be slow: don't block the loop
         checked, plan, home = await asyncio.to_thread(self._checked, arguments, call)
         for gap in plan.gaps:
@@ -249,10 +249,6 @@ class AgentPrograms:
         execute = caller.rules.get("execute", "deny")
         granted = execute in ("allow", "prompt") if isinstance(execute, str) else bool(execute)
         return NAME in self.handlers and granted
-
-    def listed(self, caller: ExecCaller) -> tuple[str, ...]:
-        kernel = self._tool.kernel()
-        return capabilities.listed(caller, kernel.get("PATH"), kernel.get("HOME", ""))
 
     def shown(self, argv: Sequence[object]) -> str:
         return shlex.join(display([str(item) for item in argv]))
