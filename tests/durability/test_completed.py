@@ -125,7 +125,9 @@ async def test_next_to_other_requests_a_result_is_recorded_before_its_turn(tmp_p
     ran = (tmp_path / "ran").read_text().split()
     assert set(ran) == {"x", "y", "z"}
     for key, word in zip(("c1/1/b0/x0", "c1/1/b1/x0", "c1/1/b2/x0"), "xyz", strict=True):
-        assert ran.count(word) == 1 if key in known or word not in before else ran.count(word) == 2
+        # The shell of a command that had not ended may write its word after `before` was read.
+        times = {1} if key in known else {2} if word in before else {1, 2}
+        assert ran.count(word) in times
 
 
 FAIL_TOGETHER = """
