@@ -31,13 +31,26 @@ from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.values import verbatim
 
 if TYPE_CHECKING:
-    from prose_kernel.cassettes.recorded_requests import Found, RecordedSession
+    from prose_kernel.cassettes.recorded_requests import Found, RecordedRequest, RecordedSession
     from prose_kernel.cassettes.records import Written
     from prose_kernel.runtime.session_options import CassetteMode
 
 T = TypeVar("T", Verdict, Pick, Finding)
 P = TypeVar("P")
 OnProgress = Callable[[SessionProgress], None]
+
+
+def _lookup(
+    request: RecordedRequest, mode: CassetteMode, asks_model: Callable[[], bool], *, failed: bool = True
+) -> Found | None:
+    """Return the recorded answer to a request; for `failed` see `RecordedRequest.lookup`. In mode `auto` without a
+    model, a failure and a replayed answer count, too."""
+    if mode == "record":
+        return None
+    found = request.lookup(failed=failed)
+    if found is None and mode == "auto" and not asks_model():
+        found = request.lookup(again=True)
+    return found
 
 
 @dataclass(eq=False)
@@ -66,7 +79,7 @@ class RecordedSessions:
             return await self.inner.run(request, on_progress)
         with self.cassettes.answering(request.at, self.asker) as store:
             session = store.session(request)
-            found = self._lookup(session, mode) if mode != "record" else None
+            found = _lookup(session, mode, self.asks_model, failed=mode == "replay")
             if found is not None:
                 changed = session.changed(found)
                 if mode == "replay":  # answers may be out of date, and count towards budgets
@@ -82,12 +95,6 @@ class RecordedSessions:
             if mode == "replay" or self.inner is None:
                 raise session.missed()
             return await self._call(session, self.inner, on_progress)
-
-    def _lookup(self, session: RecordedSession, mode: CassetteMode) -> Found | None:
-        found = session.lookup(failed=mode == "replay")
-        if found is None and mode == "auto" and not self.asks_model():
-            found = session.lookup(again=True)
-        return found
 
     # ------------------------------------------------------------ replaying
 
@@ -206,10 +213,7 @@ class _Recorded(Generic[P]):
         decides = kind != "phrase"  # the program does not get the answer of `phrase`
         with self.cassettes.answering(request.at if decides else "", self.asker) as store:
             judgement = store.judgement(kind, request, also, path)
-            found = judgement.lookup() if mode != "record" else None
-            if found is None and mode == "auto" and not self.asks_model():
-                found = judgement.lookup(again=True)
-            if found is not None:
+            if (found := _lookup(judgement, mode, self.asks_model)) is not None:
                 recorded: Any = found.answer
                 store.use(found, judgement.at)
                 if decides:

@@ -100,8 +100,8 @@ class Index:
         self._by_key: dict[str, list[Take]] = defaultdict(list)
         self._by_scope: dict[tuple[str, str], EqualAnswers[Take]] = defaultdict(EqualAnswers)
         self._by_cell: dict[tuple[str, str, str], Take] = {}
-        self._requested_by_cells: set[tuple[str, str, str]] = set()  # requests that cells have made in this process
-        self._replayed_by_cells: dict[tuple[str, str, str], Take] = {}
+        # Requests that cells have made in this process, each with the take that was replayed; None: the answer is new.
+        self._requested_by_cells: dict[tuple[str, str, str], Take | None] = {}
         self._borrowed: Counter[tuple[str, str]] = Counter()
         self._bound: dict[tuple[str, str], Take] = {}
 
@@ -124,15 +124,14 @@ class Index:
     def renewed(self, files: Iterable[CassetteFile]) -> Index:
         """Return an index of the files now on disk that remembers which takes this run has used."""
         fresh = Index(self._repeats)
-        fresh._requested_by_cells = self._requested_by_cells
         for file in files:
             fresh.add(file.takes.values())
         for (_, at), take in self._bound.items():
             if (same := fresh._same(take)) is not None:
                 fresh.use(same, at)
-        for place, take in self._replayed_by_cells.items():
-            if (same := fresh._same(take)) is not None:
-                fresh._replayed_by_cells[place] = same
+        fresh._requested_by_cells = {
+            place: fresh._same(take) if take is not None else None for place, take in self._requested_by_cells.items()
+        }
         return fresh
 
     def _same(self, take: Take) -> Take | None:
@@ -153,8 +152,7 @@ class Index:
         self.use(take, at)
         if cell := entry.record.cell:
             self._by_cell[take.key, tail(at), cell] = take
-            self._requested_by_cells.add((take.key, tail(at), cell))
-            self._replayed_by_cells.pop((take.key, tail(at), cell), None)
+            self._requested_by_cells[take.key, tail(at), cell] = None
 
     def find(self, key: str, at: str, cell: str = "", *, again: bool = False) -> Take | None:
         """Return the take that answers a request, without using it up. A cell gets only answers that it has recorded,
@@ -163,7 +161,7 @@ class Index:
         if (bound := self._bound.get((key, at))) is not None:
             return bound
         place, own, reuses = (key, tail(at), cell), scope(at), self._repeats == "reuse"
-        if again and (take := self._replayed_by_cells.get(place)) is not None:
+        if again and (take := self._requested_by_cells.get(place)) is not None:
             return take
         if cell and (take := self._by_cell.get(place)) is not None:
             return take if reuses or place not in self._requested_by_cells else None
@@ -190,8 +188,7 @@ class Index:
         """Use the take for a request at this path, and for its further attempts."""
         take.is_free = False
         if cell:
-            self._requested_by_cells.add((take.key, tail(at), cell))
-            self._replayed_by_cells[take.key, tail(at), cell] = take
+            self._requested_by_cells[take.key, tail(at), cell] = take
         own = scope(at)
         if own and not scope(take.at) and (take.key, at) not in self._bound:
             self._borrowed[take.key, own] += 1
