@@ -188,7 +188,8 @@ class ProgramRun:
 
     def execute(self) -> RunEnd:
         self.screen.banner()
-        return asyncio.run(self.run_and_close())
+        with self.screen.continuing():
+            return asyncio.run(self.run_and_close())
 
     async def run_and_close(self) -> RunEnd:
         with interrupts(lambda: self.workspace.interrupt()) as received, streams.until_unread(self._unread):

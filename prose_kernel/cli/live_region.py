@@ -81,6 +81,10 @@ class LiveRegion:
             self._write(gone)
         self._drawn = []
 
+    def leave(self) -> None:
+        """Draw the next lines at the cursor, and leave those on the screen: others have written below them."""
+        self._drawn = []
+
     def _erase_sequence(self) -> str:
         if not self._drawn:
             return ""
@@ -90,9 +94,12 @@ class LiveRegion:
 
 
 def terminal_size(stream: TextIO) -> tuple[int, int]:
-    """Return columns and rows of a terminal; 80 and 24 if they are unknown."""
+    """Return columns and rows of a terminal: 80 and 24 if they are unknown, 0 and 0 while the terminal belongs to
+    another job (`prose run FILE &`)."""
     try:
         size = os.get_terminal_size(stream.fileno())
+        if os.tcgetpgrp(stream.fileno()) not in (os.getpgrp(), 0):  # 0: a process of another container
+            return 0, 0
     except (OSError, ValueError):
         return 80, 24
     return size.columns or 80, size.lines or 24

@@ -10,6 +10,7 @@ import asyncio
 import functools
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -198,6 +199,19 @@ class Screen:
         for stream, text in self._partial.items():
             self._write(stream, text)
         self._partial.clear()
+
+    @contextmanager
+    def continuing(self) -> Iterator[None]:
+        """Inside the block, live lines leave alone what the shell wrote while the process was stopped (Ctrl-Z)."""
+        region = self._region
+        if region is None:
+            yield
+            return
+        before = signal.signal(signal.SIGCONT, lambda *_: region.leave())
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGCONT, before)
 
     @contextmanager
     def quiet(self) -> Iterator[None]:

@@ -6,6 +6,8 @@ import asyncio
 import io
 import os
 import re
+import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -226,6 +228,30 @@ def test_a_terminal_that_becomes_narrower_is_left_clean(start: Start) -> None:
     Path(child.cwd, "go").touch()
     assert screen.end() == 0
     assert not [line for line in screen.lines if "▸" in line]
+
+
+def test_a_program_that_was_stopped_leaves_alone_what_the_shell_has_written_since(start: Start) -> None:
+    child = start(f'let x = exec "echo working; {GO}"\n')
+    screen = Screened(child)
+    screen.until("    working")
+    os.kill(child.process.pid, signal.SIGSTOP)
+    os.kill(child.process.pid, signal.SIGCONT)
+    screen.until("    working\n▸ x", "    working\n", seconds=10)
+    Path(child.cwd, "go").touch()
+    assert screen.end() == 0
+    assert [line for line in screen.lines if line.startswith("▸")] == screen.lines[3:4]
+
+
+def test_a_job_in_the_background_draws_no_live_lines(tmp_path: Path) -> None:
+    (tmp_path / "p.prose").write_text('let x = exec "echo working; sleep 1"\nexec "echo done"\n')
+    prose = f"{sys.executable} -c 'from prose_kernel.cli.entry import main; main()'"
+    jobs = f"set -m; {prose} run p.prose & wait; echo over"
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
+    child = pexpect.spawn("bash", ["-c", jobs], cwd=str(tmp_path), env=environment, encoding="utf-8", timeout=30)
+    child.expect_exact("over")
+    assert "done" in child.before and "▸" not in child.before and "\x1b" not in child.before
+    child.expect(pexpect.EOF)
+    child.close()
 
 
 def test_live_lines_are_erased_while_a_person_is_asked(start: Start) -> None:
