@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from prose_kernel.runs.api import compile as compile
     from prose_kernel.runs.api import run as run
     from prose_kernel.runs.api import stream as stream
-    from prose_kernel.runs.python_run import Program as Program
-    from prose_kernel.runs.python_run import Result as Result
-    from prose_kernel.runs.python_run import Usage as Usage
+    from prose_kernel.runs.context import Start as Start
+    from prose_kernel.runs.execution import Program as Program
+    from prose_kernel.runs.execution import Result as Result
+    from prose_kernel.runs.execution import Usage as Usage
     from prose_kernel.runs.settings import Settings as Settings
-    from prose_kernel.runs.workspace import Start as Start
     from prose_kernel.runs.workspace import Workspace as Workspace
     from prose_kernel.runtime import events as events
     from prose_kernel.runtime.ports import Store as Store
@@ -46,17 +46,17 @@ _PUBLIC = {
     "Decision": "prose_kernel.judging.python_function",
     "EventStream": "prose_kernel.runs.api",
     "MemoryStore": "prose_kernel.storage.stores",
-    "Program": "prose_kernel.runs.python_run",
+    "Program": "prose_kernel.runs.execution",
     "Prompt": "prose_kernel.models.providers.python_function",
     "ProseError": "prose_kernel.errors",
     "ProviderError": "prose_kernel.errors",
-    "Result": "prose_kernel.runs.python_run",
+    "Result": "prose_kernel.runs.execution",
     "RunError": "prose_kernel.errors",
     "Session": "prose_kernel.runs.api",
     "Settings": "prose_kernel.runs.settings",
-    "Start": "prose_kernel.runs.workspace",
+    "Start": "prose_kernel.runs.context",
     "Store": "prose_kernel.runtime.ports",
-    "Usage": "prose_kernel.runs.python_run",
+    "Usage": "prose_kernel.runs.execution",
     "UsageError": "prose_kernel.errors",
     "Workspace": "prose_kernel.runs.workspace",
     "arun": "prose_kernel.runs.api",

@@ -15,9 +15,10 @@ from typing import Unpack
 
 from prose_kernel.errors import RunError, UsageError
 from prose_kernel.runs.context import Start
+from prose_kernel.runs.execution import Program, Result
 from prose_kernel.runs.languages import without_errors
 from prose_kernel.runs.loop_thread import LoopThread
-from prose_kernel.runs.python_run import Options, Program, PythonRun, Result, directory_of, language_named
+from prose_kernel.runs.python_run import Options, PythonRun, directory_of, language_named
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runtime.events import Event
 

@@ -1,25 +1,24 @@
-"""A run of the Python API, made from the arguments of `runs/api.py`, and its result."""
+"""A run of the Python API, made from the arguments of `runs/api.py`."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import Interrupted, ProseError, UsageError, usage_errors
 from prose_kernel.judging.python_function import FunctionJudge, JudgeFunction, shown
-from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.nearest import Nearest, containing, did_you_mean
 from prose_kernel.models.providers.python_function import FunctionSessions, Provider
 from prose_kernel.runs import languages
 from prose_kernel.runs.context import Start
-from prose_kernel.runs.execution import AcceptedValues, to_end
+from prose_kernel.runs.execution import AcceptedValues, Program, Result, Status, Usage, to_end
 from prose_kernel.runs.settings import Settings, all_settings, load
 from prose_kernel.runs.workspace import Workspace
 from prose_kernel.runtime import json_data
@@ -38,61 +37,6 @@ T = TypeVar("T")
 _TEXT: Final = "program"
 """The name, in messages and in the run's log, of a program that is given as text."""
 _UNATTENDED: Final = "the program was started from Python without an asker"
-
-Status = Literal["completed", "failed", "interrupted"]
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """The consumption of a run. `cost` is in US dollars, as far as prices are known; `replayed` counts answers from
-    recordings."""
-
-    sessions: int = 0
-    judgements: int = 0
-    requests: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    cost: float = 0.0
-    replayed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The result of a program or a cell.
-
-    `value` is the value of its last statement, `outputs` and `bindings` are values by name, as JSON data. Texts are
-    unchanged, so output of commands ends with its newline. `error` is set if the status is `failed`; it has `code`,
-    `message`, `hint` and `location` (`line`, `column`, `text`). `run_id` and `directory` are None for a run in memory.
-    """
-
-    status: Status
-    value: object = None
-    outputs: Mapping[str, object] = field(default_factory=dict)
-    bindings: Mapping[str, object] = field(default_factory=dict, repr=False)
-    error: ProseError | None = None
-    usage: Usage = Usage()
-    run_id: str | None = None
-    directory: Path | None = None
-
-    def raise_for_error(self) -> Result:
-        """Raise `error` if the program failed, and `RunError` if it was interrupted; else return the result."""
-        if self.error is not None:
-            raise self.error
-        if self.status == "interrupted":
-            raise Interrupted
-        return self
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A program without errors. `inputs` and `gates` are names in the order of the text; `warnings` are diagnostics."""
-
-    name: str
-    language: str
-    inputs: tuple[str, ...]
-    gates: tuple[str, ...]
-    warnings: tuple[Diagnostic, ...]
-    compiled: Compiled = field(repr=False)
 
 
 class Options(TypedDict, total=False):
