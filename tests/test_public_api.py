@@ -65,7 +65,11 @@ def test_importing_the_package_imports_no_heavy_library() -> None:
 
 def test_importing_the_names_for_annotations_loads_no_machinery_of_runs() -> None:
     """Users annotate their functions with these names, also where nothing runs."""
-    unused = "('asyncio', 'lark', 'msgspec', 'prose_kernel.runs.workspace', 'prose_kernel.models', 'prose_kernel.runtime')"
-    code = f"import sys; from prose_kernel import Program, Result, Usage; print([m for m in {unused} if m in sys.modules])"
+    unused = (
+        "('asyncio', 'lark', 'msgspec', 'prose_kernel.runs.workspace', 'prose_kernel.models', 'prose_kernel.runtime')"
+    )
+    code = (
+        f"import sys; from prose_kernel import Program, Result, Usage; print([m for m in {unused} if m in sys.modules])"
+    )
     seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert seen.stdout.strip() == "[]"

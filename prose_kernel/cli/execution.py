@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from prose_kernel.access import atomic
@@ -19,6 +20,7 @@ from prose_kernel.cli.streams import interrupts
 from prose_kernel.cli.terminal import Screen, TerminalAsker, is_interactive
 from prose_kernel.errors import CompileError, Interrupted, ProseError, RunError, UsageError
 from prose_kernel.runs.execution import AcceptedValues, to_end
+from prose_kernel.runs.forced_interrupt import in_cell, may_stop
 from prose_kernel.runs.languages import without_errors
 from prose_kernel.runs.workspace import Start, Workspace, uncancel
 from prose_kernel.runtime.values import Value, verbatim
@@ -192,12 +194,19 @@ class ProgramRun:
             return asyncio.run(self.run_and_close())
 
     async def run_and_close(self) -> RunEnd:
-        with interrupts(lambda: self.workspace.interrupt()) as received, streams.until_unread(self._unread):
+        with interrupts(self._interrupt) as received, streams.until_unread(self._unread):
             self.received = received
             try:
                 return await to_end(lambda: self.workspace, self._run_texts(), self.ended)
             finally:
                 self.narrator.close()
+
+    def _interrupt(self, frame: FrameType | None) -> None:
+        """Handle a signal. The second one also stops code that computes without a wait, as in the kernel."""
+        self.workspace.interrupt()
+        if len(self.received) > 1 and may_stop(frame):
+            self.workspace.note_stop()
+            raise asyncio.CancelledError
 
     def _unread(self) -> None:
         if not self.received:  # after a signal, this would be a second interrupt, which kills
@@ -207,6 +216,7 @@ class ProgramRun:
     async def _run_texts(self) -> None:
         """Run all texts until one fails. Raises its error, and `Interrupted` after a signal."""
         request, cells = self.request, self.request.cells
+        token = in_cell.set(True)
         try:
             self.check_given()
             if request.trust:
@@ -220,10 +230,13 @@ class ProgramRun:
                 if self.received:
                     break
         except asyncio.CancelledError:
+            in_cell.set(False)  # from here on, nothing is stopped: the run has to be closed
             uncancel()
         except ProseError:
             if not self.received:
                 raise
+        finally:
+            in_cell.reset(token)
         if self.received:
             raise Interrupted
 

@@ -135,20 +135,22 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def interrupts(interrupt: Callable[[], None], signals: tuple[int, ...] = SIGNALS) -> Iterator[list[int]]:
-    """Call `interrupt` for each signal that arrives inside the block, and add it to the yielded list.
+def interrupts(
+    interrupt: Callable[[FrameType | None], None], signals: tuple[int, ...] = SIGNALS
+) -> Iterator[list[int]]:
+    """Add each signal that arrives inside the block to the yielded list, and call `interrupt` with the running frame.
 
     A third signal has its default effect. A signal that was ignored at the start (nohup) stays ignored. These are plain
     signal handlers because handlers of the event loop do not run while it is busy.
     """
     received: list[int] = []
 
-    def hear(number: int, _: FrameType | None) -> None:
+    def hear(number: int, frame: FrameType | None) -> None:
         received.append(number)
         if len(received) > 2:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        interrupt()
+        interrupt(frame)
 
     before = {number: signal.getsignal(number) for number in signals}
     for number, handler in before.items():

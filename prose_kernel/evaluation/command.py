@@ -79,7 +79,7 @@ def evaluate(
         check_junit(junit, junit.name)
     with redirect_stdout(sys.stderr):  # output that functions of the specification print isn't part of the result
         evaluation = Evaluation(read(path, spec), how, _progress())
-        with interrupts(evaluation.interrupt, (signal.SIGINT, signal.SIGTERM)):
+        with interrupts(lambda _: evaluation.interrupt(), (signal.SIGINT, signal.SIGTERM)):
             summary = asyncio.run(evaluation.run())
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[2K")

@@ -21,10 +21,10 @@ from prose_kernel.language.source import Source
 from prose_kernel.notebook.background import Background, EarlierTasks
 from prose_kernel.notebook.cell_scan import Segment, cell_language, has_statements, is_preview, segments
 from prose_kernel.notebook.exercise_checks import ExerciseProgress
-from prose_kernel.notebook.forced_interrupt import in_cell
 from prose_kernel.notebook.magics.registry import find, run_line, statement
 from prose_kernel.notebook.notebook_files import in_notebook
 from prose_kernel.runs import languages
+from prose_kernel.runs.forced_interrupt import in_cell
 from prose_kernel.runs.provenance import Cell, Opening, Provenance
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.open_request import CellRun
@@ -746,12 +746,6 @@ class Cells:
             workspace.interrupt()
         else:
             loop.call_soon_threadsafe(cancel)
-
-    def note_stop(self) -> None:
-        """Record that an exception stops code of the running cell that never waits. Call it in the task of that
-        code."""
-        if self.current is not None and self.current.journal is not None:
-            self.current.journal.note_stop()
 
     # ------------------------------------------------------------ bindings and help
 

@@ -25,7 +25,6 @@ from ipykernel.kernelbase import Kernel
 from prose_kernel._version import __version__
 from prose_kernel.language.text import encodable
 from prose_kernel.notebook.cells import Cells, FrontEnd
-from prose_kernel.notebook.forced_interrupt import may_stop
 from prose_kernel.notebook.input_history import History
 from prose_kernel.notebook.lab_extension import TARGET, Panel
 from prose_kernel.notebook.messages import (
@@ -42,6 +41,7 @@ from prose_kernel.notebook.messages import (
 from prose_kernel.notebook.notebook_files import language_info
 from prose_kernel.notebook.stdin import QUESTION_REQUEST, StdinChannel
 from prose_kernel.runs import languages
+from prose_kernel.runs.forced_interrupt import may_stop
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.provenance import Cell
 from prose_kernel.views.display import Problem
@@ -366,9 +366,10 @@ class ProseKernel(Kernel):
         self._forced = False
         if self._delivered.is_set():
             return  # the loop has cancelled the cell meanwhile
-        if _current_task(self._loop) is not None and may_stop(frame):
+        if may_stop(frame):
             self._delivered.set()  # this exception is the cancellation; a second one would end `finally` bodies
-            self.cells.note_stop()
+            if (workspace := self.cells.started_workspace) is not None:
+                workspace.note_stop()
             raise asyncio.CancelledError
         if self._cell is not None:  # something is being written or sent, which is finished first
             self._escalate_later(self._delivered, self._cell)
@@ -490,14 +491,6 @@ class ProseKernel(Kernel):
         self.error_reply(socket, ident, parent, "NotSupported", "this kernel has no subshells")
 
     delete_subshell_request = list_subshell_request = create_subshell_request
-
-
-def _current_task(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any] | None:
-    """Return the task that the loop is executing; None in a callback, and while the loop waits."""
-    try:
-        return asyncio.current_task(loop)
-    except RuntimeError:
-        return None
 
 
 def _compare_dates(one: Message, other: Message) -> int:

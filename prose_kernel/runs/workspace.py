@@ -133,6 +133,7 @@ class Workspace:
         self.imports = Imports(self.context)
         self._running: Language | None = None  # the language of the text that runs
         self._task: asyncio.Task[object] | None = None
+        self._stops = 0
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def _new_engine(self) -> Engine:
@@ -444,7 +445,7 @@ class Workspace:
 
         A second call kills the remaining commands immediately. Does nothing if no program is running.
         """
-        task, loop, run = self._task, self._loop, self.current
+        task, loop, run, stops = self._task, self._loop, self.current, self._stops
         if task is None or loop is None:
             return
         if run is not None:
@@ -453,8 +454,8 @@ class Workspace:
             self.context.remote.interrupt()
 
         def cancel() -> None:
-            if self._task is not task:
-                return  # the program has ended: the task must finish the work that follows it
+            if self._task is not task or self._stops != stops:
+                return  # the program has ended, or its code was stopped: the task must finish what follows
             if self.current is not None:  # the run may have been opened in the meantime
                 self.current.cancel(task)
             else:
@@ -463,6 +464,13 @@ class Workspace:
                 hook.interrupted()
 
         loop.call_soon_threadsafe(cancel)
+
+    def note_stop(self) -> None:
+        """Record that an exception stops code that never waits. It takes the place of the interrupts that have not been
+        delivered. Call this in the task of that code."""
+        self._stops += 1
+        if self.current is not None and self.current.journal is not None:
+            self.current.journal.note_stop()
 
     # ------------------------------------------------------------ its end
 

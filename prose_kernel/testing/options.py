@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from prose_kernel.notebook.forced_interrupt import may_stop
+from prose_kernel.runs.forced_interrupt import may_stop
 from prose_kernel.testing.outputs import Rules
 
 SECONDS = 300.0

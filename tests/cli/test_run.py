@@ -458,6 +458,56 @@ def test_a_busy_program_can_be_interrupted(tmp_path: Path) -> None:
     assert running.returncode == 130
 
 
+COMPUTES = """
+import time
+from pathlib import Path
+from prose_kernel.machine.openprose import expressions
+from prose_kernel.runs.workspace import Workspace
+joined, interrupt = expressions._joined, Workspace.interrupt
+def compute(*arguments):
+    Path("computes").touch()
+    while True:
+        time.sleep(0.01)
+def interrupted(self):
+    interrupt(self)
+    Path("interrupted").touch()
+expressions._joined = lambda *arguments: (compute if "slow" in str(arguments) else joined)(*arguments)
+Workspace.interrupt = interrupted
+"""
+"""A statement computes without a wait and without end."""
+
+
+@pytest.mark.parametrize(
+    ("around", "finally_ran"),
+    [
+        ("{}", ""),
+        ('parallel:\n  do:\n    {}\n  exec "true"', ""),
+        ('try:\n  {}\nfinally:\n  exec "echo f >> ran"', "f\n"),
+    ],
+    ids=["in the program", "in a branch", "before finally"],
+)
+def test_a_second_ctrl_c_stops_a_statement_that_computes(around: str, finally_ran: str, tmp_path: Path) -> None:
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages/sitecustomize.py").write_text(COMPUTES)
+    (tmp_path / "p.prose").write_text(
+        'let a = exec "echo a >> ran"\n' + around.format('let t = "slow {a}"') + '\nexec "echo b >> ran"\n'
+    )
+    path = os.pathsep.join(filter(None, (str(tmp_path / "packages"), os.environ.get("PYTHONPATH"))))
+    running = process(tmp_path, "run", "p.prose", env={**os.environ, "PYTHONPATH": path})
+    until((tmp_path / "computes").exists)
+    running.send_signal(signal.SIGINT)
+    until((tmp_path / "interrupted").exists)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert "\ninterrupted\nrun directory: .prose/runs/" in err
+    assert (tmp_path / "ran").read_text() == f"a\n{finally_ran}"
+    running = process(tmp_path, "run", "--resume")
+    _, err = running.communicate(timeout=30)
+    assert running.returncode == 0, err
+    assert (tmp_path / "ran").read_text() == f"a\n{2 * finally_ran}b\n"
+
+
 def test_a_closed_output_pipe_ends_the_run(tmp_path: Path) -> None:
     (tmp_path / "p.prose").write_text('exec "echo one; exec sleep 600"\nexec "touch done"\noutput x = "y"\n')
     read, write = os.pipe()

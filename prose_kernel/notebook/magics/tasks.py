@@ -18,10 +18,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import TaskRefused, UsageError
-from prose_kernel.notebook.forced_interrupt import in_cell
 from prose_kernel.notebook.magics.registry import Call, magic
 from prose_kernel.processes.tasks.records import ending_of
 from prose_kernel.runs import languages
+from prose_kernel.runs.forced_interrupt import in_cell
 from prose_kernel.runtime.services import CommandCompleted, TaskCaller, TaskEvent, TaskFollowUp, TaskSnapshot
 from prose_kernel.views import task_cards
 from prose_kernel.views.display import Output

@@ -1,20 +1,21 @@
 """Decide whether an interrupt may stop code at its current instruction.
 
-An interrupt cancels the task of a cell at its next wait. Code that never waits is stopped by an exception that a signal
-handler raises between two instructions. Writes, turns and imports must not end half-way: a journal whose last line was
-written but not counted could no longer be read, and some modules cannot be loaded twice. So they are finished first,
-and the code is stopped a moment later.
+An interrupt cancels the task of a cell or program at its next wait. Code that never waits is stopped by an exception
+that a signal handler raises between two instructions. Writes, turns and imports must not end half-way: a journal whose
+last line was written but not counted could no longer be read, and some modules cannot be loaded twice. So they are
+finished first, and the code is stopped a moment later.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import inspect
 from types import FrameType
 from typing import Final
 
 in_cell: contextvars.ContextVar[bool] = contextvars.ContextVar("prose_kernel_in_cell", default=False)
-"""True in all code that runs on behalf of a cell."""
+"""True in all code that runs on behalf of a cell, or of the program of `prose run`."""
 
 _FINISHED_FIRST: Final = (
     "importlib._bootstrap",  # and `…_external`
@@ -41,7 +42,7 @@ def may_stop(frame: FrameType | None) -> bool:
     Only the running coroutine and the functions called by it count. The coroutines that await it don't: a provider that
     computes is awaited by the journal.
     """
-    if not in_cell.get():
+    if not in_cell.get() or asyncio.current_task() is None:
         return False  # an output is being sent
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith(_FINISHED_FIRST):
