@@ -26,6 +26,7 @@ _FINISHED_FIRST: Final = (
     "prose_kernel.runtime.journal",  # and `journal_…`
     "prose_kernel.runtime.open_request",
     "prose_kernel.runtime.parallel_branches",
+    "prose_kernel.runtime.program_run",  # passes bindings to the store
     "prose_kernel.runtime.scheduler",
     "prose_kernel.runs.journal",
     "prose_kernel.storage.database",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from prose_kernel.runtime.ports import CommandRequest, GateRequest, Key, Session
 from prose_kernel.runtime.program_run import Run
 from prose_kernel.runtime.trampoline import drive
 from prose_kernel.runtime.values import Value
+
+_SHORT_WAIT = 1.0
+"""Seconds that an interrupted text waits until its bindings are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,14 +209,17 @@ class Machine:
         context = self._context(source, f"{self._shared.at}c{index}")
         try:
             self._announce(source, index, program)
-            value = await self._drive(context, program)
+            try:
+                value = await self._drive(context, program)
+            except BaseException as error:
+                await self._keep_after(error, context)
+                raise
             await self._keep(context)
         finally:
             self._shared.busy = False
         return value if cell else self._result(value)
 
     async def _drive(self, context: ExecutionContext, program: Any) -> Value:
-        """Run the text, and store its bindings even if it fails."""
         turns, budget = self.host.scheduler, self.host.budget
         turns.text_begins()
         try:
@@ -220,10 +227,6 @@ class Machine:
                 value = await drive(self._execute(context, program))
                 turns.completed = True
                 return value
-        except BaseException:
-            with contextlib.suppress(StateError):
-                await self._keep(context)
-            raise
         finally:
             self.cwd = context.cwd
             turns.text_ends()
@@ -241,6 +244,20 @@ class Machine:
         await context.keep(context.run.flush)
         await context.keep(context.run.store.flush)
         context.warn_lost()
+
+    async def _keep_after(self, error: BaseException, context: ExecutionContext) -> None:
+        """Store the bindings of a text that has ended with `error`. After an interrupt the wait for them is short, and
+        another interrupt ends it: the store writes them meanwhile, or when it is flushed again."""
+        journal, task = self.host.journal, asyncio.current_task()
+        try:
+            async with asyncio.timeout(_SHORT_WAIT if isinstance(error, asyncio.CancelledError) else None):
+                await self._keep(context)
+        except (StateError, TimeoutError):
+            pass
+        except asyncio.CancelledError:
+            if task is None or (journal is not None and journal.abandoned):
+                raise
+            task.uncancel()
 
     async def evaluate(self, text: str) -> Value:
         """Evaluate an expression with the names of the root, between two texts. It may call definitions of the run, but

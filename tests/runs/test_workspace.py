@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from killing import how_to_resume
 from waiting import eventually
 
 from prose_kernel.errors import CompileError, RunError
@@ -17,6 +19,7 @@ from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.services import CommandPromoted, TaskCaller, TaskEvent
+from prose_kernel.storage import pending_writes
 
 PATIENCE = 30
 
@@ -56,6 +59,53 @@ async def test_an_interrupted_reset_still_resets(tmp_path: Path) -> None:
         await eventually(lambda: not owned(tmp_path / ".prose" / "runs" / first), what="the first run has ended")
     finally:
         await workspace.close()
+
+
+NAMES = "".join(f'let n{number} = "value"\n' for number in range(40))
+"""More names than are written without a thread."""
+
+
+@pytest.mark.parametrize("end", ['throw "why"', "let i = 0\nloop (max: 1000000000):\n  i = i + 1\n"])
+async def test_an_interrupt_does_not_wait_for_the_disk(
+    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of a text that failed or was interrupted are written meanwhile."""
+    writes, goes_on = threading.Event(), threading.Event()
+    write_whole = pending_writes.write_whole
+
+    def slow(*given: str) -> None:
+        writes.set()
+        assert goes_on.wait(PATIENCE)
+        write_whole(*given)
+
+    workspace = Workspace(Settings(), Start(tmp_path), asker=Unattended())
+    try:
+        await workspace.execute('let first = "value"')
+        monkeypatch.setattr(pending_writes, "write_whole", slow)
+        running = asyncio.create_task(workspace.execute(NAMES + end))
+        if "loop" in end:
+            await eventually(lambda: workspace.loops(), what="the loop has begun")
+            workspace.interrupt()
+        await eventually(writes.is_set, what="the names are being written")
+        workspace.interrupt()
+        with pytest.raises(RunError if "throw" in end else asyncio.CancelledError):
+            await asyncio.wait_for(running, PATIENCE)
+        assert not goes_on.is_set()
+        goes_on.set()
+        await workspace.execute('let last = "value"')
+        directory = workspace.opened.directory
+        assert directory is not None
+        stored = {path.stem for path in (directory / "bindings").iterdir()}
+        assert stored == workspace.bindings().keys() >= {"first", "n0", "n39", "last"}
+    finally:
+        goes_on.set()
+        await workspace.close()
+    restored = Workspace(Settings(), Start(tmp_path), asker=Unattended(), resumption=how_to_resume(tmp_path))
+    try:
+        await restored.restore()
+        assert restored.bindings().keys() == stored
+    finally:
+        await restored.close()
 
 
 async def test_an_interrupt_at_the_end_of_a_program_cancels_nothing_later(tmp_path: Path) -> None:
