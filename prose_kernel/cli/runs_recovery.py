@@ -103,6 +103,7 @@ def fork(run: str, at: str, with_files: bool, yes: bool, state_dir: str | None) 
 
     AT is a cell (c3), a statement (c1/4) or a request (c1/4/x0); prose runs show RUN lists them. RUN stays as it is.
     """
+    from prose_kernel.cli.streams import interrupts
     from prose_kernel.runs import settings
     from prose_kernel.runs.restored_files import FileRestoration
     from prose_kernel.runs.resumption import branch, record_at
@@ -123,7 +124,8 @@ def fork(run: str, at: str, with_files: bool, yes: bool, state_dir: str | None) 
     known = counted(new.answers(), "answer")
     click.echo(f"Run {new.head.run} begins as a branch of run {found.id} before {at}, with {known}.")
     if back is not None:
-        back.apply()
+        with interrupts(lambda _: None):  # all files are put back before the command can end
+            back.apply()
         click.echo("\n".join(back.summary()))
     resumed = f"%restore {new.head.run}, in a notebook" if found.interactive else f"prose run --resume {new.head.run}"
     click.echo(f"to resume it: {resumed}")

@@ -29,6 +29,7 @@ _FINISHED_FIRST: Final = (
     "prose_kernel.runtime.program_run",  # passes bindings to the store
     "prose_kernel.runtime.scheduler",
     "prose_kernel.runs.journal",
+    "prose_kernel.runs.restored_files",
     "prose_kernel.storage.database",
     "prose_kernel.storage.journal_file",
     "prose_kernel.storage.pending_writes",

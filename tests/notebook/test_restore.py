@@ -264,6 +264,38 @@ def test_going_back_that_is_interrupted_loses_nothing(directory: Path) -> None:
         assert client.run("m").status == "error" and client.run('exec "echo {n}"').text() == "100000\n"
 
 
+SLOW_REPLAY = """
+import asyncio
+from pathlib import Path
+from prose_kernel.runs.workspace import Workspace
+run_again = Workspace._run_again
+async def slow(*arguments):
+    if not Path("replays").exists():
+        Path("replays").touch()
+        await asyncio.sleep(60)
+    await run_again(*arguments)
+Workspace._run_again = slow
+"""
+
+
+def test_going_back_with_files_that_is_interrupted_changes_no_file(directory: Path) -> None:
+    (directory / "packages").mkdir()
+    (directory / "packages/sitecustomize.py").write_text(SLOW_REPLAY)
+    (directory / ".jupyter").mkdir()  # the kernel writes its history there while commands run
+    (directory / ".jupyter" / "CACHEDIR.TAG").touch()
+    (directory / "prose.toml").write_text("[run]\nkeep_files = true\n")
+    with kernel(directory) as client:
+        assert client.run('exec "echo 1 > notes"').status == "ok"
+        assert client.run('let a = exec "echo 2 > notes; echo kept"').status == "ok"
+        request = client.send("%back 1 --files")
+        until((directory / "replays").exists)
+        assert interrupted(client, request).error["ename"] == "KeyboardInterrupt"
+        assert (directory / "notes").read_text() == "2\n"
+        assert client.run('exec "echo {a}"').text() == "kept\n"
+        assert client.run("%back 1 --files").status == "ok"
+        assert (directory / "notes").read_text() == "1\n"
+
+
 def test_going_back_with_files(directory: Path) -> None:
     (directory / "prose.toml").write_text("[run]\nkeep_files = true\n")
     (directory / "notes").write_bytes(b"\xff0")

@@ -17,7 +17,6 @@ from prose_kernel.views.escaping import clip
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
-    from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runtime.journal_records import Asked, Text
     from prose_kernel.storage.journal_reading import JournalRead, TextRead
     from prose_kernel.storage.runs import KeptRun
@@ -125,19 +124,15 @@ async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], opt
             raise UsageError(f"%back: {files.question()}", hint="--yes overwrites them")
     new = branch(journal, before, SystemClock(), call.cells.settings.state_dir)
     restoration = resumption(new)
-
-    def ended() -> Resumption:
-        if files is not None:
-            files.apply()
-        return restoration
-
     try:
-        await call.cells.restore_instead(journal.path, ended)
+        await call.cells.restore_instead(journal.path, lambda: restoration)
     except BaseException:
         shutil.rmtree(new.path.parent, ignore_errors=True)
         raise
     head = f"The run is as it was {words}. Effects of commands outside of the run are not undone."
-    if files is None:
+    if files is not None:
+        files.apply()  # after everything that an interrupt ends: either both names and files go back, or neither
+    else:
         head = f"The run is as it was {words}. Files, and what commands did outside, are not undone."
     call.show(_restored(call.cells, head, new.head.run, restoration.interrupted_text))
     if files is not None:
