@@ -41,6 +41,8 @@ from prose_kernel.notebook.kernel import ProseKernel
 from prose_kernel.runs import languages
 from prose_kernel.runs.run_assembly import add_prose_to_path
 
+_DESCRIPTORS = 48
+"""Open files of a kernel that has run its first cell, without those of commands."""
 _LINGER = 1000
 """Milliseconds that a closing socket waits to send its last messages."""
 
@@ -79,6 +81,7 @@ class ProseApp(Application, ConnectionFileMixin):
         """Prepare everything for the first message. Raises `SystemExit` if the connection file is unusable."""
         super().initialize(argv)
         self._refuse_arguments()
+        self._require_descriptors()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the kernel brings its own handler
         add_prose_to_path()
         self._read_connection()
@@ -114,6 +117,21 @@ class ProseApp(Application, ConnectionFileMixin):
         )
         print(f"hint: the command line is `prose`, such as: prose {shlex.join(self.argv)}", file=sys.stderr)
         self.exit(2)
+
+    def _require_descriptors(self) -> None:
+        """Exit with an error if too few files can be opened. Later, a lack of them would abort the process in the
+        library of the sockets, or fail an import in the first cell."""
+        opened: list[int] = []
+        try:
+            while len(opened) < _DESCRIPTORS:
+                opened += os.pipe()
+        except OSError as problem:
+            message = "the kernel cannot open %d files: %s; raise the limit (`ulimit -n`) where it is started"
+            self.log.critical(message, _DESCRIPTORS, reason_of(problem))
+            self.exit(1)
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
 
     # ------------------------------------------------------------ connection file
 

@@ -143,3 +143,13 @@ def test_the_kernel_started_by_hand(words: tuple[str, ...], status: int, said: s
     shown = ended.stdout + ended.stderr
     assert ended.returncode == status
     assert said in shown and "Traceback" not in shown
+
+
+@pytest.mark.parametrize("limit", [20, 26, 30, 44])
+def test_too_few_open_files_are_one_error(limit: int, tmp_path: Path) -> None:
+    """The libraries of the sockets abort the process at some of these limits."""
+    code = f"import resource, runpy; resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))\n"
+    code += "runpy.run_module('prose_kernel', run_name='__main__')"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1)
+    assert "cannot open 48 files: too many open files; raise the limit (`ulimit -n`)" in ended.stderr
