@@ -205,7 +205,8 @@ def _activity_finding(activities: list[ActivityRecord], check: Check) -> Finding
             texts = [one.label for one in activities if one.kind == feature]
         noun = {"judged": "condition"}.get(feature, feature)
         outcome = f"the last one: {_quoted(texts[-1])}" if texts else f"there was no {noun}"
-        return Finding(check, any(part in text for text in texts), outcome)
+        passed = any(part in text and (check.matches is None or _matches(check, text)) for text in texts)
+        return Finding(check, passed, outcome)
     kind = feature.removesuffix("s")
     count = sum(one.kind == kind for one in activities)
     wanted = getattr(check, feature)

@@ -51,7 +51,8 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True, rename={"is_": "is"
     - `value`: an expression of the language; without `is`, `contains` or `matches` it must be true.
     - `output`: `true`; checks the printed text and the results of the program, without blanks at its ends.
     - `command`, `session`, `judged`, `gate`: a part of the text of a command that ran, a session's task, a decided
-      condition with its answer (`TEXT → yes`), or the name of a gate. A `command` with a `gate` must run after it.
+      condition with its answer (`TEXT → yes`), or the name of a gate. A `command` with a `gate` must run after it. With
+      `matches` the whole text must also match.
     - `commands`, `sessions`, `gates`: their number; with `at_least` the smallest allowed number.
     - `parallel`: the number of parallel branches in which something ran; with `at_least` the smallest allowed number.
     - `step`: a kind of statement that the program must have: `loop`, `parallel`, `if`, `try`, `gate`, `block` ...
@@ -90,7 +91,8 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True, rename={"is_": "is"
         compared = [name for name, given in zip(_TEXTS, self._comparisons(), strict=True) if given]
         if len(compared) > 1:
             return f"{' and '.join(compared)} exclude each other"
-        if compared and chosen[0] not in ("value", "output"):
+        parts = ("command", "session", "judged") if self.matches is not None else ()
+        if compared and chosen[0] not in ("value", "output", *parts):
             return f"{compared[0]} is for value and output"
         if chosen[0] == "output" and not compared:
             return "output needs is, contains or matches"

@@ -160,6 +160,12 @@ def test_a_hint_is_a_whole_sentence(file: Path) -> None:
         ("03_check", "check_repair", 'let note = "Customer paid twice."\nassert **the note has less than 11 words**'),
         ("03_check", "check_repair", 'let note = "Customer paid twice."\nassert **note has fewer than 11 words**'),
         ("03_check", "check_repair", 'let note = "Customer paid twice."\nassert **note has at most ten words**'),
+        ("03_check", "check_repair", 'let note = "Customer paid twice."\nassert **note is at most 10 words long**'),
+        (
+            "03_check",
+            "check_repair",
+            'let note = "Customer paid twice."\nassert **the number of words in note is at most 10**',
+        ),
         (
             "10_wrong",
             "wrong_repair",

@@ -291,7 +291,8 @@ exercises:
     wrong:
       - {answer: "assert **note has at most 1 words**", says: "note has at most 1 words → no"}
       - {answer: "%judge only\\nassert **note is pretty**", says: there was no condition}
-    checks: [{expects: a rule agrees, judged: words → yes}]
+      - {answer: "assert **note has at most 20 words**", says: "note has at most 20 words → yes"}
+    checks: [{expects: a rule agrees, judged: words → yes, matches: '\\b2\\b'}]
 """,
     )
     assert main(["exercises", str(file)]) == 0, capsys.readouterr().out
