@@ -16,9 +16,10 @@ from prose_kernel.access import plain_files
 from prose_kernel.cassettes import cassette_edits, differences, records
 from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes.cassette_files import PATIENCE, CassetteFile, Entry, Writer
+from prose_kernel.cassettes.cassette_index import Index, scope
 from prose_kernel.cassettes.keys import Identity
 from prose_kernel.cassettes.portable_redaction import Redaction, without_surrogates
-from prose_kernel.cassettes.recorded_requests import Found, Index, Miss, RecordedRequest, RecordedSession, scope
+from prose_kernel.cassettes.recorded_requests import Found, Miss, RecordedRequest, RecordedSession
 from prose_kernel.cassettes.records import Facts, Meta
 from prose_kernel.errors import reason_of
 from prose_kernel.language.text import one_line

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from prose_kernel.access import plain_files
 from prose_kernel.access.atomic import check_replaced, write_whole
-from prose_kernel.cassettes.recorded_requests import scope
+from prose_kernel.cassettes.cassette_index import scope
 from prose_kernel.cassettes.recordings import SharedCassettes
 from prose_kernel.errors import BudgetSpent, UsageError, usage_errors
 from prose_kernel.evaluation import dataset
