@@ -83,10 +83,13 @@ def all_now(parts: Sequence[Code]) -> list[Now] | None:
 
 
 class Step(Construct):
-    """A compiled statement. `valued` is false for statements that have no value (3.15)."""
+    """A compiled statement. `valued` is that of its node, true if the node has none."""
 
-    valued: ClassVar[bool] = True
     binds: ClassVar[bool] = False
+
+    def __init__(self, node: Node, used: bool) -> None:
+        self.valued: bool = getattr(node, "valued", True)
+        super().__init__(node, used)
 
 
 # ---------------------------------------------------------------- constructs of every language

@@ -33,7 +33,6 @@ from prose_kernel.language.openprose.tree import PLACEHOLDER, Discretion, Name, 
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.typed_answers import Schema
 
-_NO_VALUE = (tree.Gate, tree.Throw, tree.Return, tree.Break, tree.Continue, tree.Assert)
 _THROWS = (None, "throw")
 
 
@@ -660,7 +659,7 @@ class Checker:
 
     def _operation(self, node: tree.PipeOperation, item: Schema | None) -> None:
         body = node.body
-        if isinstance(body[-1], _NO_VALUE) if body else self._is_blank(node.span.start, node.span.end):
+        if not body[-1].valued if body else self._is_blank(node.span.start, node.span.end):
             message = f"The body of `{node.kind}` yields no value"
             self.survey.report("W171", node.span, message, "end it with the value of the item")
         place = self.survey.frame.place.child(Construct(self.survey.frame.place))

@@ -11,6 +11,7 @@ import re
 from itertools import zip_longest
 from typing import Final
 
+from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.tree import Interpolation, Text
 from prose_kernel.language.word_catalogue import hints
 
@@ -22,10 +23,7 @@ _SHELL: Final = (  # compiled at its first use
     r"scp|sed|sh|sleep|sort|source|ssh|su|sudo|tail|tar|tee|terraform|time|top|touch|tox|tr|tree|tsc|uniq|unzip|uv|vim|"
     r"wc|wget|which|whoami|xargs|yarn|zip|zsh)"
 )
-_KEYWORDS: Final = (
-    "agent|assert|block|break|catch|choice|const|continue|do|elif|else|exec|finally|for|gate|if|input|let|loop|option"
-    "|output|parallel|repeat|resume|return|session|throw|try|use"
-)
+_KEYWORDS: Final = "|".join(sorted(KEYWORDS.keys() - {"and", "import", "is", "not", "or"}))
 _hints: Final = functools.partial(hints, "openprose")
 _RANGE: Final = re.compile(r"(\d{1,9})(?:, *(\d{1,9}))?")
 _NAME: Final = r"[A-Za-z_](?:[\w-]*\w)?"

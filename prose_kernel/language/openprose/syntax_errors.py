@@ -484,10 +484,9 @@ def _misspelt_value(line: Line) -> Trouble | None:
 _BEFORE_A_VALUE: Final = frozenset({"EQUALS", "ARROW", "COLON"})
 _VALUE_WORDS: Final = ("call", "choice", "exec", "parallel", "resume", "session")
 _AFTER_STATEMENT_WORD: Final = _WORD_KINDS | {"STRING", "COLON", "LBRACE", "DISCRETION", "NUMBER"}
-_STATEMENT_WORDS: Final = (
-    "agent", "assert", "block", "catch", "choice", "const", "exec", "finally", "for", "gate", "import", "input", "let",
-    "loop", "option", "output", "parallel", "repeat", "resume", "return", "session", "throw", "try", "use",
-)  # fmt: skip
+_STATEMENT_WORDS: Final = sorted(
+    KEYWORDS.keys() - {"and", "break", "continue", "do", "elif", "else", "if", "is", "not", "or"}
+)
 
 
 def _unquoted(line: Line) -> Trouble | None:

@@ -24,7 +24,9 @@ class Active(Expression, frozen=True):
 
 
 class Statement(Node, frozen=True):
-    """Base of all statements."""
+    """Base of all statements. `valued` is false for statements that have no value (3.15)."""
+
+    valued = True
 
 
 class Definition(Statement, frozen=True):
@@ -449,10 +451,12 @@ class Input(Statement, frozen=True):
 class Throw(Statement, frozen=True):
     """`throw`, `throw "text"`, `throw name`; in ProseScript, `throw` with any value."""
 
+    valued = False
     value: Expression | None = None
 
 
 class Return(Statement, frozen=True):
+    valued = False
     value: Expression | None = None
 
 
@@ -464,19 +468,21 @@ class Append(Statement, frozen=True):
 
 
 class Break(Statement, frozen=True):
-    pass
+    valued = False
 
 
 class Continue(Statement, frozen=True):
-    pass
+    valued = False
 
 
 class Assert(Statement, frozen=True):
+    valued = False
     condition: Expression
     message: Text | None = None
 
 
 class Gate(Statement, frozen=True):
+    valued = False
     name: Name
     properties: Properties
 

@@ -96,8 +96,6 @@ class ChoiceCode(Code):
 
 @statement(tree.Return)
 class ReturnStep(Step):
-    valued = False
-
     def prepare(self, node: tree.Return) -> None:
         self.code = compile_expression(node.value) if node.value is not None else None
 
@@ -113,8 +111,6 @@ class ReturnStep(Step):
 @statement(tree.Break)
 @statement(tree.Continue)
 class LeaveStep(Step):
-    valued = False
-
     async def _run(self, s: ProgramContext) -> Value:
         raise ControlFlow("break" if isinstance(self.node, tree.Break) else "continue")
 
@@ -207,8 +203,6 @@ class TryCode(Code):
 
 @statement(tree.Throw)
 class ThrowStep(Step):
-    valued = False
-
     def prepare(self, node: tree.Throw) -> None:
         self.code = compile_expression(node.value) if node.value is not None else None
 
@@ -238,8 +232,6 @@ def _thrown(s: ProgramContext, value: Value) -> ThrowError:
 
 @statement(tree.Assert)
 class AssertStep(Step):
-    valued = False
-
     def prepare(self, node: tree.Assert) -> None:
         self.condition = compile_expression(node.condition)
 

@@ -27,8 +27,6 @@ DEFAULT_TIMEOUT: Final = "30m"
 
 @statement(tree.Gate)
 class GateStep(Step):
-    valued = False
-
     async def _run(self, s: ProgramContext) -> Value:
         if s.cancellation.stopped:
             return None

@@ -28,18 +28,16 @@ def declared_names(program: tree.Program) -> frozenset[str]:
 # ---------------------------------------------------------------- statements
 
 
-_NEVER_VALUED: Final = (tree.Throw, tree.Assert, tree.Gate, tree.Use, tree.SkillImport, tree.Agent, tree.Block)
-
-
 def valued_kind(program: tree.Program) -> str:
     """Return the kind of the statement that determines a text's value, "" without one.
 
     It is `ended` if a `return` of ProseScript may end the text, because no event has shown its value then.
     """
-    statements = [item for item in program.items if not isinstance(item, tree.Block)]
+    statements = [item for item in program.items if not isinstance(item, tree.Definition)]
     if program.script and any(isinstance(node, tree.Return) for item in statements for node in walk(item)):
         return "ended"
-    return next((statement_kind(item) for item in reversed(program.items) if not isinstance(item, _NEVER_VALUED)), "")
+    valued = (item for item in reversed(statements) if item.valued or isinstance(item, tree.Return))
+    return next(map(statement_kind, valued), "")
 
 
 def statement_text(source: Source, span: Span) -> str:
