@@ -11,7 +11,6 @@ import shlex
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
 
 from msgspec import structs
 
@@ -22,7 +21,7 @@ from prose_kernel.runs import languages, run_assembly
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.replay import ReplayListener, replay
 from prose_kernel.runs.resumption import Resumption
-from prose_kernel.runs.settings import Settings
+from prose_kernel.runs.settings import DATABASES, Settings
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Answered, Asked, Interrupted, Record
@@ -37,8 +36,6 @@ from prose_kernel.storage.gates import records as gates
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import JournalRead, TextRead
 from prose_kernel.storage.run_directory import RunDirectory, StoredRun
-
-DATABASES: Final = ("sqlite", "postgres")
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class DatabaseUnavailable(Exception):
 def in_database(settings: Settings, home: RunDirectory, clock: Clock, emit: Listener) -> StoredRun | None:
     """Return the run in the database of the settings; None if they choose files. `emit` receives an event when the run
     waits for its database. Raises `DatabaseUnavailable`."""
-    if settings.state.kind == "filesystem":
+    if not settings.state.in_database:
         return None
     ownership = None
     if settings.state.kind == "sqlite":

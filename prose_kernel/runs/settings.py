@@ -57,6 +57,9 @@ Pause = Annotated[
 ]
 _SECONDS = {"s": 1, "min": 60, "h": 3600}
 
+DATABASES: Final = ("sqlite", "postgres")
+"""The kinds of state that are databases."""
+
 
 class StateSettings(Struct, frozen=True):
     SHORT: ClassVar = "kind"
@@ -65,6 +68,10 @@ class StateSettings(Struct, frozen=True):
     """[Where a run is kept](../how-to/state.md): `filesystem`, `sqlite`, `postgres`, `in-context` (memory)."""
     wait: Pause = "10 min"
     """Wait for a stopped, locked or full database: `30 s`, `2 h`, `0 s`."""
+
+    @property
+    def in_database(self) -> bool:
+        return self.kind in DATABASES
 
     @property
     def patience(self) -> float:

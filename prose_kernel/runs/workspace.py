@@ -600,8 +600,7 @@ class Workspace:
             await self._resuming.confirm_approvals(self.context)
             if self.current is None:
                 await self._resuming.sweep()
-        in_database = self.settings.state.kind not in ("filesystem", "in-context")
-        if in_database and self.current is None and self.context.state_setting_applies:
+        if self.settings.state.in_database and self.current is None and self.context.state_setting_applies:
             self._prepared = await asyncio.to_thread(run_assembly.keep, self.context)
 
     def _kept(self) -> StoredRun | None:

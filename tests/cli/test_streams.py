@@ -74,7 +74,7 @@ def place(made: Path, tmp_path: Path) -> Path:
 
 
 def test_a41_every_subcommand_is_tried() -> None:
-    assert CALLS.keys() - {""} == COMMANDS.keys()
+    assert CALLS.keys() - {""} == COMMANDS.keys(), "add a call of each command to CALLS"
 
 
 @pytest.mark.parametrize("call", [call for calls in CALLS.values() for call in calls])

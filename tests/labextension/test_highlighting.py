@@ -182,7 +182,8 @@ LINE_WITH = {
 
 
 def test_the_table_has_all_words_of_the_language() -> None:
-    assert set(LINE_WITH) == {*KEYWORDS, *CONTEXTUAL, *CONSTANTS} - {"max"}  # `(max: 3)` looks like a property
+    words = {*KEYWORDS, *CONTEXTUAL, *CONSTANTS} - {"max"}  # `(max: 3)` looks like a property
+    assert set(LINE_WITH) == words, "add a line with the word to WORDS"
 
 
 def test_every_word_of_the_language_has_a_colour_in_jupyterlab() -> None:
