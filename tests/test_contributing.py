@@ -1,4 +1,5 @@
-"""The files and names in CONTRIBUTING.md exist, and its code needs no names that its files do not have."""
+"""The files and names in CONTRIBUTING.md and on the page of the architecture exist, and the code in CONTRIBUTING.md needs
+no names that its files do not have."""
 
 from __future__ import annotations
 
@@ -93,3 +94,13 @@ def test_the_code_of_a_step_uses_names_of_its_files(step: Part) -> None:
     }
     for code in FENCE.findall(step.text):
         assert free_names(textwrap.dedent(code)) - known == set()
+
+
+def test_the_files_on_the_page_of_the_architecture_exist() -> None:
+    """A bare file name belongs to the room that was named before it."""
+    page = (ROOT / "docs/contributing/architecture.md").read_text(encoding="utf-8")
+    names = {name for name in FILE.findall(page) if not name.endswith("prose.toml")}
+    known = {path.name for path in (ROOT / "prose_kernel").rglob("*.*")}
+    assert len(names) > 60
+    assert sorted(name for name in names if "/" in name and not any((place / name).is_file() for place in PLACES)) == []
+    assert sorted(name for name in names if "/" not in name and name not in known | {"pyproject.toml"}) == []

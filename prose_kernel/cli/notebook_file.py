@@ -212,7 +212,7 @@ class NotebookCells(Cells):
         finally:
             self.remember(Opening.of(cell.text, cell.name, None), None, failed=failed)
 
-    async def program(self, text: str, view: CellView, name: str = "cell", language: Language | None = None) -> Value:
+    async def run_text(self, text: str, view: CellView, name: str = "cell", language: Language | None = None) -> Value:
         run = self._runner
         language = run.narrator.language = language or self.language
         compiled = run.compile(text, self._name if name == "cell" else name, language)

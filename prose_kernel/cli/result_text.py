@@ -211,7 +211,7 @@ def _paid(line: Line, services: SessionServices) -> bool:
     from prose_kernel.models.providers import vendors
 
     try:
-        return bool(line.cost or vendors.find(line.provider, services.means.options).key)
+        return bool(line.cost or vendors.find(line.provider, services.context.options).key)
     except UsageError:  # no model server: an agent, a person
         return False
 

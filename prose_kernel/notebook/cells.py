@@ -487,8 +487,8 @@ class Cells:
                 value = None
             elif has_statements(piece.text):
                 if declared := self.declarations(piece.text, language):
-                    await self.program(declared, view, "parameters", language)
-                value = await self.program(piece.text, view, language=language)
+                    await self.run_text(declared, view, "parameters", language)
+                value = await self.run_text(piece.text, view, language=language)
         return value
 
     def declarations(self, text: str, language: Language) -> str:
@@ -560,7 +560,7 @@ class Cells:
                     return f"this is {other.title}: write %%{other.magic} on the first line of the cell"
         return None
 
-    async def program(self, text: str, view: CellView, name: str = "cell", language: Language | None = None) -> Value:
+    async def run_text(self, text: str, view: CellView, name: str = "cell", language: Language | None = None) -> Value:
         """Compile program text and run it in the current run, shown through `view`.
 
         Raises the errors of `Workspace.run`, and `CompileError`, in which case nothing was executed.

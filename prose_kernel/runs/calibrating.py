@@ -53,7 +53,7 @@ async def calibrate(
                 items,
                 judge,
                 name,
-                at_once=services.means.options.max_parallel or (4 if name.startswith(AGENT) else 8),
+                at_once=services.context.options.max_parallel or (4 if name.startswith(AGENT) else 8),
                 on_answer=lambda answer: on_answer(answer, len(items)),
             )
     finally:
@@ -62,7 +62,7 @@ async def calibrate(
 
 def _judge_of(services: SessionServices) -> tuple[str, Judge, Cassettes]:
     """Return name, port and recording of the model or agent that judges. Raises `UsageError` if there is none."""
-    options, where = services.means.options, services.means.where
+    options, where = services.context.options, services.context.where
     choice = judge_choice(options)
     if not choice.live:
         raise UsageError(
@@ -78,6 +78,6 @@ def _judge_of(services: SessionServices) -> tuple[str, Judge, Cassettes]:
     kept = structs.replace(
         options.cassette, name=file, alone=True, mode=mode or ("auto" if where.attended else "replay")
     )
-    cassettes = Cassettes(kept, where, services.means.clock)
+    cassettes = Cassettes(kept, where, services.context.clock)
     asked = ModelOrPersonJudge(None, lambda: LimitedJudge(services.live.judge(choice, model)), rules="off")
     return name, CountedJudge(RecordedJudge(asked, cassettes, asker=services.asker), services.usage), cassettes

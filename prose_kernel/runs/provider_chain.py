@@ -99,7 +99,7 @@ def connect(
     asker: Asker,
     options: SessionOptions | None = None,
     where: Surroundings | None = None,
-    run: Facilities | None = None,
+    facilities: Facilities | None = None,
     before: SessionServices | None = None,
 ) -> SessionServices:
     """Make the services for these options.
@@ -108,9 +108,9 @@ def connect(
     memories are taken over. A script's judgements count with every provider. Raises `UsageError` for an unknown
     provider or judge and for an invalid script; then nothing has changed.
     """
-    person, run = serial(asker), run or Facilities()
+    person, given = serial(asker), facilities or Facilities()
     options, where = options or SessionOptions(), where or Surroundings(".")
-    own = run.overrides
+    own = given.overrides
     choice = Choice("function") if own.sessions is not None else choice_of(options.provider, options)
     judges = Choice("function") if own.judge is not None else judge_choice(options)
     script = _script(choice, options)
@@ -120,14 +120,14 @@ def connect(
             hint="choose another provider first, or the mode replay",
         )
     notes = before.notes if before is not None else PermissionNotes()
-    means = _means(person, options, where, run, before, notes)
-    live = LiveProviders(means)
-    cassettes = _cassettes(means, run.recordings, before)
+    context = _provider_context(person, options, where, given, before, notes)
+    live = LiveProviders(context)
+    cassettes = _cassettes(context, given.recordings, before)
     usage = before.usage if before is not None else UsageTotals()
-    memories = before.memories if before is not None else Memories(run.is_answered, partial(_warn, person))
+    memories = before.memories if before is not None else Memories(given.is_answered, partial(_warn, person))
     detected = provider_choice.detect(options, where)
     services = SessionServices(
-        person, means, choice, judges, script, notes, usage, memories, cassettes, live, detected, run.interrupt, own
+        person, context, choice, judges, script, notes, usage, memories, cassettes, live, detected, given.interrupt, own
     )
     notes.cassettes = cassettes if choice.recorded else None
     return services
@@ -154,7 +154,7 @@ class SessionServices:
     """
 
     asker: SerialAsker
-    means: ProviderContext = field(repr=False)
+    context: ProviderContext = field(repr=False)
     choice: Choice
     judges: Choice
     script: Script | None = field(repr=False)
@@ -170,13 +170,13 @@ class SessionServices:
     @cached_property
     def sessions(self) -> Sessions:
         """The chain for sessions."""
-        means, kind, recorded = self.means, self.choice.kind, self.choice.recorded
-        no_provider = kind == "none" and means.options.cassette.mode is None
+        context, kind, recorded = self.context, self.choice.kind, self.choice.recorded
+        no_provider = kind == "none" and context.options.cassette.mode is None
         links: list[tuple[bool, _Link]] = [
             (True, partial(CountedSessions, usage=self.usage)),
             (
                 kind != "dry-run",
-                partial(RememberingSessions, where=means.where, clock=means.clock, memories=self.memories),
+                partial(RememberingSessions, where=context.where, clock=context.clock, memories=self.memories),
             ),
             (no_provider, partial(provider_choice.RecordedOnlySessions, asker=self.asker)),
             (
@@ -185,7 +185,7 @@ class SessionServices:
                     RecordedSessions,
                     cassettes=self.cassettes,
                     asker=self.asker,
-                    approvals=means.approvals,
+                    approvals=context.approvals,
                     asks_model=self._model_answers,
                 ),
             ),
@@ -196,14 +196,14 @@ class SessionServices:
     @cached_property
     def judge(self) -> Judge:
         """The chain for conditions."""
-        rules, criteria = self.means.options.judge.rules, self.means.options.judge.criteria
+        rules, criteria = self.context.options.judge.rules, self.context.options.judge.criteria
         if self.choice.kind == "dry-run":
             dry = judging.JudgeChain(rules, None, self.script, dry_run=True, criteria=criteria)
             return CountedJudge(dry, self.usage)
-        batch = self.means.options.judge.batch
+        batch = self.context.options.judge.batch
         replay = self.choice.kind == "replay"
         recorded = self.choice.recorded and self.judges.recorded
-        no_judge = recorded and not replay and self.judges.kind == "none" and self.means.options.cassette.mode is None
+        no_judge = recorded and not replay and self.judges.kind == "none" and self.context.options.cassette.mode is None
 
         def rules_and_script(others: Judge) -> Judge:
             return judging.JudgeChain(rules, scripted=self.script, others=others, criteria=criteria, batch=batch)
@@ -229,7 +229,7 @@ class SessionServices:
     @cached_property
     def phrases(self) -> Phrases | None:
         """The chain that phrases questions to the person; None if their texts stay unchanged."""
-        judge = self.means.options.judge
+        judge = self.context.options.judge
         if not judge.phrase or judge.rules == "only" or self.choice.kind == "dry-run":
             return None
         links: list[tuple[bool, _Link]] = [
@@ -247,8 +247,8 @@ class SessionServices:
     @cached_property
     def digests(self) -> DigestMemories:
         """The memories of VVM's agents."""
-        means, idle = self.means, self.choice.kind == "dry-run"
-        return DigestMemories(means.where, means.clock, self.memories, means.options.memory, idle=idle)
+        context, idle = self.context, self.choice.kind == "dry-run"
+        return DigestMemories(context.where, context.clock, self.memories, context.options.memory, idle=idle)
 
     @cached_property
     def commands(self) -> Commands | None:
@@ -274,7 +274,7 @@ class SessionServices:
                 from prose_kernel.models.providers.scripted import ScriptedSessions
 
                 assert self.script is not None
-                return ScriptedSessions(self.script, self.means.clock)
+                return ScriptedSessions(self.script, self.context.clock)
             case "human":
                 from prose_kernel.models.providers.human import HumanSessions
 
@@ -286,8 +286,8 @@ class SessionServices:
                     self.asker,
                     self.interrupt,
                     self._detected_sessions,
-                    options=self.means.options,
-                    where=self.means.where,
+                    options=self.context.options,
+                    where=self.context.where,
                 )
             case _:
                 return lazy(lambda: self.live.sessions(self.choice))
@@ -305,7 +305,7 @@ class SessionServices:
         return provider_choice.Announced(self.detected, self.asker, self._notice) if self.detected is not None else None
 
     def _notice(self, detected: provider_choice.Detected) -> str:
-        model = vendors.find(detected.choice.name, self.means.options).model
+        model = vendors.find(detected.choice.name, self.context.options).model
         return detected.notice(model or "the one each session names", self.cassettes.mode(self.asker), self.asker)
 
     def _model_answers(self) -> bool:
@@ -320,14 +320,15 @@ class SessionServices:
             return self.overrides.judge
         choice: Choice | None = self.judges
         if self.judges.kind == "none":
-            choice = self._detected_choice() if self.means.options.judge.provider is None else None
+            choice = self._detected_choice() if self.context.options.judge.provider is None else None
         if choice is None:
             return None
-        return LimitedJudge(self.live.judge(choice, judge_model(choice, self.means.options)))
+        return LimitedJudge(self.live.judge(choice, judge_model(choice, self.context.options)))
 
     def _live_phrases(self) -> Phrases | None:
         """Return the chosen judge. A vendor whose key was only found in the environment is not used for this."""
-        return self.live.judge(self.judges, judge_model(self.judges, self.means.options)) if self.judges.live else None
+        judges = self.judges
+        return self.live.judge(judges, judge_model(judges, self.context.options)) if judges.live else None
 
     # ------------------------------------------------------------ while they are in use
 
@@ -347,7 +348,7 @@ class SessionServices:
         if "record" in notes and self.choice.recorded and self.cassettes.mode(self.asker) != "off":
             self.cassettes.store.use_as_before(request.at, *notes["record"])
         if got and "memory" in notes:
-            restore_noted(self.memories, self.means.where.cwd, request, notes["memory"])
+            restore_noted(self.memories, self.context.where.cwd, request, notes["memory"])
 
     def refuse_unpriced(self, models: Sequence[str | None], *, judges: bool) -> None:
         """Raise `UsageError` if a budget of money lacks the price of a model: of `models`, the names in sessions (None:
@@ -355,7 +356,7 @@ class SessionServices:
         mode = self.cassettes.mode(self.asker) if self.choice.recorded else "off"
         if mode == "replay" and any(self.cassettes.store.entries()):
             return
-        options = self.means.options
+        options = self.context.options
         asked = [(self.choice, name, self.choice.model) for name in models]
         judge = judge_choice(options)
         if judges and options.judge.rules != "only":
@@ -402,46 +403,46 @@ def _script(choice: Choice, options: SessionOptions) -> Script | None:
     return load_script(options.script)
 
 
-def _means(
+def _provider_context(
     person: SerialAsker,
     options: SessionOptions,
     where: Surroundings,
-    run: Facilities,
+    given: Facilities,
     before: SessionServices | None,
     notes: PermissionNotes,
 ) -> ProviderContext:
     from prose_kernel.models.tools.user_tools import ToolHost, UserTools
 
-    earlier = before.means if before is not None else None
+    earlier = before.context if before is not None else None
     pins = earlier.user_tools.pins if earlier is not None and earlier.user_tools is not None else None
-    host = ToolHost(run.guard, run.functions, run.note, partial(_warn, person), pins)
+    host = ToolHost(given.guard, given.functions, given.note, partial(_warn, person), pins)
     return ProviderContext(
         options,
         where,
-        run.clock,
+        given.clock,
         # the same approvals for the whole run, because the answer "always" applies to all of it
-        earlier.approvals if earlier is not None else Approvals(person, run.clock, notes.ask, audit=run.note),
-        run.guard,
-        run.terminals,
-        run.more_tools,
+        earlier.approvals if earlier is not None else Approvals(person, given.clock, notes.ask, audit=given.note),
+        given.guard,
+        given.terminals,
+        given.more_tools,
         UserTools(options, where, host),
-        streams=run.recordings is None,
-        connections=run.connections,
+        streams=given.recordings is None,
+        connections=given.connections,
     )
 
 
-def _cassettes(means: ProviderContext, shared: SharedCassettes | None, before: SessionServices | None) -> Cassettes:
+def _cassettes(context: ProviderContext, shared: SharedCassettes | None, before: SessionServices | None) -> Cassettes:
     """Return the recordings for these options: the open ones if they fit, otherwise new ones that replace them."""
-    options, earlier = means.options, before.means if before is not None else None
+    options, earlier = context.options, before.context if before is not None else None
     same = earlier is not None and (earlier.options.cassette, earlier.options.permissions, earlier.where) == (
         options.cassette,
         options.permissions,
-        means.where,
+        context.where,
     )
     if before is not None and same:
         return before.cassettes
     made = Cassettes(
-        options.cassette, means.where, means.clock, tool_names=means.tool_names, permissions=options.permissions
+        options.cassette, context.where, context.clock, tool_names=context.tool_names, permissions=options.permissions
     )
     made = shared.shared(made) if shared is not None else made
     if before is not None:

@@ -378,12 +378,8 @@ class Run:
         return f"this run keeps no journal ({why}), so no answers are kept"
 
     def _new_journal(self) -> RunJournal | None:
-        context, how, start, mode = (
-            self.context,
-            self.context.resumption,
-            self.context.start,
-            self.context.settings.journal,
-        )
+        context, start = self.context, self.context.start
+        how, mode = context.resumption, context.settings.journal
         if self.no_journal_reason:
             if start.keep is not None:
                 message = f"{self.no_journal_reason}, and those of an earlier run can't be used"

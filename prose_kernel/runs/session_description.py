@@ -126,11 +126,11 @@ class Description:
 
 def describe(request: SessionRequest, services: SessionServices) -> Description:
     """Describe a session as it would be sent to its provider. An error of the session becomes its `problem`."""
-    means, choice = services.means, services.choice
+    context, choice = services.context, services.choice
     problem: ProseError | None = None
     model = ""
     try:
-        model = model_line(request, choice, means.options)
+        model = model_line(request, choice, context.options)
     except ProviderError as found:
         problem = found
     tools: tuple[str, ...] = ()
@@ -138,17 +138,17 @@ def describe(request: SessionRequest, services: SessionServices) -> Description:
     try:
         # notebooks keep the description, so without a provider it must not depend on whether a person is present
         person = choice.kind != "model" or services.asker.available
-        tools, policy = means.offered(request, person=person), means.policy(request)
+        tools, policy = context.offered(request, person=person), context.policy(request)
         permissions = tuple(f"{kind}: {shown(policy.rule(kind))}" for kind in policy.kinds)
     except ProviderError as found:
         problem = problem or found
-    if choice.kind == "model" and not vendors.find(choice.name, means.options).tools:
+    if choice.kind == "model" and not vendors.find(choice.name, context.options).tools:
         tools = ()
-    parts = _message(request, tools, means, by_files=choice.kind == "agent").parts
-    message = Assembled(tuple(replace(part, text=_shown_place(part.text, means.where)) for part in parts))
+    parts = _message(request, tools, context, by_files=choice.kind == "agent").parts
+    message = Assembled(tuple(replace(part, text=_shown_place(part.text, context.where)) for part in parts))
     rules = message.section("rules")
     by_person = choice.kind in ("agent", "human", "scripted", "function")
-    schemas = "" if by_person else _schemas(request, tools, means)
+    schemas = "" if by_person else _schemas(request, tools, context)
     sizes = {"tools": len(schemas), **message.sizes} if schemas else message.sizes
     recorded = choice.kind not in ("scripted", "function")
     mode = services.cassettes.mode(services.asker) if recorded else None
@@ -158,7 +158,7 @@ def describe(request: SessionRequest, services: SessionServices) -> Description:
         model,
         "\n\n".join(filter(None, (request.system, rules))) or None,
         message.without("system", "rules"),
-        tuple(_size(item, means.where) for item in request.context or ()),
+        tuple(_size(item, context.where) for item in request.context or ()),
         tuple(name.removeprefix("tools:") for name in tools),
         permissions,
         mode,
@@ -169,26 +169,26 @@ def describe(request: SessionRequest, services: SessionServices) -> Description:
     )
 
 
-def _message(request: SessionRequest, tools: Sequence[str], means: ProviderContext, *, by_files: bool) -> Assembled:
+def _message(request: SessionRequest, tools: Sequence[str], context: ProviderContext, *, by_files: bool) -> Assembled:
     """Return the message for a CLI agent (`by_files`), or for a model or any other provider."""
     if by_files:
         return assemble(with_row_texts(request))
     files: Mapping[str, str] = {}
     if request.given is not None and request.given.references:
         try:
-            files = means.session_tools(request, lambda _: None).referenced()
+            files = context.session_tools(request, lambda _: None).referenced()
         except ProviderError:  # the rules are invalid, which is reported as a problem
             files = {}
     return in_message(request, reads="read" in tools, files=files)
 
 
-def _schemas(request: SessionRequest, tools: Sequence[str], means: ProviderContext) -> str:
+def _schemas(request: SessionRequest, tools: Sequence[str], context: ProviderContext) -> str:
     """Return the offered tools in the form in which they are sent."""
     if not tools:
         return ""
     from prose_kernel.models.tools.session_tools import specs_of
 
-    specs = specs_of(tools, means.further_tools(request, means.policy(request)))
+    specs = specs_of(tools, context.further_tools(request, context.policy(request)))
     made = ({"name": spec.name, "description": spec.description, "parameters": spec.parameters} for spec in specs)
     return "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in made)
 
@@ -199,7 +199,7 @@ def max_cost(description: Description, services: SessionServices) -> float | Non
     A token is at least one byte, and an answer is no longer than `max_tokens` or the model's window. A session without
     tools makes one request. The requests of a CLI agent are not known.
     """
-    choice, options = services.choice, services.means.options
+    choice, options = services.choice, services.context.options
     if choice.kind == "none" and services.detected is not None:
         choice = services.detected.choice
     from prose_kernel.cassettes.recorded_requests import Found

@@ -1,23 +1,18 @@
-"""Runs programs in any language without requests: previews, and evaluations in a paused program.
+"""Previews of any language: list the requests of a text without making them.
 
-A preview lists the requests of a text. A value that only the outside can provide is replaced by a visible placeholder
-(`unknown`). The text runs in a copy of the run whose store keeps nothing (`ReadOnlyStore`), and whose judge and person
-have no answers.
-
-An evaluation in a paused program may compute and call definitions. The journal must know each answer of the run: a
-session, a command or a binding made by an evaluation would be missing when the run is resumed. So it has its own host
-without journal and listeners, whose ports refuse all requests, and works on copies of the names.
+A value that only the outside can provide is replaced by a visible placeholder (`unknown`). The text runs in a copy of
+the run whose store keeps nothing (`ReadOnlyStore`), and whose judge and person have no answers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from typing import Any, Final, NoReturn, TypeVar, cast
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, Final, NoReturn, TypeVar
 
 from msgspec import structs
 
-from prose_kernel.errors import RunError, Undecided, UsageError
+from prose_kernel.errors import RunError, Undecided
 from prose_kernel.runtime.compiled_code import Body
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
 from prose_kernel.runtime.host import Host
@@ -29,14 +24,13 @@ from prose_kernel.runtime.ports import (
     GateRequest,
     JudgeRequest,
     Key,
-    Ports,
     Question,
     SessionRequest,
     Store,
     Target,
 )
 from prose_kernel.runtime.statement_hook import StatementHook
-from prose_kernel.runtime.trampoline import call, drive
+from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
 R = TypeVar("R", SessionRequest, CommandRequest, GateRequest)
@@ -49,8 +43,6 @@ MOST_PASSES: Final = 20
 """The most items of a known collection that a loop is run for."""
 MOST_STEPS: Final = 20_000
 """The most statements that a preview runs, for programs that branch without end."""
-STEPS: Final = 10_000
-"""The most statements of an evaluation in a paused program."""
 
 _UNKNOWN: Final = re.compile(r"⟦([^⟦⟧\n]{1,200}): not known yet⟧")
 
@@ -126,13 +118,13 @@ class PreviewAnswers:
     def make_host(self, real: Host) -> Host:
         nothing, store = UnknownAnswers(), ReadOnlyStore(real.ports.store)
         ports = structs.replace(real.ports, judge=nothing, user=nothing, store=store, races=None)
-        hook = _StepLimit(self._require_room)
+        hook = StepLimit(self._require_room)
         host = Host(ports, (), load=real.load, supplied=real.supplied, hook=hook, pipefail=real.pipefail)
         host.preview, host.renderer = self, real.renderer
         return host
 
 
-class _StepLimit(StatementHook):
+class StepLimit(StatementHook):
     """A hook that stops programs without end: `check` gets the number of statements, and raises an error."""
 
     def __init__(self, check: Callable[[int], None]) -> None:
@@ -234,65 +226,3 @@ class UnknownAnswers:
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
         return Finding([value], "")
-
-
-# ---------------------------------------------------------------- evaluations in a paused program
-
-_ONLY_LOOKS: Final = "a cell can ask and bind; the debugger only looks, so that the run stays one that can be resumed"
-
-
-def _given_up(steps: int) -> None:
-    if steps > STEPS:
-        raise UsageError(f"the evaluation is given up after {STEPS:,} statements")
-
-
-class _RefusingPort:
-    """A port that refuses every request; `what` begins the message."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, NoReturn]]:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._refuse
-
-    async def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise UsageError(f"{self._what} while the debugger evaluates", hint=_ONLY_LOOKS)
-
-
-def is_crossing(s: ExecutionContext) -> bool:
-    """Return whether the running code was called from another language."""
-    return s.called_by is not None and s.crossings > s.called_by.crossings
-
-
-def level(s: ExecutionContext, depth: int) -> int:
-    """Return the number of open frames, including those of callers. `depth` counts those of this line of control."""
-    above = s.called_by
-    return depth + (above.level + 1 - is_crossing(s) if above is not None else 1)
-
-
-def evaluation_host(host: Host) -> Host:
-    """Return a host for one evaluation in a paused program, which refuses all requests and limits the statements."""
-    sessions, judge = _RefusingPort("no session is asked"), _RefusingPort("no condition in `**` is judged")
-    ports: Ports = structs.replace(
-        host.ports,
-        commands=cast("Any", _RefusingPort("no command runs")),
-        sessions=cast("Any", sessions),
-        judge=cast("Any", judge),
-        user=cast("Any", _RefusingPort("nobody is asked for an input")),
-        gates=cast("Any", _RefusingPort("no gate is opened")),
-        store=ReadOnlyStore(host.ports.store),
-        races=None,
-        memories=None,
-    )
-    return Host(ports, (), supplied=host.supplied, hook=_StepLimit(_given_up))
-
-
-async def evaluated(host: Host, computing: Coroutine[Any, Any, Value]) -> Value:
-    """Return the value that a coroutine computes on an evaluation host."""
-    host.scheduler.text_begins()
-    try:
-        return await drive(computing)
-    finally:
-        host.scheduler.text_ends()

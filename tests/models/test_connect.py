@@ -253,7 +253,7 @@ async def test_a_change_of_provider_keeps_recordings_and_usage(tmp_path: Path, o
     await first.live.close()
     assert second.cassettes is first.cassettes
     assert second.usage is first.usage
-    assert second.means.approvals is first.means.approvals
+    assert second.context.approvals is first.context.approvals
     assert (await run(second, request("Ask me", "c1/2/s0"))).text == "by hand"
     assert second.usage.total.sessions == 2
     named = replace(options, provider="human", cassette=CassetteOptions(name="named", mode="auto"))

@@ -16,7 +16,7 @@ from prose_kernel.machine.openprose.code import compile_expression
 from prose_kernel.machine.openprose.frames import Caller, Frame, Layer, Temps
 from prose_kernel.machine.openprose.judging import Asking, holds
 from prose_kernel.machine.openprose.program_context import ProgramContext, ProgramRun
-from prose_kernel.runtime import preview
+from prose_kernel.runtime import paused_program, preview
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.host import Host
@@ -33,7 +33,7 @@ def frames(s: ProgramContext, node: Node) -> tuple[StackFrame, ...]:
     layer, temps, source, span = s.layer, s.temps, s.source, node.span
     while True:
         caller = layer.frame.caller
-        if caller is None and preview.is_crossing(s):
+        if caller is None and paused_program.is_crossing(s):
             break  # another language has called a block directly: the program itself is not running
         frame = layer.frame
         name = f"{frame.block} #{frame.execution_id}" if frame.block is not None else source.name
@@ -48,7 +48,7 @@ def frames(s: ProgramContext, node: Node) -> tuple[StackFrame, ...]:
 
 
 def level(s: ProgramContext) -> int:
-    return preview.level(s, s.frame.depth)
+    return paused_program.level(s, s.frame.depth)
 
 
 def _scopes(run: ProgramRun, layer: Layer, temps: Temps) -> tuple[Scope, ...]:
@@ -76,14 +76,14 @@ _STATEMENT_PREFIXES: Final = ("let debugger_value = ", "assert ")
 async def evaluate(s: ProgramContext, frame: StackFrame, text: str) -> Value:
     code, is_condition = _compiled(text)
     layer, temps = cast("_View", frame.inner)
-    host = preview.evaluation_host(s.host)
+    host = paused_program.evaluation_host(s.host)
     looks_only = code.now is not None
     context = _context(s, host, *((layer, temps) if looks_only else _copied(layer, temps)))
 
     async def computed() -> Value:
         return await holds(code, context, Asking()) if is_condition else await value_of(code, context)
 
-    return await preview.evaluated(host, computed())
+    return await paused_program.evaluated(host, computed())
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,7 @@ from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.parser import parse
 from prose_kernel.machine.vvm.code import compile_expression, within
 from prose_kernel.machine.vvm.context import Context, Frame, Module, VvmRun
-from prose_kernel.runtime import preview
+from prose_kernel.runtime import paused_program, preview
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.statement_hook import Scope, StackFrame
@@ -23,7 +23,7 @@ def frames(s: Context, node: Node) -> tuple[StackFrame, ...]:
     """Return the running functions, the module below them, then the callers in other lines of control."""
     found: list[StackFrame] = []
     frame, module, source, span = s.frame, s.module, s.source, node.span
-    while frame is not None or not preview.is_crossing(s):
+    while frame is not None or not paused_program.is_crossing(s):
         name = frame.function.name if frame is not None else source.name
         if not found and s.branches:
             name += f" [{' › '.join(step.label for step in s.branches)}]"
@@ -38,7 +38,7 @@ def frames(s: Context, node: Node) -> tuple[StackFrame, ...]:
 
 
 def level(s: Context) -> int:
-    return preview.level(s, s.depth)
+    return paused_program.level(s, s.depth)
 
 
 def _module_of(s: Context, source: Source) -> Module:
@@ -73,7 +73,7 @@ def _captured(frame: Frame) -> dict[str, Value]:
 
 async def evaluate(s: Context, frame: StackFrame, text: str) -> Value:
     inner, module = cast("tuple[Frame | None, Module]", frame.inner)
-    host = preview.evaluation_host(s.host)
+    host = paused_program.evaluation_host(s.host)
     run = VvmRun(host, preview.ReadOnlyStore(s.run.store), s.run.name, s.run.program)
     run.depth, run.longest_input, run.modules = s.run.depth, s.run.longest_input, dict(s.run.modules)
     run.progress = copy.copy(s.run.progress)
@@ -84,7 +84,7 @@ async def evaluate(s: Context, frame: StackFrame, text: str) -> Value:
     shadow.table = {**module.table, **local}
     context = Context(run, shadow, s.source, s.cwd, "debugger")
     context.it, context.handling = s.it, s.handling
-    return await preview.evaluated(host, value_of(_compiled(text), context))
+    return await paused_program.evaluated(host, value_of(_compiled(text), context))
 
 
 def _compiled(text: str) -> Code:

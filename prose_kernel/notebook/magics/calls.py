@@ -48,7 +48,7 @@ async def call(given: Call) -> None:
         inputs |= await _ask_for_inputs(given, target, inputs)
     source = Source.of(f"%call {given.text}", "cell")
     try:
-        value = await given.cells.program(_statement(name, inputs), given.view, language=script())
+        value = await given.cells.run_text(_statement(name, inputs), given.view, language=script())
     except CompileError as problem:
         sign = serial(given.cells.asker).magic
         raise CompileError([_at_magic(one, source, inputs, sign) for one in problem.diagnostics]) from None

@@ -118,7 +118,7 @@ async def boundaries(call: Call) -> None:
 async def run(call: Call) -> None:
     call.check_word_count(1, 1)
     source, language = read_program(call, call.words[0])
-    value = await call.cells.program(source.text, call.view, call.words[0], language)
+    value = await call.cells.run_text(source.text, call.view, call.words[0], language)
     call.view.result_of_part(value)
 
 

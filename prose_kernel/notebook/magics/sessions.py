@@ -51,7 +51,7 @@ def _providers(call: Call) -> doc.Table:
     from prose_kernel.runs.session_description import who
 
     settings, services = call.cells.settings, call.cells.workspace.opened.services
-    options = services.means.options
+    options = services.context.options
     rows = [("answers now", who(services)), ("chosen", settings.provider or "auto")]
     if settings.script:
         rows.append(("script", settings.script))
@@ -100,11 +100,11 @@ def _judges(call: Call) -> doc.Table:
     from prose_kernel.models.providers.provider_choice import AGENT, judge_choice, judge_model
 
     settings, services = call.cells.settings, call.cells.workspace.opened.services
-    choice = judge_choice(services.means.options)
+    choice = judge_choice(services.context.options)
     live = f"{AGENT}{choice.name}" if choice.kind == "agent" else choice.name
     if choice.model:
         live = f"{live}:{choice.model}"
-    if choice.live and (model := judge_model(choice, services.means.options)):
+    if choice.live and (model := judge_model(choice, services.context.options)):
         live += f", model {model}"
     rules = {"first": "rules come first", "only": "only rules", "off": "no rules"}[settings.judge.rules]
     chain = [] if settings.judge.rules == "off" else ["rules"]

@@ -331,7 +331,7 @@ async def resume(call: Call) -> None:
     language = languages.default()  # the language of the continuation's text, whatever the notebook's is
     await bind_values(call.cells, {name: found.text}, language=language)
     text = _continuation(call.cells.workspace, found, name)
-    value = await call.cells.program(text, call.view, language=language)
+    value = await call.cells.run_text(text, call.view, language=language)
     call.view.result_of_part(value)
 
 
