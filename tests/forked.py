@@ -420,7 +420,8 @@ def _connect_to_shared() -> None:
 
 def _start() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # so that it finds its modules
+        # so that it finds its modules, and the same package as this process
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
         forkserver.ensure_running()
 
 
