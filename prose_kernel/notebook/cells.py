@@ -754,7 +754,7 @@ class Cells:
         return self.started_workspace.bindings() if self.started_workspace is not None else {}
 
     def definitions(self) -> Sequence[Defined]:
-        """Return what the run's texts have defined, in both languages."""
+        """Return the definitions of the run's texts, in both languages."""
         return self.started_workspace.definitions() if self.started_workspace is not None else ()
 
     def values(self) -> Mapping[str, Value]:

@@ -47,7 +47,7 @@ E = TypeVar("E", bound=RunError)
 PathStep = Literal[
     "exec", "session", "judge", "input", "gate", "load", "program", "file", "store", "run", "tool", "variable", "memory"
 ]
-"""What the last step of a path is: a request, or a look-up outside that doesn't wait."""
+"""The kind of the last step of a path: a request, or a look-up outside that doesn't wait."""
 
 _HEAD: Final = 200
 """The most characters of a statement's first line in an error."""
@@ -323,8 +323,8 @@ class ExecutionContext:
         return cast("int", self._paused_program.level(self))
 
     async def evaluate(self, frame: StackFrame, text: str) -> Value:
-        """Return the value of an expression, with the names of one of these frames. It may call what the program
-        defines, but not ask the outside, and its bindings are dropped. Raises `CompileError`, `RunError` and
+        """Return the value of an expression, with the names of one of these frames. It may call the program's
+        definitions, but not ask the outside, and its bindings are dropped. Raises `CompileError`, `RunError` and
         `UsageError`."""
         return cast("Value", await self._paused_program.evaluate(self, frame, text))
 

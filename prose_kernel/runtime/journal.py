@@ -232,7 +232,7 @@ class Journal:
         try:
             value = codec.decode(answered.value, kind)
         except MsgspecError:
-            raise mismatch("the journal holds an answer that is none", described.shown) from None
+            raise mismatch("the journal holds an answer of another form", described.shown) from None
         if isinstance(value, GateDecision) and value.status == "approved":
             self._approvals.check_replayed(described, answered)
         return self._deliver(s, request, options.moved.answer(value) if options.moved is not None else value)

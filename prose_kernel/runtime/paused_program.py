@@ -22,7 +22,7 @@ from prose_kernel.runtime.values import Value
 
 STEPS: Final = 10_000
 """The most statements of an evaluation."""
-_ONLY_LOOKS: Final = "a cell can ask and bind; the debugger only looks, so that the run stays one that can be resumed"
+_ONLY_LOOKS: Final = "do it in a cell: the debugger only reads, so that the run can be resumed"
 
 
 def _given_up(steps: int) -> None:
@@ -64,7 +64,7 @@ def evaluation_host(host: Host) -> Host:
         commands=cast("Any", _RefusingPort("no command runs")),
         sessions=cast("Any", sessions),
         judge=cast("Any", judge),
-        user=cast("Any", _RefusingPort("nobody is asked for an input")),
+        user=cast("Any", _RefusingPort("no input is asked for")),
         gates=cast("Any", _RefusingPort("no gate is opened")),
         store=ReadOnlyStore(host.ports.store),
         races=None,

@@ -222,7 +222,7 @@ class Scheduler:
 
 
 class Suspension:
-    """Awaits an awaitable. Calls `leaves` if that has to wait; `happened` tells whether it had to."""
+    """Awaits an awaitable. Calls `leaves` if that has to wait; `happened` is whether it had to."""
 
     __slots__ = ("_leaves", "_waiting", "happened")
 

@@ -196,7 +196,7 @@ async def _answer(part: library.ToolCallPart, known: frozenset[str], call: Call)
         arguments = part.args_as_dict(raise_if_invalid=True)
     except (ValueError, AssertionError):
         if name in known:  # a call of an invented name is still traced and audited
-            answer = ToolAnswer("The arguments are no JSON object.", "failed")
+            answer = ToolAnswer("The arguments are not a JSON object.", "failed")
     if answer is None:
         answer = await call(name, arguments)
     outcome: Literal["success", "failed"] = "success" if answer.outcome == "ok" else "failed"
