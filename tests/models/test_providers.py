@@ -14,7 +14,7 @@ from scaling import assert_linear
 
 from prose_kernel.errors import NoProvider, ProviderError, UsageError
 from prose_kernel.models.providers.human import HELP, LONGEST, MORE, HumanSessions
-from prose_kernel.models.providers.provider_choice import Choice, Unconfigured, choice_of, judge_choice
+from prose_kernel.models.providers.provider_choice import KEYLESS, Choice, Unconfigured, choice_of, judge_choice
 from prose_kernel.models.providers.scripted import Reply, Script, ScriptedSessions, load_script
 from prose_kernel.runs.provider_chain import connect
 from prose_kernel.runs.session_description import DryRunCommands
@@ -373,9 +373,9 @@ def test_names_of_providers(name: str | None, choice: Choice) -> None:
 @pytest.mark.parametrize(
     ("name", "message", "hint"),
     [
-        ("claude", "there is no provider `claude`", "one of human, scripted, dry-run, replay, anthropic, "),
+        ("claude", "there is no provider `claude`", f"one of {', '.join(KEYLESS)}, anthropic, "),
         ("antropic", "there is no provider `antropic`", "did you mean `anthropic`?"),
-        ("nope", "there is no provider `nope`", "one of human, scripted, dry-run, replay, anthropic, "),  # not openai
+        ("nope", "there is no provider `nope`", f"one of {', '.join(KEYLESS)}, anthropic, "),  # not openai
         ("acp:goose", "there is no CLI agent `goose`", "configured here: acp:opencode; prose.toml: [agents.goose] "),
     ],
 )
