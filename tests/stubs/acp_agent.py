@@ -15,6 +15,7 @@ The lines `do: INSTRUCTION ...` of a prompt are executed in order; without one, 
   report; `second TEXT`: says it and stops the first time, continues the second time
 - `hang`: waits for ever (until cancelled); `die CODE`; `kill`: by SIGKILL; `fail CODE MESSAGE`: an error of the protocol;
   `stop REASON`; `fork`: starts a child that ignores TERM; `wait FILE`: until the file exists
+- `later INSTRUCTION`: begins it, and does not wait for its end
 - `usage IN OUT COST`: reports the usage of the turn
 
 `start=` replaces a correct start by: `garbage`, `flood`, `exit`, `hang`, `auth`, `version`, `nonsense`, `banner` (a text
@@ -302,6 +303,11 @@ class Turn:
         tokens = {"inputTokens": int(given), "outputTokens": int(made), "cachedReadTokens": 1}
         self.usage = {"usage": {"totalTokens": int(given) + int(made), **tokens}}
         await self.notify("usage_update", used=1, size=2, cost={"amount": float(cost), "currency": "USD"})
+
+    async def do_later(self, todo: str) -> None:
+        what, _, rest = todo.partition(" ")
+        self.begun = asyncio.create_task(getattr(self, f"do_{what}")(rest))
+        await asyncio.sleep(0)  # its first message is sent
 
     async def do_touch(self, rest: str) -> None:
         name, _, text = rest.partition(" ")

@@ -94,9 +94,11 @@ class Conversation:
             asking.cancel()
 
     async def close(self) -> None:
-        """End the commands that the agent left running."""
+        """Cancel requests that the agent has not waited for, and end the commands that it left running."""
+        self.cancel()
         running, self._running = self._running, {}
-        await asyncio.gather(*(terminal.close() for terminal in running.values()), return_exceptions=True)
+        ending = (terminal.close() for terminal in running.values())
+        await asyncio.gather(*self._asking, *ending, return_exceptions=True)
 
     # ------------------------------------------------------------ messages of the agent
 
@@ -240,7 +242,7 @@ class Conversation:
 
         async def work() -> None:
             place = await self._access.file("write", asked.path, f"{asked.path}\n\n{asked.content}")
-            self.calls.wrote(place, await in_thread(lambda _: files.replace(place, asked.content)))
+            await in_thread(lambda _: self.calls.wrote(place, files.replace(place, asked.content)))
 
         await self._perform(call, work())
         self.calls.add_own(call)
@@ -254,25 +256,23 @@ class Conversation:
         text = shlex.join(command) if asked.args else asked.command
         call = Call("execute", text, {"command": text})
 
-        async def work() -> Terminal:
+        async def work() -> str:
             ruling = await self._rules.command(text)
             if ruling.answer != "allow":
                 raise ToolRefused(ruling.why)
             environment = {variable.name: variable.value for variable in asked.env or ()}
             to_run: Sequence[str] | str = command if asked.args else asked.command
             try:
-                return await terminals.start(
+                terminal = await terminals.start(
                     to_run, asked.cwd or self._access.cwd, environment, asked.output_byte_limit
                 )
             except OSError as problem:
                 raise ToolFailed(str(problem)) from None
+            id = f"terminal-{len(self._running) + 1}"
+            self._running[id] = terminal  # at once, so that `close` ends it whatever happens to this request
+            return id
 
-        terminal = await self._perform(call, work())
-        if self._cancelled:
-            await terminal.close()
-            raise _Cancelled
-        id = f"terminal-{len(self._running) + 1}"
-        self._running[id] = terminal
+        id = await self._perform(call, work())
         self.calls.add_own(call)
         return schema.CreateTerminalResponse(terminal_id=id)
 

@@ -111,3 +111,21 @@ async def test_commands_end_with_their_session(tmp_path: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert shells.shells[0].end == HelperEnd(None)
+
+
+async def test_a_command_that_the_agent_does_not_wait_for_never_starts_after_the_session(tmp_path: Path) -> None:
+    class Slow(Shells):
+        may_start = asyncio.Event()
+
+        async def start(
+            self, command: Sequence[str] | str, cwd: str, env: Mapping[str, str], keep_bytes: int | None
+        ) -> Shell:
+            await self.may_start.wait()
+            return await super().start(command, cwd, env, keep_bytes)
+
+    shells = Slow()
+    async with agent(tmp_path, terminals=shells) as bench:
+        assert (await bench.run("later run sleep 100", "say done", permissions={"bash": "allow"})).text == "done "
+        shells.may_start.set()
+        assert (await bench.run("run echo next", permissions={"bash": "allow"})).text == "exit 0: next\n "
+        assert [command for command, _ in shells.started] == ["echo next"]
