@@ -143,7 +143,7 @@ class ServerProcess(MessageReader):
         all have ended; may be called in any loop."""
         await stop(self._helper, grace)
         if asyncio.get_running_loop() is self._loop:
-            await self._watching
+            await asyncio.wait((self._watching,))  # not cancelled with this call
 
     @property
     def gone(self) -> str:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from acp import schema
 
     from prose_kernel.models.providers.acp_conversation import Conversation
-    from prose_kernel.models.providers.acp_process import Agent, AgentSession
+    from prose_kernel.models.providers.acp_process import Agent
 
     Block = (
         schema.TextContentBlock
@@ -112,7 +112,11 @@ class AcpSessions:
             texts, context = messages(request), links(request, self._host.where)
             attached = await attachments(request, access)
             replied = await self._session(texts, context, access, on_progress, model, request, attached)
-            result = await asyncio.to_thread(outputs.added_to, replied)
+            try:
+                result = await asyncio.to_thread(outputs.added_to, replied)
+            except BaseException:
+                discarded(replied)
+                raise
         if replied.text is not None and not replied.text.strip() and not result.text:
             discarded(result)
             raise ProviderBadReply(f"the agent {self._name} said nothing")
@@ -166,31 +170,40 @@ class AcpSessions:
         agent = await self._agent()
         from acp import schema
 
-        from prose_kernel.models.providers.acp_conversation import Conversation
+        from prose_kernel.models.providers.acp_conversation import Conversation, usage_of
 
         strict = self._command.enforcement == "strict"
         conversation = Conversation(self._name, access, on_progress, strict=strict, terminals=self._host.terminals)
-        blocks: list[Block] = [
-            *(schema.TextContentBlock(type="text", text=text) for text in texts),
-            *(schema.ResourceContentBlock(type="resource_link", name=name, uri=uri) for name, uri in context),
-            *[block for one in attached for block in await self._attached(one, agent)],
-        ]
         session = await agent.open(self._host.where.cwd, conversation)
+        begun = False
         try:
-            if model is not None:
-                await agent.choose_model(session, model)
-            response = await self._run_turn(agent, session, blocks, conversation)
-        finally:
-            await agent.leave(session)
-            if agent.dead.is_set():
-                self._agents.discard(agent)
-        details: dict[str, object] = {"effects": "partial", "agent": agent.version}
-        if session.current:
-            details["model"] = session.current
-        if response.stop_reason == "max_tokens":
-            details["cut"] = True
-            on_progress(SessionProgress("note", CUT))
-        return await self._result(conversation, details, request)
+            try:
+                if model is not None:
+                    await agent.choose_model(session, model)
+                blocks: list[Block] = [
+                    *(schema.TextContentBlock(type="text", text=text) for text in texts),
+                    *(schema.ResourceContentBlock(type="resource_link", name=name, uri=uri) for name, uri in context),
+                    *[block for one in attached for block in await self._attached(one, agent)],
+                ]
+                begun = True
+                response = await agent.prompt(session, blocks)
+                if response.stop_reason not in ("end_turn", "max_tokens"):
+                    raise self._unfinished(response.stop_reason)
+            finally:
+                await agent.leave(session)
+                if agent.dead.is_set():
+                    self._agents.discard(agent)
+            details: dict[str, object] = {"effects": "partial", "agent": agent.version}
+            if session.current:
+                details["model"] = session.current
+            if response.stop_reason == "max_tokens":
+                details["cut"] = True
+                on_progress(SessionProgress("note", CUT))
+            return await self._result(conversation, details, request)
+        except BaseException as problem:  # also a cancellation after the answer
+            if begun and not isinstance(problem, ProviderAuth):
+                consumed(f"acp:{self._name}", session.current or "", usage_of(conversation.usage, conversation.cost))
+            raise
 
     async def _attached(self, one: Attachment, agent: Agent) -> list[Block]:
         """Return an image or PDF in the form that the agent accepts: its bytes, else a link to a file that the agent
@@ -222,23 +235,6 @@ class AcpSessions:
         file.parent.mkdir(parents=True, exist_ok=True)
         atomic.write_whole(file, one.data)
         return file
-
-    async def _run_turn(
-        self, agent: Agent, session: AgentSession, blocks: Sequence[Block], conversation: Conversation
-    ) -> schema.PromptResponse:
-        """Run one turn of the agent. The usage of a turn that fails or is cancelled is reported here."""
-        from prose_kernel.models.providers.acp_conversation import usage_of
-
-        try:
-            response = await agent.prompt(session, blocks)
-            if response.stop_reason not in ("end_turn", "max_tokens"):
-                raise self._unfinished(response.stop_reason)
-        except BaseException as problem:
-            if not isinstance(problem, ProviderAuth):
-                usage = usage_of(conversation.usage, conversation.cost)
-                consumed(f"acp:{self._name}", session.current or "", usage)
-            raise
-        return response
 
     async def _result(
         self, conversation: Conversation, details: dict[str, object], request: SessionRequest | None

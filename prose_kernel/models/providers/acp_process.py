@@ -67,6 +67,7 @@ class Agent:
         self.images = self.documents = False
         self._logins: tuple[str, ...] = ()
         self._skip_grace = False
+        self._users = 0
         self._chores: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
@@ -165,7 +166,7 @@ class Agent:
                 self._notify_cancel(id)
         await stop(self._helper, self._patience.grace if grace is None else grace)
         if here:
-            await self._watching
+            await asyncio.wait((self._watching,))  # not cancelled with this call
             for chore in tuple(self._chores):
                 chore.cancel()
 
@@ -174,8 +175,13 @@ class Agent:
     async def open(self, cwd: str, conversation: Conversation) -> AgentSession:
         """Open a session; the agent's messages and requests in it go to the conversation, until `leave`."""
         params = schema.NewSessionRequest(cwd=cwd, mcp_servers=[])
-        raw = await self._send("session/new", serialize_params(params) | {"mcpServers": []})
-        answer = self._read(schema.NewSessionResponse, raw, "session/new")
+        self._users += 1  # before the agent answers: it must not end because another session leaves it
+        try:
+            raw = await self._send("session/new", serialize_params(params) | {"mcpServers": []})
+            answer = self._read(schema.NewSessionResponse, raw, "session/new")
+        except BaseException:
+            await self._left()
+            raise
         self.conversations[answer.session_id] = conversation
         return _agent_session(answer, raw)
 
@@ -266,15 +272,19 @@ class Agent:
 
     async def leave(self, session: AgentSession) -> None:
         """End a session. When the last session leaves a retired agent, the agent ends."""
-        conversation = self.conversations.pop(session.id)
-        await conversation.close()
-        if self.retired:
-            if not self.conversations:
-                await self.stop(0 if self._skip_grace else None)
-        elif self._closes and not self.dead.is_set():
+        try:
+            await self.conversations.pop(session.id).close()
+        finally:
+            await self._left()
+        if self._closes and not self.retired and not self.dead.is_set():
             chore = asyncio.ensure_future(self._close(session.id))
             self._chores.add(chore)
             chore.add_done_callback(self._chores.discard)
+
+    async def _left(self) -> None:
+        self._users -= 1
+        if self.retired and not self._users:
+            await self.stop(0 if self._skip_grace else None)
 
     async def _close(self, id: str) -> None:
         with contextlib.suppress(ProviderError):  # a courtesy: the agent may keep the session in memory

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from waiting import appears, eventually
 
 from prose_kernel.errors import PermissionDenied, ProviderBadReply, ProviderError
 from prose_kernel.models.providers import acp_conversation
+from prose_kernel.models.providers.acp_conversation import Conversation
 from prose_kernel.models.usage_and_prices import Line, UsageTotals
 from prose_kernel.runtime.ports import AgentMemory, ContextItem, FileWrite, ToolUse, Usage
 
@@ -127,6 +128,33 @@ async def test_a14_a_cancelled_prompt_is_counted(bench: Bench) -> None:
     with totals.listening("c1/1/s0"):
         running = asyncio.ensure_future(bench.run("usage 10 5 0.25", "touch begun x", "hang"))
         await eventually(Path(bench.cwd, "begun").exists)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert totals.lines == (Line("acp:stub", "small", 0, 0, 0, 1, 11, 5, 0.25),)
+
+
+@pytest.mark.parametrize("place", ["the end of the session", "its files"])
+async def test_a_prompt_that_is_cancelled_after_its_answer_is_counted(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    totals, waiting = UsageTotals(), asyncio.Event()
+
+    async def hangs(*_: object) -> None:
+        waiting.set()
+        await asyncio.get_running_loop().create_future()
+
+    async def in_thread(work: Callable[..., object], *given: object) -> object:
+        await hangs() if work.__name__ == "added_to" else None
+        return work(*given)
+
+    if place == "the end of the session":
+        monkeypatch.setattr(Conversation, "close", hangs)
+    else:
+        monkeypatch.setattr(asyncio, "to_thread", in_thread)
+    with totals.listening("c1/1/s0"):
+        running = asyncio.ensure_future(bench.run("usage 10 5 0.25", "say x"))
+        await waiting.wait()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

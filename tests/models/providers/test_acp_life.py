@@ -317,3 +317,53 @@ def test_nothing_is_left_of_an_agent_when_the_kernel_is_killed(tmp_path: Path) -
         assert marked(f"ACP_MARK={mark}")
         os.killpg(host.pid, signal.SIGKILL)
     until(lambda: not marked(f"ACP_MARK={mark}"))  # the watchdog sends TERM, waits a second, and sends KILL
+
+
+async def test_a_session_that_begins_keeps_an_agent_that_ignored_a_cancellation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prose_kernel.models.providers.acp_process import Agent
+
+    opening, may_open = asyncio.Event(), asyncio.Event()
+    send = Agent._send
+
+    async def slow(self: Agent, method: str, params: dict[str, Any]) -> Any:
+        answer = await send(self, method, params)
+        if method == "session/new" and self.conversations:
+            opening.set()
+            await may_open.wait()
+        return answer
+
+    monkeypatch.setattr(Agent, "_send", slow)
+    async with agent(tmp_path, "ignore=cancel") as bench:
+        task = await bench.started("hang")
+        (former,) = bench.processes
+        begins = bench.start("say kept")
+        await opening.wait()
+        await cancelled(task)  # type: ignore[arg-type]
+        may_open.set()
+        assert (await begins).text == "kept "
+        assert former not in bench.processes
+
+
+async def test_an_interrupt_while_an_agent_ends_does_not_disturb_the_end_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prose_kernel.models.providers import acp_process
+
+    closing, may_close = asyncio.Event(), asyncio.Event()
+
+    class Slow(acp_process.Connection):
+        async def close(self) -> None:
+            closing.set()
+            await may_close.wait()
+            await super().close()
+
+    monkeypatch.setattr(acp_process, "Connection", Slow)
+    async with agent(tmp_path, "ignore=cancel") as bench:
+        task = await bench.started("hang")
+        task.cancel()
+        await closing.wait()
+        await cancelled(task)  # type: ignore[arg-type]
+        may_close.set()
+        await bench.sessions.close()
