@@ -233,7 +233,7 @@ class AcpSessions:
             )
         file = Path(self._host.where.cwd, self._host.where.run_directory, "images", file_name(one.picture, one.data))
         file.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_whole(file, one.data)
+        atomic.write_whole(file, one.data, contended=True)  # two sessions may send the same image
         return file
 
     async def _result(

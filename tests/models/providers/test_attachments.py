@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import threading
 from base64 import b64encode
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -247,3 +251,23 @@ async def test_an_agent_of_vvm_sees_the_image_that_its_input_refers_to(stub: Stu
         tmp_path, stub, program='agent reader()\nx = @reader `Look`({ref: ".prose/images/a.png"})\n', name="p.vvm"
     )
     assert base64(png()) in parts(stub)
+
+
+async def test_two_sessions_may_send_the_same_image_to_an_agent_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, rename = threading.Barrier(2, timeout=30), os.replace
+
+    def together(old: str, new: Path, **more: Any) -> None:
+        if Path(new).parent.name == "images":
+            both.wait()
+        rename(old, new, **more)
+
+    monkeypatch.setattr(os, "replace", together)
+    async with agent(tmp_path) as bench:
+        where = replace(bench.sessions._host.where, run_directory="run")
+        bench.sessions._host = replace(bench.sessions._host, where=where)
+        chart = item(printed(png()))
+        results = await asyncio.gather(*(bench.run("prompt", context=(chart,)) for _ in range(2)))
+    uris = [json.loads(result.text or "")[-1]["uri"] for result in results]
+    assert uris == [next((tmp_path / "run" / "images").iterdir()).as_uri()] * 2
