@@ -104,9 +104,15 @@ class FileReplay:
 
         `may_write` asks the person if a rule says `prompt`.
         """
-        steps = [step for write in writes if (step := self._file_change(write)) is not None]
-        for path, _ in steps:
-            await self._permit(path, may_write)
+        asked: set[Path] = set()
+        while True:  # files may change while the person is asked
+            steps = [step for write in writes if (step := self._file_change(write)) is not None]
+            left = [path for path, _ in steps if path not in asked]
+            if not left:
+                break
+            for path in left:
+                await self._permit(path, may_write)
+            asked.update(left)
         for path, data in steps:
             self._change(path, data)
 

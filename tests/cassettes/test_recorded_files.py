@@ -15,6 +15,7 @@ from models.people import ScriptedPerson
 from prose_kernel.access.approvals import Approvals
 from prose_kernel.cassettes.recorded_answers import RecordedSessions
 from prose_kernel.cassettes.recordings import Cassettes
+from prose_kernel.errors import ProviderError
 from prose_kernel.runtime.ports import FileWrite, SessionRequest, SessionResult, ToolUse
 from prose_kernel.runtime.session_options import CassetteOptions
 
@@ -186,6 +187,24 @@ async def test_a_prompt_rule_asks_the_person(there: Recording, answers: list[str
         with pytest.raises(Exception, match="may not"):
             await sessions.run(request, lambda _: None)
     assert (there.cwd / "a.md").exists() is allowed
+
+
+async def test_a_file_that_changes_while_the_person_is_asked_is_not_overwritten(there: Recording) -> None:
+    await recorded(there, FileWrite("a.md", None, "x"), text=PROGRAM.replace('["out/**", "a.md"]', "prompt"))
+    (there.cwd / "a.md").unlink()
+
+    class Writing(ScriptedPerson):
+        async def ask(self, prompt: str) -> str:
+            (there.cwd / "a.md").write_text("mine")
+            return "y"
+
+    person, cassettes = Writing(), Cassettes(CassetteOptions(mode="replay"), there.where(), FakeClock())
+    sessions = RecordedSessions(None, cassettes, asker=person, approvals=Approvals(person, FakeClock()))
+    with pytest.raises(ProviderError, match="what is there is neither what was there before nor what the session"):
+        await sessions.run(
+            SessionRequest("session", "Make", "c1/1/s0", permissions={"write": "prompt"}), lambda _: None
+        )
+    assert (there.cwd / "a.md").read_text() == "mine"
 
 
 async def test_files_outside_are_reported_and_not_replayed(
