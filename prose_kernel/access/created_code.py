@@ -43,7 +43,7 @@ class _Note:
         return json.dumps(body if self.created is None else {"created": self.created})
 
     def write(self, path: Path) -> None:
-        atomic.write_whole(path, self.text)
+        atomic.write_whole(path, self.text, contended=True)
 
     def found(self, workspace: str) -> tuple[list[str], bool]:
         """Return the created files, and whether the search was complete."""
@@ -148,10 +148,12 @@ def _notes(path: Path) -> Iterator[tuple[Path, _Note, list[str]]]:
         for file in files:
             with contextlib.suppress(OSError, ValueError, TypeError):
                 note = _Note(**json.loads(plain_files.read_text(file, plain_files.LARGE)))
+                # asked before the search: what a program creates after it must not be forgotten when it ends meanwhile
+                runs = note.created is None and plain_files.is_locked(file)
                 created, complete = note.found(str(parent))
                 if not complete and (real := os.path.realpath(path)) not in note.present:
                     created = [*created, real]
-                elif not (plain_files.is_locked(file) if note.created is None else all(map(os.path.lexists, created))):
+                elif not (runs if note.created is None else all(map(os.path.lexists, created))):
                     _settle(file, created)
                 yield file, note, created
 

@@ -7,9 +7,11 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from prose_kernel.access import created_code
 from prose_kernel.access.created_code import agree, require_agreed, waiting, watch
 from prose_kernel.access.globs import Glob
 from prose_kernel.access.session_permissions import Policy
@@ -306,6 +308,22 @@ def test_a35_files_created_before_a_kill_are_found(tree: Path, settled: bool) ->
     assert len(list((tree / ".prose" / "created").iterdir())) == 1
     assert agree(tree / "prose.toml") and (settled or agree(tree / "pytest.ini"))
     assert list((tree / ".prose" / "created").iterdir()) == []
+
+
+def test_a35_files_created_while_another_process_looks_are_found(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watching, listed = watch(str(tree), {str(tree): True}), created_code._listed
+
+    def searched(*given: Any) -> tuple[list[str], bool]:
+        monkeypatch.setattr(created_code, "_listed", listed)
+        found = listed(*given)
+        (tree / "prose.toml").write_text("")  # and only then the program ends
+        assert "prose.toml" in watching.end()
+        return found
+
+    monkeypatch.setattr(created_code, "_listed", searched)
+    require_agreed([tree / "conftest.py"])
+    with pytest.raises(UsageError, match="was created by a program of a session"):
+        require_agreed([tree / "prose.toml"])
 
 
 def test_a35_nothing_is_hidden_below_many_directories(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
