@@ -88,7 +88,7 @@ class CassetteStore:
                 self._files[path] = known
         if self._pending:  # not on disk yet
             own = self._files.setdefault(self.own, CassetteFile(self.own, self.own_name))
-            for entry, _ in self._pending:
+            for entry, _ in tuple(self._pending):  # a thread may be writing them
                 own.put(entry)
         for entry in self.entries():
             entry.used = (entry.file, entry.raw) in used

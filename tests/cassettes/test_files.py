@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machine.fakes import FakeClock
 
+from prose_kernel.access import plain_files
 from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes import records
 from prose_kernel.cassettes.cassette_edits import tidied
-from prose_kernel.cassettes.cassette_files import Writer
+from prose_kernel.cassettes.cassette_files import CassetteFile, Entry, Writer
 from prose_kernel.runtime.ports import SessionResult
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 
@@ -275,6 +276,25 @@ async def test_records_that_another_kernel_adds_meanwhile_are_found(there: Recor
     key = other.records("other", "session")[0]["key"]
     assert cassettes.store.lookup(key, "c1/2/s0") is not None
     assert live["b"]
+
+
+async def test_records_may_be_written_while_others_are_read(there: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    cassettes = there.open("auto")
+    store, put = cassettes.store, CassetteFile.put
+    (there.cwd / "cassettes").mkdir()
+    with plain_files.locked(there.cwd / "cassettes" / ".lock"):
+        for number in range(2):
+            cassettes.note_ask(f"c1/{number}", "write: a.md", "yes")
+    await Recording(there.cwd).run(ONE, provider=Provider(FakeClock()), name="other")
+
+    def put_and_write(self: CassetteFile, entry: Entry) -> int:
+        if self.path == store.own:
+            store.close()
+        return put(self, entry)
+
+    monkeypatch.setattr(CassetteFile, "put", put_and_write)
+    assert store.load()
+    assert len(there.records(kind="ask")) == 2
 
 
 @pytest.mark.parametrize(
