@@ -181,7 +181,7 @@ class Mcp:
         finally:
             if not ready.done():
                 ready.set_exception(ToolFailed(self._gone()))
-                ready.exception()
+            ready.exception()  # retrieved, so that asyncio does not log it
 
     def _unusable(self, found: Exception) -> ToolFailed:
         problem = _innermost(found)
