@@ -296,9 +296,9 @@ def test_v6_functions_are_not_rendered() -> None:
     from prose_kernel.machine.vvm.context import LIBRARY
 
     for value in (LIBRARY["len"], [LIBRARY["len"]], {"ref": "x", "f": LIBRARY["map"]}):
-        with pytest.raises(VvmRaise, match=r"^cannot render a function$") as raised:
+        with pytest.raises(VvmRaise) as raised:
             inserted(value, None)
-        assert raised.value.code == "R211"
+        assert (str(raised.value), raised.value.code) == ("cannot render a function", "R211")
 
 
 def test_every_operator_refuses_functions() -> None:
