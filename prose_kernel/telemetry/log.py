@@ -22,6 +22,7 @@ from prose_kernel.runtime.redaction import hidden_of_process, mapped
 from prose_kernel.telemetry.spans import Attribute, Note, Recorder, Span, measures_of, trace_and_span
 
 LARGEST: Final = 20 * 1024 * 1024
+_PATIENCE: Final = 1.0
 _BEGINNING: Final = b'{"time"'
 WITHOUT_BEGIN: Final = ("statement",)
 
@@ -112,7 +113,9 @@ class LogFile(Recorder):
             if there is not None and os.path.samestat(mine, there):
                 if mine.st_size + size <= self._largest or not mine.st_size:
                     return self._file
-                self._path.replace(f"{self._path}.1")
+                plain_files.lock(self._file, _PATIENCE)  # until it is closed: another process may rename it now
+                if (found := plain_files.stamp_of(self._path)) is not None and found.inode == mine.st_ino:
+                    self._path.replace(f"{self._path}.1")
             self.close()
         self._file = self._open()
         return self._file

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import re
 import socket
 import stat
@@ -347,6 +348,27 @@ def test_a_long_log_is_rotated(tmp_path: Path) -> None:
     kept = log_lines(tmp_path / "log.1") + log_lines(tmp_path / "log")
     assert [line["name"] for line in kept][-1] == "cell 4"
     assert (tmp_path / "log").stat().st_size <= 400
+
+
+def test_two_processes_that_rotate_a_log_lose_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    samestat, spans = os.path.samestat, [Span("statement", f"statement {number}", 0, end=1) for number in range(6)]
+    LogFile(tmp_path / "line", pytest.fail).ended(spans[0])
+    four = 4 * (tmp_path / "line").stat().st_size
+    one, other = (LogFile(tmp_path / "log", pytest.fail, largest=four) for _ in range(2))
+    for number in range(4):
+        (one, other)[number % 2].ended(spans[number])
+
+    def rotates_first(*found: os.stat_result) -> bool:
+        monkeypatch.setattr(os.path, "samestat", samestat)
+        other.ended(spans[4])
+        return samestat(*found)
+
+    monkeypatch.setattr(os.path, "samestat", rotates_first)
+    one.ended(spans[5])
+    one.close()
+    other.close()
+    lines = log_lines(tmp_path / "log.1") + log_lines(tmp_path / "log")
+    assert [line["name"] for line in lines] == [span.name for span in spans]
 
 
 async def test_telemetry_that_is_off_is_not_attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
