@@ -2,7 +2,7 @@
 
 The library has an agent, too, but loading its 280 models would be most of the work of each of some 200 tests.
 
-    python -m stubs.acp_agent [start=...] [ignore=cancel,term] [models=config|older|none] [closes]
+    python -m stubs.acp_agent [start=...] [ignore=cancel,term] [models=config|older|none] [closes] [session=ID]
 
 The lines `do: INSTRUCTION ...` of a prompt are executed in order; without one, the answer is the prompt:
 
@@ -159,7 +159,7 @@ class Stub:
             raise RequestError(-32000, "Authentication required", {"details": "run `stub login`"})
         if self.settings.get("start") == "deaf":
             await asyncio.sleep(1000)
-        id = uuid.uuid4().hex
+        id = self.settings.get("session") or uuid.uuid4().hex
         self.cancelled[id] = asyncio.Event()
         self.models[id] = "small"
         self.cwd[id] = params["cwd"]

@@ -179,6 +179,8 @@ class Agent:
         try:
             raw = await self._send("session/new", serialize_params(params) | {"mcpServers": []})
             answer = self._read(schema.NewSessionResponse, raw, "session/new")
+            if answer.session_id in self.conversations:
+                raise ProviderBadReply(f"the agent {self.name} gave a new session the id of a running one")
         except BaseException:
             await self._left()
             raise

@@ -346,6 +346,16 @@ async def test_a_session_that_begins_keeps_an_agent_that_ignored_a_cancellation(
         assert former not in bench.processes
 
 
+async def test_an_agent_that_gives_two_sessions_one_id_mixes_nothing(tmp_path: Path) -> None:
+    async with agent(tmp_path, "session=1") as bench:
+        first = await bench.started("wait go", "say first")
+        with pytest.raises(ProviderBadReply, match="the agent stub gave a new session the id of a running one"):
+            await bench.run("say second")
+        (tmp_path / "go").touch()
+        assert (await first).text == "up first "
+        assert (await bench.run("say third")).text == "third "
+
+
 async def test_an_interrupt_while_an_agent_ends_does_not_disturb_the_end_of_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
