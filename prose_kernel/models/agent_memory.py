@@ -224,12 +224,12 @@ class RememberingSessions:
                 known = structs.replace(memory, text=files.former if memory.resume else None, segment=segment)
                 result = answer = await self._inner.run(structs.replace(request, memory=known), on_progress)
                 await in_thread(lambda _stop: files.keep(request, answer, self._clock.now()))
+                _settle(directory, memory, files, held)
             except BaseException:
                 if result is not None:
                     discarded(result)
                 memory_directory.put_back(directory)
                 raise
-            _settle(directory, memory, files, held.pop_all())
             return answer
 
     def _opened(self, directory: str, memory: AgentMemory) -> MemoryFiles:
@@ -314,7 +314,7 @@ def _settle(directory: str, memory: AgentMemory, files: MemoryFiles, held: conte
         note = {"text": text, "segment": files.segment_name, "of_segment": segment}
     else:
         note = {"outside": directory, "digest": memory_directory.digest_of(text)}
-    memory_directory.settle(directory, note, held)
+    memory_directory.settle(directory, note, held.pop_all())
 
 
 # ---------------------------------------------------------------- memories of a resumed run

@@ -490,3 +490,20 @@ async def test_an_agents_memory_as_context_is_known_to_all_further_in(tmp_path: 
     await run(tmp_path, inner, SessionRequest("session", "x", "c1/s0", context=items))
     contents = [item.content for item in inner.requests[0].context or ()]
     assert contents == ["# captain\n\n## Sessions\n\n- Review the plan: Looks fine.\n", None, None]
+
+
+async def test_a_memory_that_cannot_be_read_at_the_end_is_free_for_the_next_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> object:
+        raise OSError(5, "Input/output error")
+
+    sessions, former = remembering_sessions(tmp_path, Inner()), agent_memory.MemoryFiles.texts
+    await sessions.run(asked(), lambda _: None)
+    monkeypatch.setattr(agent_memory.MemoryFiles, "texts", broken)
+    with pytest.raises(OSError, match="Input/output error"):
+        await sessions.run(asked(task="Again"), lambda _: None)
+    monkeypatch.setattr(agent_memory.MemoryFiles, "texts", former)
+    assert sorted(files(tmp_path)) == ["captain-001.md", "memory.md"]
+    async with asyncio.timeout(PATIENCE):
+        await sessions.run(asked(task="Once more"), lambda _: None)
