@@ -111,8 +111,11 @@ class JournalFile:
 
     def take_ownership(self, read: JournalRead) -> None:
         """Keep other processes from running the run of a journal that was read, until `close`. Raises `UsageError` if
-        another process runs the run, or has done so since the journal was read; and `OSError`."""
-        self._open()
+        another process runs the run, or has done so or removed it since the journal was read; and `OSError`."""
+        try:
+            self._open(make=False)
+        except FileNotFoundError:
+            raise UsageError(f"run {self.path.parent.name} was removed meanwhile") from None
         assert self._descriptor is not None
         now = os.fstat(self._descriptor)
         if (now.st_dev, now.st_ino) != read.file or now.st_size != read.size + read.torn:
@@ -209,10 +212,11 @@ class JournalFile:
         if self._durable and any(_is_synced(record) for record in records):
             os.fdatasync(self._descriptor)
 
-    def _open(self) -> None:
+    def _open(self, *, make: bool = True) -> None:
         if self._out_of_git is not None:
             atomic.keep_out_of_git(str(self._out_of_git))
-        self._descriptor = jsonl.opened(self.path, private=True)
+        flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if make else 0)
+        self._descriptor = plain_files.descriptor(self.path, flags, 0o600, make=make)
         try:
             plain_files.lock(self._descriptor, _PATIENCE)
         except BlockingIOError:

@@ -13,11 +13,12 @@ import pytest
 
 from prose_kernel.access import plain_files
 from prose_kernel.cli.main import main
+from prose_kernel.errors import UsageError
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import NAME, read
-from prose_kernel.storage.runs import find, places
+from prose_kernel.storage.runs import Directories, find, places
 
 RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 PROGRAM = 'let a = exec "cat word"\noutput b = "{a}!"\nlet c = exec "test -f there"\n'
@@ -218,6 +219,16 @@ def test_runs_are_removed(prose: Prose, ids: list[str]) -> None:
     assert prose("runs", "rm", ids[0], "--yes") == "removed RUN\n"
     assert list(runs.iterdir()) == []
     assert prose("runs") == "no run is kept here\n"
+
+
+def test_a_run_that_is_removed_before_it_is_continued_stays_removed(ids: list[str]) -> None:
+    """Two processes remove it, or one resumes it while the other removes it."""
+    place = Directories(Path(".prose/runs"))
+    journal = place.run(ids[0]).kept_journal()
+    place.remove(place.run(ids[0]))
+    with pytest.raises(UsageError, match=f"run {ids[0]} was removed meanwhile"):
+        JournalFile(journal.path).continue_from(journal)
+    assert not journal.path.parent.exists()
 
 
 def test_runs_in_sqlite(prose: Prose) -> None:
