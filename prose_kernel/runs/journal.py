@@ -101,12 +101,12 @@ class RunJournal(Journal):
     ) -> RunJournal:
         """Open the journal of a resumed run; `known` has no records yet. Raises `UsageError` if another process owns
         the run, or its journal has changed."""
-        file.continue_from(how.journal)
-        found = how.journal
+        found, records = how.journal, list[Record]()
         if how.rewind is not None:
-            again = repetitions(how, milliseconds(host.ports.clock.now()))
             made, completed = attempts_after(found, how.rewind), completed_after(found, how.rewind)
-            records: list[Record] = [*made, *completed, *again]
+            records = [*made, *completed, *repetitions(how, milliseconds(host.ports.clock.now()))]
+        file.continue_from(found)  # from here on, nothing raises: the file would stay locked
+        if how.rewind is not None:
             file.rewind(how.rewind, records)
             found.rewound(how.rewind, max(found.lines, file.lines - len(records)))
             found.lines = file.lines

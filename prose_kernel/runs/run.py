@@ -96,9 +96,14 @@ class Run:
         if settings.exec.enabled:
             self.programs = run_assembly.agent_programs(context, self.home)
         self.journal = self._new_journal()
-        if settings.chooses_answer_source:  # reports an invalid choice when the first text begins
-            self.started_services = self._connect(settings)
-        self._plug_in()
+        try:
+            if settings.chooses_answer_source:  # reports an invalid choice when the first text begins
+                self.started_services = self._connect(settings)
+            self._plug_in()
+        except BaseException:
+            if self.journal is not None:  # the run would count as running
+                self.journal.close()
+            raise
 
     def _ports(self) -> Ports:
         from prose_kernel.storage.shown_files import FilesToShow

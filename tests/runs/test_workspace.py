@@ -11,15 +11,17 @@ import pytest
 from killing import how_to_resume
 from waiting import eventually
 
-from prose_kernel.errors import CompileError, RunError
+from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.processes.tasks.store import Owned, Store
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import VVM
+from prose_kernel.runs.resumption import resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.services import CommandPromoted, TaskCaller, TaskEvent
 from prose_kernel.storage import pending_writes
+from prose_kernel.storage.journal_reading import read
 
 PATIENCE = 30
 
@@ -106,6 +108,23 @@ async def test_an_interrupt_does_not_wait_for_the_disk(
         assert restored.bindings().keys() == stored
     finally:
         await restored.close()
+
+
+async def test_a_run_that_cannot_be_resumed_with_a_setting_can_be_resumed_without_it(tmp_path: Path) -> None:
+    start, person = Start(tmp_path, "p.prose", notebook=False), Unattended()
+    first = Workspace(Settings(), start, asker=person)
+    with pytest.raises(RunError):
+        await first.execute('let a = exec "false"', "p.prose")
+    await first.end()
+    await first.close()
+    (path,) = tmp_path.glob(".prose/runs/*/journal.jsonl")
+    invalid = Workspace(Settings().changed(judge="nobody"), start, asker=person, resumption=resumption(read(path)))
+    with pytest.raises(UsageError, match="there is no provider `nobody`"):
+        await invalid.restore()
+    await invalid.close()
+    again = Workspace(Settings(), start, asker=person, resumption=resumption(read(path)))
+    await again.restore()
+    await again.close()
 
 
 async def test_an_interrupt_at_the_end_of_a_program_cancels_nothing_later(tmp_path: Path) -> None:
