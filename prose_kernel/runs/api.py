@@ -123,7 +123,7 @@ class EventStream:
 class AsyncSession(AbstractAsyncContextManager["AsyncSession"]):
     """A run that is fed cell by cell, in the caller's event loop: `async with AsyncSession() as session`.
 
-    Names stay bound from cell to cell, also after an error. `language` is the language of cells that do not name one;
+    Names stay bound from cell to cell, also after an error. Cells of several tasks run one after the other. `language` is the language of cells that do not name one;
     the other arguments are those of `run`.
     """
 
@@ -133,6 +133,7 @@ class AsyncSession(AbstractAsyncContextManager["AsyncSession"]):
         start = Start(directory_of(options), "cells", language=language_named(language))
         self._execution = PythonRun(start, inputs, options)
         self._error: RunError | None = None
+        self._turn = asyncio.Lock()
 
     @property
     def bindings(self) -> Mapping[str, object]:
@@ -141,12 +142,13 @@ class AsyncSession(AbstractAsyncContextManager["AsyncSession"]):
 
     async def cell(self, text: str, *, language: str | None = None) -> Result:
         """Run a cell. Raises `CompileError` or `UsageError` if nothing of it has run."""
-        workspace = self._execution.workspace
-        meant = language_named(language) if language is not None else workspace.language
-        compiled = without_errors(workspace.compile(text, "cell", meant))
-        result = await self._execution.text(compiled, meant)
-        self._error = result.error if isinstance(result.error, RunError) else None
-        return result
+        async with self._turn:
+            workspace = self._execution.workspace
+            meant = language_named(language) if language is not None else workspace.language
+            compiled = without_errors(workspace.compile(text, "cell", meant))
+            result = await self._execution.text(compiled, meant)
+            self._error = result.error if isinstance(result.error, RunError) else None
+            return result
 
     def interrupt(self) -> None:
         """End the cell that is running, from any thread."""

@@ -163,17 +163,10 @@ class PythonRun:
 
     async def _run_shielded(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of the work. If the caller is cancelled, interrupt the work instead of cancelling it, so
-        that its commands end and its `finally` bodies run before the cancellation continues."""
-        task = asyncio.ensure_future(work)
-        while True:
-            try:
-                return await asyncio.shield(task)
-            except asyncio.CancelledError:
-                if task.done():
-                    raise
-                self.workspace.interrupt()
-                await asyncio.wait([task])
-                raise
+        that its commands end and its `finally` bodies run before the cancellation continues, also a second one."""
+        from prose_kernel.processes.cross_loop import await_answer
+
+        return await await_answer(asyncio.ensure_future(work), self.workspace.interrupt)
 
 
 def _usage(services: SessionServices | None) -> Usage:

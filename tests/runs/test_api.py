@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -378,6 +379,24 @@ async def test_cancelling_ends_commands(tmp_path: Path) -> None:
     assert not (tmp_path / "survived").exists()
 
 
+async def test_a_second_cancellation_waits_for_the_end_of_the_program_too(tmp_path: Path) -> None:
+    program = """try:
+  exec "echo >started; sleep 60"
+finally:
+  exec "echo >cleaning; sleep 60"
+"""
+    task = asyncio.create_task(api.arun(program))
+    await appears(tmp_path / "started")
+    task.cancel()
+    await appears(tmp_path / "cleaning")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    (journal,) = tmp_path.glob(".prose/runs/*/journal.jsonl")
+    kinds = [json.loads(line[9:])["k"] for line in journal.read_text().splitlines()]
+    assert kinds[-3:] == ["answered", "ended", "finished"]
+
+
 async def test_runs_are_concurrent() -> None:
     both = asyncio.Barrier(2)
 
@@ -387,6 +406,13 @@ async def test_runs_are_concurrent() -> None:
 
     results = await asyncio.gather(*(api.arun(f'session "{n}"', settings=MEMORY, provider=meet) for n in (1, 2)))
     assert [result.value for result in results] == ["1", "2"]
+
+
+async def test_cells_of_several_tasks_run_one_after_the_other() -> None:
+    async with api.AsyncSession() as session:
+        cells = [session.cell(f'let {name} = exec "echo {name}"') for name in "ab"]
+        results = await asyncio.gather(*cells)
+        assert [result.value for result in results] == ["a\n", "b\n"]
 
 
 async def test_events_arrive_while_the_program_runs() -> None:
