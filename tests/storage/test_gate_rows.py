@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any, cast
 
 import psycopg
@@ -30,7 +30,7 @@ from prose_kernel.storage.database.sqlite import SqliteDatabase
 from prose_kernel.storage.gates.answers import PriorDecisions
 from prose_kernel.storage.gates.deciding import Gatekeeper, GatePolicy, Mode
 from prose_kernel.storage.gates.decision_socket import ask
-from prose_kernel.storage.gates.records import RecordsUnavailable
+from prose_kernel.storage.gates.records import Record, RecordsUnavailable
 from prose_kernel.storage.gates.second_process import (
     Decidable,
     Decider,
@@ -489,6 +489,28 @@ async def test_the_person_is_notified_that_gates_wait_for_the_database() -> None
         asyncio.create_task(gates._call_records(records.earlier, patience=0)), return_exceptions=True
     )
     assert isinstance(lost, RecordsUnavailable) and len(heard) == 2  # there was no wait
+
+
+async def test_a_gate_that_is_interrupted_twice_while_it_is_recorded_is_closed(world: World) -> None:
+    begun, go = Event(), Event()
+
+    class Slow(DatabaseRecords):
+        def open(self, request: GateRequest, *, outside: bool) -> Record:
+            begun.set()
+            go.wait()
+            return super().open(request, outside=outside)
+
+    records = Slow(world.database, world.directory, RUN, world.clock)
+    task = asyncio.create_task(Gatekeeper(records, Person(), world.clock, GatePolicy()).decide(request()))
+    await asyncio.to_thread(begun.wait)
+    for _ in range(2):
+        task.cancel()
+        for _ in range(5):  # the cancellation arrives
+            await asyncio.sleep(0)
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert world.gate()["status"] == "rejected"
 
 
 # ---------------------------------------------------------------- `prose gate`

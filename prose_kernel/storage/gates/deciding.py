@@ -31,6 +31,7 @@ from prose_kernel.storage.gates.records import (
     Records,
     RecordsUnavailable,
     Watcher,
+    end_of,
     principal_problem,
     record_data,
 )
@@ -265,7 +266,7 @@ class Gatekeeper:
 
     async def _call_records(self, call: Callable[[], _T], *, patience: float | None = None) -> _T:
         """Return the result of a call of the records. For a database, make it in a thread, and retry for `patience`
-        seconds while the database is unreachable. A call in a thread is always awaited: a cancellation takes effect
+        seconds while the database is unreachable. A call in a thread is always awaited: cancellations take effect
         after it."""
         if not self._records.remote:
             return call()
@@ -286,7 +287,7 @@ class Gatekeeper:
                         waiting = True
                         self._count_wait(error.message)
                 except asyncio.CancelledError:
-                    await asyncio.wait([calling])
+                    await end_of(calling)
                     self._unreachable = isinstance(calling.exception(), RecordsUnavailable)
                     raise
                 await self._clock.sleep(POLL_SECONDS)

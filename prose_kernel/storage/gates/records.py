@@ -202,6 +202,13 @@ class Records(Protocol):
 POLL_SECONDS: Final = 1.0
 
 
+async def end_of(calling: asyncio.Future[Any]) -> None:
+    """Wait until a call in a thread has ended, however often this is cancelled."""
+    while not calling.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([calling])
+
+
 class Watcher:
     """Pauses between two checks of a record: for a second, or until the database reports a change (7.8).
 
@@ -223,7 +230,7 @@ class Watcher:
             try:
                 self._listening = await asyncio.shield(calling)
             except asyncio.CancelledError:
-                await asyncio.wait([calling])
+                await end_of(calling)
                 if (unused := calling.result()) is not None:
                     unused.close()
                 raise
