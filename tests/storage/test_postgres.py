@@ -6,6 +6,7 @@ import contextlib
 import re
 import sqlite3
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +23,17 @@ from prose_kernel.errors import StateError
 from prose_kernel.runs.settings import postgres_urls
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import GateDecision
-from prose_kernel.storage.database import postgres, schema
+from prose_kernel.storage.database import postgres, row_writer, schema
 from prose_kernel.storage.database.gate_records import DatabaseRecords
+from prose_kernel.storage.database.ownership import Ownership, owner_of
 from prose_kernel.storage.database.postgres import PostgresDatabase
+from prose_kernel.storage.database.row_writer import RowWriter
 from prose_kernel.storage.database.schema import Connection, DatabaseError
 from prose_kernel.storage.database.sqlite import SqliteDatabase
 from prose_kernel.storage.database.statements import Statements
 from prose_kernel.storage.gates.records import AuditEvent, RecordsUnavailable
 from prose_kernel.storage.gates.second_process import Decidable, Decider, gate_log, pending_gates, resolve_gate
+from prose_kernel.storage.run_directory import RunDirectory
 
 DOTENV, VARIABLE, OTHER = "postgresql://a/dotenv", "postgresql://a/variable", "postgresql://a/other"
 
@@ -135,6 +139,45 @@ def test_gates_do_not_wait_one_after_the_other_for_a_server_that_is_unreachable(
         let_go.set()
         assert all(isinstance(call.exception(), RecordsUnavailable) for call in calls)
     assert database.attempts == 1
+
+
+def test_a_lease_that_is_about_to_be_extended_ends_with_its_run(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = RunDirectory(Path(".prose"), RUN, cwd=tmp_path)
+    journal = home.directory / "journal.jsonl"
+    journal.parent.mkdir(parents=True)
+    journal.write_bytes(b"one\n")
+    owned = Ownership(RUN, journal)
+    owned.journal_grew(4)
+    beats, threads = list[Callable[[], None]](), list[threading.Thread]()
+
+    class Beats:
+        def __init__(self, beat: Callable[[], None]) -> None:
+            beats.append(beat)
+
+        def stop(self) -> None:
+            """Do nothing: the beat is on its way."""
+
+    release = Ownership.release
+
+    def released(self: Ownership, connection: Connection) -> None:
+        threads.append(threading.Thread(target=beats[0]))
+        threads[0].start()  # it waits until the connection is closed
+        release(self, connection)
+
+    monkeypatch.setattr(row_writer, "Heartbeat", Beats)
+    monkeypatch.setattr(Ownership, "release", released)
+    writes = RowWriter(PostgresDatabase(postgres_url, RUN), home, SystemClock(), ownership=owned)
+    home.keep()
+    writes.write()
+    owned.journal_grew(8)
+    journal.write_bytes(b"one\ntwo\n")
+    writes.close()
+    threads[0].join()
+    with contextlib.closing(PostgresDatabase(postgres_url, RUN).open()) as connection:
+        assert owner_of(connection, RUN) is None
+    assert len(beats) == 1
 
 
 def test_a_user_who_may_only_read_cannot_store_a_run(bare_postgres_url: str) -> None:

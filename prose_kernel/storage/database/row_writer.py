@@ -125,7 +125,7 @@ class RowWriter:
         self._unopened: dict[str, int] = {}
         self._run_row_exists = False
         self._held = 0
-        self._sealed = False
+        self._sealed = self._closed = False
         self._weight = 0
         self._reported: set[RowKey | None] = set()
         self._renewed: set[RowKey | None] = set()
@@ -258,6 +258,8 @@ class RowWriter:
         """Write as `flush` does, but without an event loop and without waiting. If not `report`, return False when the
         database is unreachable, locked or full; then nothing was written or reported."""
         with self._disk:
+            if self._closed:  # a cancelled flush in its thread
+                return True
             try:
                 self.home.pending.write()
             finally:
@@ -312,7 +314,7 @@ class RowWriter:
             if self.database.inside and not self.home.pending.is_available():
                 return
             with self._swap:
-                batch = _Batch(rows={table: self._next.rows.pop(table)}, emptied=self._next.emptied)
+                batch = _Batch(rows={table: self._next.rows.pop(table, {})}, emptied=self._next.emptied)
                 self._next.emptied = ()
             try:
                 self._commit(batch, [])
@@ -345,7 +347,7 @@ class RowWriter:
     def _renew_lease(self) -> None:
         """Extend the lease, and copy the journal. A failure will be reported by the next flush."""
         with self._disk, contextlib.suppress(DatabaseError, StateError):
-            if self._is_due():
+            if self._is_due() and not self._closed:
                 self._commit(_Batch(), [])
 
     def _connect(self) -> Connection:
@@ -448,10 +450,10 @@ class RowWriter:
 
     def close(self) -> None:
         """Copy the rest of the journal, end the lease, and close the connection."""
-        heartbeat, self._heartbeat = self._heartbeat, None
-        if heartbeat is not None:
-            heartbeat.stop()
         with self._disk:
+            self._closed = True
+            if self._heartbeat is not None:
+                self._heartbeat.stop()
             owned = self._ownership
             if owned is not None and owned.owns and self._connection is not None:
                 with contextlib.suppress(DatabaseError, StateError), self._connection.transaction():
