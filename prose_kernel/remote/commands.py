@@ -245,6 +245,8 @@ class RemoteCommands:
         """Give places to waiting commands, in order, each at the worker with the most free places."""
         for worker in self._connection.workers.values():
             self._requeue_unsent(worker)
+        if self._closed:  # nothing else would answer them
+            self._refuse_all("cancelled")
         workers = [worker for worker in self._connection.workers.values() if not worker.leaving]
         if not workers and self._waiting and self._no_worker is None:
             self._no_worker = self._connection.loop.call_later(NO_WORKER, self._give_up)

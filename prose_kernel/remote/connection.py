@@ -142,7 +142,8 @@ class Connection:
         self._starting: dict[str, asyncio.Future[None]] = {}
         self._update_now, self._closing = asyncio.Event(), asyncio.Event()
         self._opened: Future[None] = Future()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may post while its thread does
+        self._ended = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -187,8 +188,9 @@ class Connection:
             self._cluster.close()
 
     def post(self, callback: Callable[..., None], *arguments: object) -> bool:
-        """Call a function in the connection's loop; return False if there is none."""
-        return self._loop is not None and call_in_loop(self._loop, callback, *arguments)
+        """Call a function in the connection's loop; return False if it has not begun, or has ended."""
+        with self._lock:
+            return self._loop is not None and not self._ended and call_in_loop(self._loop, callback, *arguments)
 
     @property
     def refused(self) -> tuple[str, ...]:
@@ -207,6 +209,9 @@ class Connection:
             self.loop.run_until_complete(self._main())
         finally:
             _cancel_all(self.loop)
+            with self._lock:
+                self._ended = True
+            self.loop.run_until_complete(asyncio.sleep(0))  # the last calls that were posted
             self.loop.close()
 
     async def _main(self) -> None:
@@ -332,6 +337,7 @@ class Connection:
                 self._starting[address] = asyncio.ensure_future(self._add_worker(address, known[address]))
 
     async def _add_worker(self, address: str, known: Mapping[str, Any]) -> None:
+        owner = self._owner
         try:
             facts, actor = await self._start_actor(address)
         except Refused as problem:
@@ -345,6 +351,8 @@ class Connection:
         offer = Offer(known["nthreads"], known.get("resources") or {})
         worker = WorkerClient(address, offer, facts, actor, self._changed, self._lost)
         self.workers[address] = worker
+        if self._owner is not None and self._owner is not owner:  # the next run has begun meanwhile
+            await worker.claim(self._owner, self._ladder)
         self._joined(worker)
 
     def _lost(self, worker: WorkerClient) -> None:

@@ -46,7 +46,7 @@ class LocalCluster:
     def __init__(self, resources: Mapping[str, float]) -> None:
         self._resources = dict(resources)
         self._process: subprocess.Popen[str] | None = None
-        self._started = False
+        self._started = self._closed = False
 
     def start(self) -> tuple[str, Mapping[str, str]]:
         """Start the cluster; return the scheduler's address and the keys for it. Blocks. Raises `UsageError`."""
@@ -62,6 +62,8 @@ class LocalCluster:
             start_new_session=True,
         )
         orphans.exclude(process.pid)
+        if self._closed:  # it came before the process was known here
+            self.close()
         assert process.stdout is not None and process.stderr is not None
         timer = threading.Timer(_START, _kill, (process,))
         timer.daemon = True
@@ -88,6 +90,7 @@ class LocalCluster:
 
     def close(self) -> None:
         """End the cluster; block until it has ended, for a bounded time."""
+        self._closed = True
         process, self._process = self._process, None
         if process is None:
             return

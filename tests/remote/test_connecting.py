@@ -11,19 +11,22 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from needs import needs_module
 from remote.cluster import PROOF, Cluster, Dask
 from remote.conftest import Connect, Workers
-from waiting import eventually, until
+from waiting import PATIENCE, eventually, until
 
 from prose_kernel._version import __version__
 from prose_kernel.errors import UsageError
 from prose_kernel.remote import local_cluster
 from prose_kernel.remote.commands import INHERITED, RemoteCommands
-from prose_kernel.remote.messages import Chunk, End, Inherit, Start
-from prose_kernel.runtime.ports import CommandRequest, CommandResult
+from prose_kernel.remote.connection import ActorOptions, Connection, Target
+from prose_kernel.remote.messages import Chunk, End, Facts, Inherit, News, Start
+from prose_kernel.remote.worker_client import WorkerClient
+from prose_kernel.runtime.ports import CommandRequest, CommandResult, Owner
 
 
 def refusal(commands: RemoteCommands) -> str:
@@ -61,6 +64,20 @@ def test_a_local_cluster_that_is_closed_while_it_starts_is_not_killed_later(monk
     until(lambda: not any(isinstance(thread, threading.Timer) for thread in threading.enumerate()))
 
 
+def test_a_local_cluster_that_is_closed_before_its_process_is_known_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, started, begin = local_cluster.LocalCluster({}), list[subprocess.Popen[str]](), subprocess.Popen
+
+    def sleeping(*_: object, **options: Any) -> subprocess.Popen[str]:
+        started.append(begin(["sleep", "600"], **options))
+        cluster.close()
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", sleeping)
+    with pytest.raises(UsageError):
+        cluster.start()
+    assert started[0].poll() is not None
+
+
 def test_a_connection_that_could_not_start_a_thread_can_be_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +91,79 @@ def test_a_connection_that_could_not_start_a_thread_can_be_tried_again(
             asyncio.run(commands.connect())
     assert "cannot be reached" in refusal(commands)
     commands.close()
+
+
+async def test_a_command_that_begins_while_the_connection_closes_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending, go = threading.Event(), threading.Event()
+
+    async def serve(self: Connection) -> None:
+        self._opened.set_result(None)
+        await asyncio.Event().wait()
+
+    async def end_commands(self: Connection) -> None:
+        ending.set()
+        await asyncio.to_thread(go.wait)
+
+    monkeypatch.setattr(Connection, "_serve", serve)
+    monkeypatch.setattr(Connection, "_end_commands", end_commands)
+    commands = RemoteCommands("tcp://127.0.0.1:1", tmp_path)
+    closing = threading.Thread(target=commands.close)
+    connected = commands._connected
+
+    async def connected_for_the_last_time() -> None:
+        await connected()
+        closing.start()
+        await asyncio.to_thread(ending.wait)
+
+    monkeypatch.setattr(commands, "_connected", connected_for_the_last_time)
+    running = asyncio.create_task(commands.run(CommandRequest("true", str(tmp_path), 60.0)))
+    await asyncio.to_thread(ending.wait)
+    while not running.done() and not commands._waiting:
+        await asyncio.sleep(0)
+    go.set()
+    assert (await asyncio.wait_for(running, PATIENCE)).outcome == "cancelled"
+    closing.join()
+
+
+async def test_a_worker_that_joins_while_the_next_run_begins_is_claimed_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed, greeted, go = list[Owner](), asyncio.Event(), asyncio.Event()
+
+    class OneActor:
+        async def claim(self, instance: str, owner: Owner) -> None:
+            claimed.append(owner)
+
+        async def send_orders(self, *_: object) -> None:
+            """Follow no orders."""
+
+        async def exchange(self, *_: object) -> tuple[News, ...]:
+            await asyncio.Event().wait()
+            return ()
+
+    async def start_actor(self: Connection, address: str) -> tuple[Facts, Any]:
+        greeted.set()
+        await go.wait()
+        return Facts("instance", {}, "host", 1, None, "", False), OneActor()
+
+    monkeypatch.setattr(Connection, "_start_actor", start_actor)
+    joined = list[WorkerClient]()
+    connection = Connection(
+        Target("tcp://h:1"),
+        ActorOptions(tmp_path, "mark"),
+        joined=joined.append,
+        left=lambda worker: None,
+        changed=lambda: None,
+    )
+    connection._starting["one"] = starting = asyncio.ensure_future(connection._add_worker("one", {"nthreads": 1}))
+    await greeted.wait()
+    await connection.claim(Owner("next", 1))
+    go.set()
+    await starting
+    assert (len(joined), [owner.run for owner in claimed]) == (1, ["next"])
+    joined[0].lose()
 
 
 def test_an_unreachable_scheduler_is_an_error(connect: Connect) -> None:
