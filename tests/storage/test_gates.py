@@ -18,7 +18,7 @@ from waiting import PATIENCE
 
 from prose_kernel.errors import NoPerson, StateError, UsageError
 from prose_kernel.runtime.ports import GateDecision, GateRequest
-from prose_kernel.storage.gates import decision_socket
+from prose_kernel.storage.gates import decision_socket, file_records
 from prose_kernel.storage.gates.answers import Answer, PriorDecisions, read_answer
 from prose_kernel.storage.gates.deciding import Gatekeeper, GatePolicy, Mode
 from prose_kernel.storage.gates.decision_socket import ask
@@ -604,6 +604,19 @@ def test_a19_only_a_damaged_record_is_lost(records: FileRecords) -> None:
         "audit.jsonl line 2",
         "audit.jsonl line 3",
     ]
+
+
+def test_a_gate_that_is_decided_while_records_are_read_is_not_damaged(
+    records: FileRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, read = records.open(request(), outside=True), file_records._read
+
+    def decided_first(place: Path) -> dict[str, Any]:
+        records.resolve(record, GateDecision("approved", "user"), watched=True)
+        return read(place)
+
+    monkeypatch.setattr(file_records, "_read", decided_first)
+    assert records.damaged() == []
 
 
 # ---------------------------------------------------------------- obstacles and crowds

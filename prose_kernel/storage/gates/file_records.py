@@ -146,7 +146,8 @@ class FileRecords(Records):
 
     def damaged(self) -> list[str]:
         """Return the file names of unreadable records, and the numbers of unreadable lines of the log."""
-        files = sorted(p.name for p in self.directory.glob(f"*{_PENDING}") if record_of(_read(p), self.run_id) is None)
+        pending = [p for p in self.directory.glob(f"*{_PENDING}") if record_of(_read(p), self.run_id) is None]
+        files = sorted(p.name for p in pending if os.path.lexists(p))  # a gate may be decided meanwhile
         lines = [number for number, data in jsonl.objects(self._audit) if _audit_event(data) is None]
         return files + [f"audit.jsonl line {n}" for n in lines]
 
