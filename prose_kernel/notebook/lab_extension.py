@@ -79,6 +79,7 @@ class Panel:
         self._links.pop(link, None)
         if self._file_check is not None and not self._links:
             self._file_check.cancel()
+            self._file_check = None  # a page that is loaded again needs another check
         if self._ordered_by is link:
             self._ordered_by = None
 

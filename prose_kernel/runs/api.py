@@ -123,8 +123,8 @@ class EventStream:
 class AsyncSession(AbstractAsyncContextManager["AsyncSession"]):
     """A run that is fed cell by cell, in the caller's event loop: `async with AsyncSession() as session`.
 
-    Names stay bound from cell to cell, also after an error. Cells of several tasks run one after the other. `language` is the language of cells that do not name one;
-    the other arguments are those of `run`.
+    Names stay bound from cell to cell, also after an error. Cells of several tasks run one after the other. `language`
+    is the language of cells that do not name one; the other arguments are those of `run`.
     """
 
     def __init__(

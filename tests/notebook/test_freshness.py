@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from models.people import ScriptedPerson
 from notebook.recording import Recording
+from waiting import PATIENCE
 
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.lab_extension import Panel
@@ -625,6 +626,21 @@ async def test_the_panel_looks_at_files_once_at_a_time_and_answers_each_cell(
     assert [one["why"] for one in link.stale[-1]["stale"]] == [["rows.csv has changed"]]
     assert looks == 2
     panel.closed(link)
+
+
+async def test_a_page_that_is_loaded_again_while_files_are_checked_gets_its_stale_cells(
+    book: Notebook, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text("1")
+    await book.run("a", DECLARED.format(""))
+    (tmp_path / "rows.csv").write_text("2")
+    panel, former, link = Panel(book.cells, lambda seconds, work: None), Heard(), Heard()
+    panel.opened(former)
+    await asyncio.sleep(0)  # the check has begun
+    panel.closed(former)
+    panel.opened(link)
+    await asyncio.wait_for(link.something.get(), PATIENCE)
+    assert [one["why"] for one in link.stale[-1]["stale"]] == [["rows.csv has changed"]]
 
 
 class Heard:
