@@ -16,6 +16,8 @@ from postgres import PostgresServer
 from waiting import until
 
 from prose_kernel.cli.main import main
+from prose_kernel.storage.database.kept_runs import PostgresRuns
+from prose_kernel.storage.runs import KeptRun
 
 PROGRAM = """let a = exec "echo a >> $RAN; mkdir -p sub; cd sub; echo one"
 let b = exec "echo b >> $RAN; pwd | sed 's,.*/,,'"
@@ -127,6 +129,28 @@ def test_a52_a_killed_run_continues_on_another_machine(project: Project) -> None
     branch = ["run", "--resume", run_id, "--state=postgres", "--cwd", ".", "--from", "c1/4"]
     assert project.run(fourth, *branch)[:2] == (0, out)
     assert project.commands() == ["a", "b", "c", "c", "d", "d"]
+
+
+def test_a52_a_run_that_another_machine_has_continued_meanwhile_is_not_removed(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A person may take a long time to confirm the removal."""
+    started, run_id = project.started_until_c(project.directory("first"))
+    started.kill()
+    started.wait()
+    project.expire()
+    monkeypatch.chdir(project.directory("other"))
+    remove = PostgresRuns.remove
+
+    def continued_first(self: PostgresRuns, run: KeptRun) -> None:
+        project.rows("UPDATE openprose.run SET x_epoch = x_epoch + 1, x_host = 'another', x_process = 'another'")
+        project.renew()
+        remove(self, run)
+
+    monkeypatch.setattr(PostgresRuns, "remove", continued_first)
+    assert main(["runs", "rm", run_id, "--yes"]) == 1
+    assert f"run {run_id} is running on another machine" in capfd.readouterr().err
+    assert project.rows("SELECT id FROM openprose.run") == [(run_id,)]
 
 
 def test_a52_a_durable_request_is_in_the_database_before_its_work_begins(

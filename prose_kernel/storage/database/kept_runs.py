@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from prose_kernel.storage import journal_reading
 from prose_kernel.storage.bindings import StoredBinding
 from prose_kernel.storage.database import schema
 from prose_kernel.storage.database.binding_rows import stored_bindings
-from prose_kernel.storage.database.ownership import bytes_at, is_elsewhere, owner_of
+from prose_kernel.storage.database.ownership import bytes_at, has_run, is_elsewhere, owner_of
 from prose_kernel.storage.database.postgres import PostgresDatabase
 from prose_kernel.storage.runs import KeptRun, State
 
@@ -97,9 +98,14 @@ class PostgresRuns:
         return stored_bindings(schema.POSTGRES, self._database.open, run.id)
 
     def remove(self, run: KeptRun) -> None:
-        """Remove the run's rows."""
+        """Remove the run's rows. Raises `UsageError` if another machine has taken it over since it was listed."""
         with self._opened() as connection:
-            connection.execute("DELETE FROM openprose.run WHERE id = %s", (run.id,))
+            there = {str(name) for (name,) in connection.query(schema.POSTGRES.existing)}
+            lease = "x_expires, x_host" if schema.X_JOURNAL.name in there else "NULL::timestamptz, NULL"
+            free = f"SELECT COALESCE(ends < clock_timestamp() OR host = %s, TRUE) FROM (SELECT {lease}) o (ends, host)"
+            statement = f"DELETE FROM openprose.run WHERE id = %s AND ({free})"
+            if not connection.execute(statement, (run.id, platform.node())) and has_run(connection, run.id):
+                raise UsageError(f"run {run.id} is running on another machine", hint="wait until it has ended there")
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[schema.Connection]:
