@@ -326,12 +326,11 @@ class Recorder:
         request, and raised."""
         if not self._flush_first:
             return
-        self._flush_first = False
         try:
             await store.flush()
         except StoreFailed as error:
-            self._flush_first = True
             self._fails(key, error)
+        self._flush_first = False  # not before: a cancelled flush is made again
 
     def require_room(self, key: str) -> None:
         """Raise `StoreFailed` before a request if records cannot be written. If there is room again, it is recorded, so

@@ -119,7 +119,7 @@ class JournalFile:
         assert self._descriptor is not None
         now = os.fstat(self._descriptor)
         if (now.st_dev, now.st_ino) != read.file or now.st_size != read.size + read.torn:
-            self.close()
+            self._release()
             raise UsageError(
                 f"run {self.path.parent.name} has gone on in another process meanwhile", hint="resume it once more"
             )
@@ -155,7 +155,8 @@ class JournalFile:
     @property
     def next_number(self) -> int:
         """The number of the next record."""
-        return self.lines + len(self._unwritten)
+        with self._lock:  # otherwise records that another thread writes now would not count
+            return self.lines + len(self._unwritten)
 
     def flush(self) -> None:
         """Write the waiting records. Never raises."""
@@ -173,7 +174,6 @@ class JournalFile:
                 if error.errno in _NO_ROOM and len(records) < _MOST_WAITING:
                     self._unwritten = records  # written with the next record, when there is room again
                 else:
-                    self._lost = True
                     self.close()
                 on_lost, self._on_lost = self._on_lost, None
                 if on_lost is not None and not self._durable:  # a durable journal stops the run
@@ -220,7 +220,7 @@ class JournalFile:
         try:
             plain_files.lock(self._descriptor, _PATIENCE)
         except BlockingIOError:
-            self.close()
+            self._release()
             raise UsageError(
                 f"run {self.path.parent.name} is being run by another process", hint="wait until that one has ended"
             ) from None
@@ -228,11 +228,15 @@ class JournalFile:
             atomic.sync_names(self.path)
 
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
+        """Close the file; a second call does nothing, and later records are not written."""
         with self._lock:
-            if self._descriptor is not None:
-                os.close(self._descriptor)
-                self._descriptor = None
+            self._lost = True
+            self._release()
+
+    def _release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 @contextlib.contextmanager

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from durability.live import live
@@ -18,16 +19,18 @@ from machine.fakes import World
 from models.people import ScriptedPerson
 from msgspec import Raw
 
+from prose_kernel.access import jsonl
 from prose_kernel.errors import NoPerson, ProviderError, ResumeMismatch, RunError, StoreFailed, UsageError
 from prose_kernel.runs.resumption import resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Head, Record, Text
+from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Head, Record, Recorder, Text
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Finding, SessionResult
 from prose_kernel.runtime.requests import describe
+from prose_kernel.runtime.scheduler import Scheduler
 from prose_kernel.storage.journal_file import JournalFile
-from prose_kernel.storage.journal_reading import read
+from prose_kernel.storage.journal_reading import is_written, read
 
 PROGRAM = 'let a = exec "echo one"\nlet b = exec "echo {a} two"\noutput said = b\n'
 RESULT = codec.encode(CommandResult("exited", 0, "ä\n", ""))
@@ -251,6 +254,55 @@ def test_a_directory_that_is_removed_is_noticed(tmp_path: Path) -> None:
         file.append(record)
     assert lost == ["it was removed"]
     assert not path.parent.exists()
+
+
+def test_a_record_that_comes_after_the_end_of_a_journal_does_not_open_it_again(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "journal.jsonl"
+    file = JournalFile(path)
+    for record in RECORDS[:3]:
+        file.append(record)
+    file.close()
+    file.append(RECORDS[3])
+    assert read(path).lines == 3
+    assert not is_written(path)
+
+
+def test_the_next_number_counts_a_record_that_another_thread_is_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, numbers, add = JournalFile(tmp_path / "run" / "journal.jsonl"), list[int](), jsonl.add
+    reader = threading.Thread(target=lambda: numbers.append(file.next_number))
+
+    def slow(descriptor: int, data: bytes) -> None:
+        reader.start()
+        reader.join(0.1)  # it waits for the end of this
+        add(descriptor, data)
+
+    monkeypatch.setattr(jsonl, "add", slow)
+    for record in RECORDS[:3]:
+        file.append(record)
+    reader.join()
+    file.close()
+    assert numbers == [3]
+
+
+async def test_a_cancelled_flush_is_made_again_before_the_next_request() -> None:
+    flushes = 0
+
+    class Store:
+        async def flush(self) -> None:
+            nonlocal flushes
+            flushes += 1
+            if flushes == 1:
+                raise asyncio.CancelledError
+
+    recorder = Recorder(cast("Any", None), Scheduler(), None)
+    recorder.require_flush()
+    with pytest.raises(asyncio.CancelledError):
+        await recorder.flush(cast("Any", Store()), "c1/1/x0")
+    for _ in range(2):
+        await recorder.flush(cast("Any", Store()), "c1/2/x0")
+    assert flushes == 2
 
 
 async def test_a_run_continues_without_its_directory(tmp_path: Path) -> None:
