@@ -155,8 +155,11 @@ class AsyncSession(AbstractAsyncContextManager["AsyncSession"]):
         self._execution.workspace.interrupt()
 
     async def close(self) -> None:
-        """End the run and all of its processes."""
-        await self._execution.workspace.close(self._error)
+        """End the run and all of its processes, also a cell that another task runs."""
+        if self._turn.locked():
+            self.interrupt()
+        async with self._turn:
+            await self._execution.workspace.close(self._error)
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()

@@ -23,6 +23,7 @@ from prose_kernel.runs import api
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.events import CommandFinished, CommandStarted, Event, RunEnded
 from prose_kernel.runtime.ports import Binding
+from prose_kernel.storage.journal_reading import is_written
 from prose_kernel.storage.stores import MemoryStore
 
 MEMORY = {"state": "in-context"}
@@ -413,6 +414,17 @@ async def test_cells_of_several_tasks_run_one_after_the_other() -> None:
         cells = [session.cell(f'let {name} = exec "echo {name}"') for name in "ab"]
         results = await asyncio.gather(*cells)
         assert [result.value for result in results] == ["a\n", "b\n"]
+
+
+async def test_closing_a_session_ends_the_cell_that_another_task_runs(tmp_path: Path) -> None:
+    session = api.AsyncSession()
+    cell = asyncio.create_task(session.cell('exec "echo >started; sleep 60"'))
+    await appears(tmp_path / "started")
+    await session.close()
+    assert (await cell).status == "interrupted"
+    (journal,) = tmp_path.glob(".prose/runs/*/journal.jsonl")
+    kinds = [json.loads(line[9:])["k"] for line in journal.read_text().splitlines()]
+    assert (kinds[-2:], is_written(journal)) == (["ended", "finished"], False)
 
 
 async def test_events_arrive_while_the_program_runs() -> None:
