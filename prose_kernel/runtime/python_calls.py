@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Final, TypeVar
 
 Given = TypeVar("Given")
 Answer = TypeVar("Answer")
 _STOPPING: Final = (SystemExit, KeyboardInterrupt, StopIteration)
+_THREADS: Final = ThreadPoolExecutor(32, "prose function")
+"""Other than the event loop's threads, which a run needs for files: a function may block its thread forever."""
 
 
 class FunctionStopped(Exception):
@@ -27,7 +31,8 @@ async def call(function: Callable[[Given], Answer | Awaitable[Answer]], argument
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(of_class):
         answer = function(argument)
     else:
-        answer = await asyncio.to_thread(_contained, function, argument)
+        loop, context = asyncio.get_running_loop(), copy_context()
+        answer = await loop.run_in_executor(_THREADS, lambda: context.run(_contained, function, argument))
     try:
         return await answer if inspect.isawaitable(answer) else answer
     except _STOPPING as error:

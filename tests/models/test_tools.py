@@ -9,7 +9,8 @@ import shutil
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from waiting import eventually
 from prose_kernel.access.approvals import Approvals
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.models.providers.acp import SessionOutputFiles
+from prose_kernel.models.providers.python_function import FunctionSessions, Prompt
 from prose_kernel.models.session_prompt import answered, assemble, with_row_texts
 from prose_kernel.models.tools import files, search
 from prose_kernel.models.tools import tool as tools
@@ -539,6 +541,43 @@ async def test_a_cancelled_search_ends_its_thread(cwd: Path, monkeypatch: pytest
     with pytest.raises(asyncio.CancelledError):
         await running
     assert over.is_set()
+
+
+@pytest.fixture
+def blocked() -> Iterator[threading.Event]:
+    """An event that is set at the end, so that no thread waits for it longer."""
+    free = threading.Event()
+    yield free
+    free.set()
+
+
+async def test_a_call_that_no_thread_has_begun_is_cancelled_at_once(blocked: threading.Event) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    done: list[Stop] = []
+    others = asyncio.ensure_future(asyncio.to_thread(blocked.wait))
+    waiting = asyncio.ensure_future(tools.in_thread(done.append))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await eventually(waiting.done)
+    blocked.set()
+    await others
+    assert waiting.cancelled() and not done
+
+
+async def test_functions_of_python_that_never_return_leave_threads_for_tools(blocked: threading.Event) -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    called = threading.Event()
+
+    def provider(prompt: Prompt) -> str:
+        called.set()
+        return str(blocked.wait())
+
+    asked = asyncio.ensure_future(FunctionSessions(provider).run(SessionRequest("session", "x", "c1/s0"), print))
+    await eventually(called.is_set)
+    asked.cancel()
+    reading = asyncio.ensure_future(tools.in_thread(lambda _: "read"))
+    await eventually(reading.done)
+    assert reading.result() == "read"
 
 
 # ---------------------------------------------------------------- prompts

@@ -58,7 +58,9 @@ class Stopped(ToolFailed):
 
 
 class Stop(threading.Event):
-    """A cancellation flag that long work in a thread checks now and then."""
+    """A cancellation flag that long work in a thread checks now and then. `begun`: the thread has taken the work."""
+
+    begun = False
 
     def check(self) -> None:
         """Raise `Stopped` if the call was cancelled."""
@@ -67,13 +69,22 @@ class Stop(threading.Event):
 
 
 async def in_thread(work: Callable[[Stop], T]) -> T:
-    """Return the result of `work`, run in a thread. On cancellation the thread is stopped and awaited first."""
+    """Return the result of `work`, run in a thread. On cancellation the thread is stopped and awaited first; if no
+    thread is free yet, nothing is done."""
     stop = Stop()
-    running = asyncio.ensure_future(asyncio.to_thread(work, stop))
+
+    def begin() -> T:
+        stop.begun = True
+        stop.check()
+        return work(stop)
+
+    running = asyncio.ensure_future(asyncio.to_thread(begin))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         stop.set()
+        if not stop.begun:
+            running.cancel()
         await _ended(running)
         raise
 
