@@ -9,7 +9,8 @@ import asyncio
 import re
 import shlex
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextvars import copy_context
 from typing import Any, Final, TypeVar
 
 from acp import schema
@@ -67,6 +68,7 @@ class Conversation:
         self.usage: schema.Usage | None = None
         self.fault: ProviderError | None = None
         self._within = budgets.current()
+        self._context = copy_context()  # the library handles requests in the context of the agent's first session
         self.disturbed = asyncio.Event()
         self._agent = agent
         self._access = access
@@ -204,9 +206,10 @@ class Conversation:
             return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
         return schema.RequestPermissionResponse(outcome=schema.AllowedOutcome(outcome="selected", option_id=chosen))
 
-    async def _while_busy(self, work: Awaitable[Answer]) -> Answer:
-        """Return the result of `work`. Raises `_Cancelled` if the session is cancelled meanwhile."""
-        asking = asyncio.ensure_future(work)
+    async def _while_busy(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """Return the result of `work`, done in the context of the session. Raises `_Cancelled` if the session is
+        cancelled meanwhile."""
+        asking = asyncio.create_task(work, context=self._context.copy())
         if self._cancelled:
             asking.cancel()
             raise _Cancelled
@@ -301,7 +304,7 @@ class Conversation:
             raise RequestError(_NOT_ALLOWED, f"there is no terminal {id}")
         return terminal
 
-    async def _perform(self, call: Call, work: Awaitable[Answer]) -> Answer:
+    async def _perform(self, call: Call, work: Coroutine[Any, Any, Answer]) -> Answer:
         """Do `work` for the agent. Its refusal or failure goes into the trace, and to the agent."""
         try:
             return await self._while_busy(work)

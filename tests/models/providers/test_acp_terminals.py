@@ -13,6 +13,8 @@ from models.people import ScriptedPerson
 from models.providers.agents import agent
 from waiting import eventually
 
+from prose_kernel.runtime import open_request
+from prose_kernel.runtime.open_request import OpenRequest
 from prose_kernel.runtime.ports import ToolUse
 from prose_kernel.runtime.services import HelperEnd
 
@@ -129,3 +131,17 @@ async def test_a_command_that_the_agent_does_not_wait_for_never_starts_after_the
         shells.may_start.set()
         assert (await bench.run("run echo next", permissions={"bash": "allow"})).text == "exit 0: next\n "
         assert [command for command, _ in shells.started] == ["echo next"]
+
+
+async def test_a_command_belongs_to_the_request_of_its_session(tmp_path: Path) -> None:
+    class Identified(Shells):
+        async def start(
+            self, command: Sequence[str] | str, cwd: str, env: Mapping[str, str], keep_bytes: int | None
+        ) -> Shell:
+            return await super().start(command, cwd, {**env, **open_request.identity()}, keep_bytes)
+
+    async with agent(tmp_path, terminals=Identified()) as bench:
+        for at in ("c1/0/s0", "c1/1/s0"):
+            with open_request.asking(OpenRequest(at, "", run="r1")):
+                result = await bench.run('run echo "$PROSE_AT"', permissions={"bash": "allow"})
+            assert result.text == f"exit 0: {at}\n "
