@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import re
 import sqlite3
 import threading
@@ -25,7 +27,7 @@ from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import GateDecision
 from prose_kernel.storage.database import postgres, row_writer, schema
 from prose_kernel.storage.database.gate_records import DatabaseRecords
-from prose_kernel.storage.database.ownership import Ownership, owner_of
+from prose_kernel.storage.database.ownership import Ownership, bytes_at, owner_of
 from prose_kernel.storage.database.postgres import PostgresDatabase
 from prose_kernel.storage.database.row_writer import RowWriter
 from prose_kernel.storage.database.schema import Connection, DatabaseError
@@ -178,6 +180,22 @@ def test_a_lease_that_is_about_to_be_extended_ends_with_its_run(
     with contextlib.closing(PostgresDatabase(postgres_url, RUN).open()) as connection:
         assert owner_of(connection, RUN) is None
     assert len(beats) == 1
+
+
+def test_a_journal_that_cannot_be_read_for_a_moment_is_copied_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error would end the thread that extends the lease."""
+    journal = tmp_path / "journal.jsonl"
+    journal.write_bytes(b"one\n")
+
+    def stale(*_: object) -> bytes:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as away:
+        away.setattr(os, "pread", stale)
+        assert bytes_at(journal, 0, 4) == b""
+    assert bytes_at(journal, 0, 4) == b"one\n"
 
 
 def test_a_user_who_may_only_read_cannot_store_a_run(bare_postgres_url: str) -> None:

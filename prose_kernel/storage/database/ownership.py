@@ -192,11 +192,10 @@ def bytes_at(path: Path, start: int, size: int) -> bytes:
     if size <= 0:
         return b""
     try:
-        descriptor = plain_files.descriptor(path)
+        with plain_files.closing(plain_files.descriptor(path)) as descriptor:
+            return os.pread(descriptor, size, start)
     except OSError:
         return b""
-    with plain_files.closing(descriptor):
-        return os.pread(descriptor, size, start)
 
 
 def is_elsewhere(process: str | None, journal: Path) -> bool:
