@@ -7,6 +7,7 @@ and checks whether its text has changed, because only the command line knows the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import shutil
 import threading
@@ -322,14 +323,18 @@ def branch(journal: JournalRead, before: int, clock: Clock, state_dir: str = STA
         changed=False,
     )
     path = directory.with_name(run_id) / NAME
-    with changing(path, f"no branch of run {head.run} can be begun") as file:
-        of_vvm = directory.parent.parent.name == VVM
-        answers = directory if of_vvm else Path(head.directory, VVM, "runs", head.run)
+    of_vvm = directory.parent.parent.name == VVM
+    answers = directory if of_vvm else Path(head.directory, VVM, "runs", head.run)
+    failed_branch, why = contextlib.ExitStack(), f"no branch of run {head.run} can be begun"
+    with failed_branch, changing(path, why) as file:
+        for made in (path.parent, answers.with_name(run_id)):
+            failed_branch.callback(shutil.rmtree, made, ignore_errors=True)
         for source in (directory / "attachments", answers / "bindings"):
             if source.is_dir():
                 shutil.copytree(source, source.parent.with_name(run_id) / source.name, dirs_exist_ok=True)
         file_history.copy(directory, path.parent, [number for number, _ in numbered], before)
         file.copy([new, *(record for _, record in numbered)])
+        failed_branch.pop_all()
     approved_in_process(run_id, branch_of=head.run)
     return read(path)
 

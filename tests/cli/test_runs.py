@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import io
 import json
 import re
@@ -14,8 +16,10 @@ import pytest
 from prose_kernel.access import plain_files
 from prose_kernel.cli.main import main
 from prose_kernel.errors import UsageError
+from prose_kernel.runs.resumption import branch
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished
+from prose_kernel.storage import file_history
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import NAME, read
 from prose_kernel.storage.runs import Directories, find, places
@@ -229,6 +233,23 @@ def test_a_run_that_is_removed_before_it_is_continued_stays_removed(ids: list[st
     with pytest.raises(UsageError, match=f"run {ids[0]} was removed meanwhile"):
         JournalFile(journal.path).continue_from(journal)
     assert not journal.path.parent.exists()
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), asyncio.CancelledError()])
+def test_a_branch_that_cannot_be_written_leaves_nothing(
+    ids: list[str], monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    place = Directories(Path(".prose/runs"))
+    before = sorted(run.id for run in place.runs())
+
+    def fails(run: Path, new: Path, *_: object) -> None:
+        (new / "files").mkdir(parents=True)
+        raise failure
+
+    monkeypatch.setattr(file_history, "copy", fails)
+    with pytest.raises((UsageError, asyncio.CancelledError)):
+        branch(place.run(ids[0]).kept_journal(), 3, SystemClock())
+    assert sorted(run.id for run in place.runs()) == before
 
 
 def test_runs_in_sqlite(prose: Prose) -> None:
