@@ -363,11 +363,12 @@ class Live:
     def _send(self) -> None:
         now, self._timer = self._loop.time(), None
         self._due = max(self._due, now) + _INTERVAL
-        if self._posted and now < self._next_check:
-            return
-        # If the loop was closed after `deliver` was posted, only another post shows that.
-        call = no_op if self._posted else self.deliver
-        self._posted, self._next_check = True, now + _CHECK_INTERVAL
+        with self._lock:  # `_take` in the other thread resets `_posted`
+            if self._posted and now < self._next_check:
+                return
+            # If the loop was closed after `deliver` was posted, only another post shows that.
+            call = no_op if self._posted else self.deliver
+            self._posted, self._next_check = True, now + _CHECK_INTERVAL
         if not self._post(call):
             self._gone = True
             self._take()

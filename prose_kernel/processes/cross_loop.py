@@ -98,6 +98,9 @@ async def in_engine(engine: Engine, work: Callable[[], Coroutine[object, object,
     running: list[asyncio.Task[T]] = []
 
     def begin() -> None:
+        if engine.is_closed:  # a later task would not be cancelled by the shutdown, and never end
+            call_in_loop(loop, answer.set_exception, EngineClosed())
+            return
         task = engine.loop.create_task(work())
         task.add_done_callback(ended)  # not an `except` in the task: a task that is cancelled early never runs
         running.append(task)

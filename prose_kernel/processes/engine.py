@@ -134,6 +134,11 @@ class Engine:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called: the engine starts nothing more."""
+        return self._closed
+
     def _begin_shutdown(self) -> None:
         self._shutting_down = self.loop.create_task(self._shut_down())
 

@@ -64,3 +64,42 @@ async def test_a_closed_engine_refuses(engine: Engine) -> None:
     engine.close()
     with pytest.raises(EngineClosed):
         await in_engine(engine, answer)
+
+
+async def test_a_call_made_while_the_engine_closes_is_answered(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = asyncio.get_running_loop()
+    begun, refused, ending = asyncio.Event(), threading.Event(), threading.Event()
+
+    async def slow() -> None:
+        here.call_soon_threadsafe(begun.set)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ending.set()
+            await asyncio.to_thread(refused.wait, PATIENCE)  # the engine waits for this before its loop stops
+
+    async def endless() -> None:
+        await asyncio.Event().wait()
+
+    def create_future() -> asyncio.Future[None]:
+        """Close the engine between the two checks of the call: it is not closed, and its loop runs."""
+        monkeypatch.undo()
+        closer.start()
+        assert ending.wait(PATIENCE)
+        return here.create_future()
+
+    async def late() -> None:
+        monkeypatch.setattr(here, "create_future", create_future)
+        await in_engine(engine, endless)
+
+    first = asyncio.create_task(in_engine(engine, slow))
+    await begun.wait()
+    closer = threading.Thread(target=engine.close)
+    second = asyncio.create_task(late())
+    await asyncio.to_thread(ending.wait, PATIENCE)
+    engine.post(refused.set)
+    with pytest.raises(EngineClosed):
+        await asyncio.wait_for(second, PATIENCE)
+    with pytest.raises(EngineClosed):
+        await first
+    closer.join()

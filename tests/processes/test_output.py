@@ -6,8 +6,11 @@ import asyncio
 import itertools
 import os
 import resource
+import sys
 import threading
 from pathlib import Path
+from types import FrameType, SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +18,7 @@ from hypothesis import strategies as st
 from processes.conftest import HOUR, Clock, Runner, end_of
 from waiting import appears, eventually, until
 
-from prose_kernel.processes.command_output import Capture
+from prose_kernel.processes.command_output import Capture, Live
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.process_table import member_of
 from prose_kernel.processes.shell import ShellCommands
@@ -362,6 +365,35 @@ async def test_a_command_that_is_cancelled_while_it_waits_for_its_display_ends(r
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+@pytest.mark.parametrize("line", range(1, 12))
+def test_a_consumer_may_take_output_at_any_moment_of_another_announcement(line: int) -> None:
+    """The consumer was busy for more than a second, and takes the output in another thread, at this line of `_send`."""
+    clock, posted, seen = iter(range(0, 100, 10)), list[Any](), Seen()
+    live = Live(SimpleNamespace(time=lambda: next(clock)), lambda call: not posted.append(call), seen)  # type: ignore[arg-type, func-returns-value]
+    live.feed("stdout", "a")
+    consumer, lines = threading.Thread(target=posted.pop()), itertools.count(1)
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code is Live._send.__code__ and event == "line" and next(lines) == line:
+            consumer.start()
+            consumer.join(0.1)  # it may have to wait for a lock
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        live.feed("stdout", "b")
+    finally:
+        sys.settrace(before)
+    if consumer.ident is None:
+        consumer.start()
+    consumer.join()
+    live.feed("stdout", "c")
+    for call in posted:
+        call()
+    assert seen.text() == "abc"
 
 
 async def test_a_line_every_fifty_milliseconds_is_not_delayed(run: Runner, clock: Clock) -> None:
