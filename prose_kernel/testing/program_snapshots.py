@@ -17,7 +17,7 @@ from prose_kernel.access.atomic import write_whole
 from prose_kernel.cli import result_text
 from prose_kernel.cli.execution import Cell, ProgramRun, Request, RunEnd
 from prose_kernel.cli.terminal import Screen
-from prose_kernel.errors import CompileError, ProseError, RunError, UsageError, usage_errors
+from prose_kernel.errors import CompileError, Interrupted, ProseError, RunError, UsageError, usage_errors
 from prose_kernel.language.text import as_argument, escaped
 from prose_kernel.runs import languages, settings
 from prose_kernel.runs.settings import Settings
@@ -27,7 +27,7 @@ from prose_kernel.runtime.events import Bound, BranchFinished, CommandOutput, Ev
 from prose_kernel.runtime.values import verbatim
 from prose_kernel.testing import snapshot_file
 from prose_kernel.testing.notebook_run import remove_run
-from prose_kernel.testing.options import EarlyEnd, Options, time_limited
+from prose_kernel.testing.options import SECONDS, EarlyEnd, Options, time_limited
 from prose_kernel.testing.snapshot_file import SUFFIX, Case, CaseOptions
 from prose_kernel.views.test_results import Finding, Outcome, Statement, Tested, difference
 
@@ -227,19 +227,31 @@ class TestedRun(ProgramRun):
         self.files = {"stdout": io.StringIO(), "stderr": io.StringIO()}
         super().__init__(request, Screen(*self.files.values()))
         self.watch = EarlyEnd()
+        self._seconds = SECONDS
         self._directory: Path | None = None
         self.asker = Unattended(partial(self.screen.line, "stderr"), magic="")  # type: ignore[assignment]
 
     async def tested(self, seconds: float) -> RunEnd:
         """Run the program, at most for the given time, and remove the directory of its run."""
+        self._seconds = seconds
         try:
-            with time_limited(seconds, self.workspace.interrupt) as self.watch:
-                ended = await self.run_and_close()
+            ended = await self.run_and_close()
         finally:
             if self._directory is not None:
                 remove_run(self._directory)
         self.watch.interrupted |= ended.signal is not None and not self.watch.over
         return ended
+
+    async def _run_texts(self) -> None:
+        # inside the signal handlers of the run, because a third signal would end this process there
+        with time_limited(self._seconds, self.workspace.interrupt) as self.watch:
+            try:
+                await super()._run_texts()
+            except ProseError:
+                if not self.watch.interrupted:
+                    raise
+        if self.watch.interrupted:
+            raise Interrupted
 
     async def ended(self, error: ProseError | None) -> RunEnd:
         ended = await super().ended(error)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -104,6 +106,23 @@ def test_a_killed_process_fails_only_the_test_of_its_file(capsys: pytest.Capture
     assert lines[:4] == ["a.ipynb: 1 passed", "b.ipynb: 1 failed", "c.ipynb: 1 passed", "d.ipynb: 1 passed"]
     assert lines[-1] == "1 failed, 3 passed in 4 files"
     assert [suite.get("failures") for suite in ElementTree.parse("report.xml").getroot()] == ["0", "1", "0", "0"]
+
+
+def test_the_processes_end_when_the_command_is_killed() -> None:
+    for name in ("a", "b"):
+        write(Path(f"{name}.ipynb"), code(f'exec "echo $PPID > {name}.part; mv {name}.part {name}; sleep 600"'))
+    command = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
+    process = subprocess.Popen([*command, "test", "-n", "2"])
+    waiting.until(lambda: Path("a").exists() and Path("b").exists())
+    process.kill()
+    process.wait()
+    for name in ("a", "b"):
+        worker = int(Path(name).read_text())
+        try:
+            waiting.until(lambda: not waiting.command_line(worker))  # noqa: B023
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
 
 
 def test_a_junit_xml_report_is_written(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -223,6 +225,20 @@ def test_a_program_that_exceeds_the_timeout_is_interrupted(capsys: pytest.Captur
     program("let n = 0\nloop (max: 1000000000):\n  n = n + 1\n", "p.prose", "# a\n\nExit status: 0\n")
     assert prose("test", "--timeout", "0.3") == 1
     assert "the program did not end within 0.3 s and was interrupted" in capsys.readouterr().out
+
+
+def test_a_program_that_ignores_interrupts_is_killed_and_the_next_one_is_tested() -> None:
+    program("exec \"trap '' INT TERM; touch begun; sleep 600\"\n", "a.prose", "# a\n\nExit status: 0\n")
+    program("output x = 1\n", "b.prose", "# b\n\nExit status: 0\n\n## Output x\n\n```text\n1\n```\n")
+    test = (
+        "import sys\nfrom prose_kernel.testing import options\noptions.GRACE, options.AGAIN = 0.1, 0\n"
+        "from prose_kernel.cli.main import main\nsys.exit(main())"
+    )
+    command = [sys.executable, "-c", test, "test", "--timeout", "0.3"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (1, "")
+    assert "the program did not end within 0.3 s and was interrupted" in ran.stdout
+    assert ran.stdout.endswith("1 failed, 1 passed in 2 files\n")
 
 
 def test_snapshots_hide_directories_and_show_results_without_outputs() -> None:
