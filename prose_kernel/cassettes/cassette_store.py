@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -59,6 +60,7 @@ class CassetteStore:
         self.own_name = files.shown_name(self.own, self._workspace)
         self._writer = Writer(self.own, private=options.private)
         self._turn = asyncio.Lock()
+        self._writing = threading.Lock()
         self._pending: deque[tuple[Entry, bytes]] = deque()
         self._files: dict[Path, CassetteFile] = {}
         self._index = Index(options.repeats)
@@ -276,7 +278,15 @@ class CassetteStore:
         return entry
 
     def _flush(self, patience: float) -> bool:
-        """Write pending records; return False while another process is writing."""
+        """Write pending records; return False while another process, or another thread of this one, is writing."""
+        if not self._writing.acquire(timeout=patience):
+            return False
+        try:
+            return self._write_pending(patience)
+        finally:
+            self._writing.release()
+
+    def _write_pending(self, patience: float) -> bool:
         batch = list(self._pending)
         if not batch or not self.options.writes:
             self._pending.clear()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +18,7 @@ from cassettes.recording import JudgeDouble, Provider, Recording
 from hypothesis import given
 from hypothesis import strategies as st
 from machine.fakes import FakeClock
+from waiting import PATIENCE, eventually
 
 from prose_kernel.access import plain_files
 from prose_kernel.cassettes import cassette_files as files
@@ -256,14 +261,35 @@ async def test_a_record_waits_while_another_kernel_writes(there: Recording) -> N
 
     (there.cwd / "cassettes").mkdir()
     with FileLock(there.cwd / "cassettes" / ".lock"):
-        import asyncio
-
         running = asyncio.ensure_future(there.run(ONE, provider=Provider(FakeClock())))
         for _ in range(200):
             await asyncio.sleep(0)
         assert not running.done()
         assert not there.path().exists()
     live = await running
+    assert there.records(kind="session")[0]["out"]["text"] == live["a"]
+
+
+async def test_a_waiting_record_is_written_once_if_another_record_follows(
+    there: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other kernel has just finished; the thread that waits for it has not noticed yet."""
+    waits, go = threading.Event(), threading.Event()
+
+    def pause(_: float) -> None:
+        waits.set()
+        go.wait(PATIENCE)
+
+    monkeypatch.setattr(plain_files, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pause))
+    (there.cwd / "cassettes").mkdir()
+    with plain_files.locked(there.cwd / "cassettes" / ".lock"):
+        running = asyncio.ensure_future(there.run(ONE, provider=Provider(FakeClock())))
+        await eventually(waits.is_set)
+    assert there.cassettes is not None
+    there.cassettes.note_ask("c1/1/s0", "May it?", "yes")
+    go.set()
+    live = await running
+    assert [record["t"] for record in there.records()] == ["head", "session", "ask"]
     assert there.records(kind="session")[0]["out"]["text"] == live["a"]
 
 
