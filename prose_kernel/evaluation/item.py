@@ -127,10 +127,12 @@ class ItemRun:
         self.over_time = False
         self._workspace: Workspace | None = None
         self._judging: Callable[[], object] | None = None
+        self._interrupted = False
         self._meter = Meter(shared.clock)
 
     def interrupt(self) -> None:
         """End the run, from any thread; a second call kills its remaining commands."""
+        self._interrupted = True
         if self._judging is not None:
             self._judging()
         elif self._workspace is not None:
@@ -204,7 +206,8 @@ class ItemRun:
         prepared.bind(workspace, item.case)
         value: Value = None
         for text in prepared.texts(item.case):
-            value = await workspace.run(prepared.compiled(workspace, text), language=text.language)
+            compiled = prepared.compiled(workspace, text)
+            value = await workspace.run(compiled, language=text.language, interrupted=lambda: self._interrupted)
         outputs = {name: given for name, (given, _) in workspace.outputs().items()}
         own: dict[str, Value] = dict(item.case.columns)
         known = own | dict(zip(NAMES, (own.get(EXPECTED), own, value), strict=True))

@@ -737,7 +737,9 @@ class Cells:
             return
 
         def cancel() -> None:
-            if self._in_program and self.started_workspace is not None and self._task is task:
+            if self._task is not task:
+                return  # the cell has ended: the task must finish what follows it
+            if self._in_program and self.started_workspace is not None:
                 self.interrupt()  # the program has begun meanwhile
             else:
                 task.cancel()

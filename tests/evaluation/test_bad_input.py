@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from evaluation.evaluations import LIVE, PROGRAM, RIGHT, Model, evaluate, write
 
 from prose_kernel.errors import CompileError, UsageError
-from prose_kernel.evaluation import dataset
+from prose_kernel.evaluation import dataset, item
 from prose_kernel.evaluation.report import document
 from prose_kernel.evaluation.runner import Evaluation, Options
 from prose_kernel.evaluation.spec import read
+from prose_kernel.runs.workspace import Workspace
 from prose_kernel.views.document import plain_text
 
 ABOVE_0 = "a number above 0, at most 1,000,000"
@@ -313,6 +315,22 @@ def test_an_evaluation_can_be_cancelled_while_it_waits(tmp_path: Path, model: Mo
         assert (summary.stopped, summary.results) == ("interrupted", [])
 
     asyncio.run(cancelled())
+
+
+def test_an_interrupt_just_before_a_run_begins_ends_it(
+    tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For example while its program is being compiled."""
+
+    class Interrupted(Workspace):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            evaluation.interrupt()
+
+    monkeypatch.setattr(item, "Workspace", Interrupted)
+    evaluation = Evaluation(read(write(tmp_path, LIVE + RIGHT, CASES)), Options())
+    summary = asyncio.run(evaluation.run())
+    assert (summary.stopped, summary.results, model.asked) == ("interrupted", [], 0)
 
 
 def test_a_run_that_exceeds_its_time_limit_is_an_error(tmp_path: Path, model: Model) -> None:

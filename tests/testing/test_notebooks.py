@@ -12,10 +12,12 @@ import pytest
 from models.people import ScriptedPerson
 from notebook.recording import Recording
 from testing.books import code, error, markdown, prose, stream, write
+from waiting import PATIENCE
 
 from prose_kernel.errors import UsageError
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.runs import languages
+from prose_kernel.runs.provenance import Provenance
 from prose_kernel.testing.notebook_source import read
 from prose_kernel.testing.notebooks import test_notebook as tested_notebook
 from prose_kernel.testing.options import Options
@@ -273,6 +275,29 @@ def test_a_cell_that_exceeds_the_timeout_is_interrupted_and_later_cells_do_not_r
         message = "cell 1: the cell did not end within 0.3 s and was interrupted; later cells did not run"
         assert findings(book, Options(seconds=0.3)) == [message]
         assert not Path("ran").exists()
+
+
+@pytest.mark.parametrize("source", ["let x = 1", 'exec "true"', "nothing"])
+def test_a_cell_may_end_in_the_moment_of_its_timeout(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cell is interrupted after its last statement, while its names are being recorded."""
+    ending, interrupted = threading.Event(), threading.Event()
+    interrupt, end = Cells.interrupt, Provenance.end
+
+    def interrupts(cells: Cells) -> None:
+        ending.wait(PATIENCE)
+        interrupt(cells)
+        interrupted.set()
+
+    def ends(provenance: Provenance, *, failed: bool) -> None:
+        ending.set()
+        interrupted.wait(PATIENCE)
+        end(provenance, failed=failed)
+
+    monkeypatch.setattr(Cells, "interrupt", interrupts)
+    monkeypatch.setattr(Provenance, "end", ends)
+    book = write(Path("a.ipynb"), code(source), code('exec "touch ran"'))
+    message = "cell 1: the cell did not end within 0.01 s and was interrupted; later cells did not run"
+    assert findings(book, Options(seconds=0.01)) == [message]
 
 
 def test_a_notebook_is_tested_outside_the_main_thread() -> None:
