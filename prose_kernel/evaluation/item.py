@@ -195,6 +195,7 @@ class ItemRun:
         except ProseError as problem:
             return self._result("error", _message_of(problem), no_answer=isinstance(problem, Undecided))
         finally:
+            self._workspace = self._judging = None
             await workspace.close(error)
             shared.warnings.update(one for one in shown if one.startswith("Warning: "))
 
@@ -218,7 +219,12 @@ class ItemRun:
         ran = FinishedRun(item, machine, workspace.values(), outputs, value, self._meter.judged)
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
-        self._judging = partial(loop.call_soon_threadsafe, task.cancel)
+
+        def cancel() -> None:
+            if self._judging is not None:  # otherwise the run is being closed
+                task.cancel()
+
+        self._judging = partial(loop.call_soon_threadsafe, cancel)
         with budgets.counting((budget,), lambda: "an assertion") if budget is not None else nullcontext():
             checks, no_answer = await shared.assertions.check(ran)
         return self._judged(checks, no_answer, outputs or {"result": value})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from evaluation.evaluations import LIVE, PROGRAM, RIGHT, Model, evaluate, write
 
-from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.evaluation import dataset, item
 from prose_kernel.evaluation.report import document
 from prose_kernel.evaluation.runner import Evaluation, Options
@@ -331,6 +331,18 @@ def test_an_interrupt_just_before_a_run_begins_ends_it(
     evaluation = Evaluation(read(write(tmp_path, LIVE + RIGHT, CASES)), Options())
     summary = asyncio.run(evaluation.run())
     assert (summary.stopped, summary.results, model.asked) == ("interrupted", [], 0)
+
+
+def test_an_interrupt_of_a_run_that_has_ended_keeps_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closing(Workspace):
+        async def close(self, error: RunError | None = None) -> None:
+            evaluation.interrupt()
+            await super().close(error)
+
+    monkeypatch.setattr(item, "Workspace", Closing)
+    evaluation = Evaluation(read(write(tmp_path, LIVE + RIGHT, CASES[:1])), Options())
+    summary = asyncio.run(evaluation.run())
+    assert [one.status for one in summary.results] == ["passed"]
 
 
 def test_a_run_that_exceeds_its_time_limit_is_an_error(tmp_path: Path, model: Model) -> None:
