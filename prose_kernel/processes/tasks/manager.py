@@ -110,9 +110,9 @@ class Manager:
         if (refusal := self._limit_refusal(caller, coming=call.yield_time_ms == 0)) is not None:
             raise refusal
         async with self._starting:
-            if self._closing is not None:
-                raise TaskRefused("runtime_closed", "the run has ended; no command can be started in it")
             plan = await self._plan(caller, shell, identity)
+            if self._closing is not None:  # nothing ends a command that begins now
+                raise TaskRefused("runtime_closed", "the run has ended; no command can be started in it")
             environment = environment_for(caller, self._options.environment)
             environment |= {os.fsencode(name): os.fsencode(value) for name, value in extra.items()}
             command = self._command(call, caller, identity, live, watched=watched)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,9 @@ from waiting import PATIENCE, appears, command_line, eventually, processes
 from prose_kernel.errors import TaskRefused
 from prose_kernel.processes import system
 from prose_kernel.processes.process_table import carries_prefix, members
+from prose_kernel.processes.tasks import monitored
 from prose_kernel.processes.tasks.ledger import recover_all, sweep
+from prose_kernel.processes.tasks.running import Identity
 from prose_kernel.processes.tasks.store import Store, StoreError
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.services import CommandCompleted, CommandPromoted, TaskCaller
@@ -309,6 +312,28 @@ async def test_90_twenty_stubborn_tasks_end_with_the_run_after_one_grace(make_de
     assert not close.done() and len(desk.processes) >= 20
     await clock.forward(HOUR / 2)
     await end_of(close)
+    assert not desk.processes
+
+
+@pytest.mark.linux
+async def test_a_command_of_an_agent_does_not_begin_after_the_run_has_ended(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its confinement is planned in a thread while the run ends."""
+    plans, go, guard_only = threading.Event(), threading.Event(), monitored.guard_only
+
+    def plan(identity: Identity) -> monitored.Plan | None:
+        plans.set()
+        go.wait(PATIENCE)
+        return guard_only(identity)
+
+    monkeypatch.setattr(monitored, "guard_only", plan)
+    starts = asyncio.create_task(desk.start("sleep 60", AGENT, yield_time_ms=0))
+    await eventually(plans.is_set)
+    await desk.service.close()
+    go.set()
+    with pytest.raises(TaskRefused, match="the run has ended"):
+        await starts
     assert not desk.processes
 
 
