@@ -351,6 +351,8 @@ class Live:
                 waiting = self._pending[stream] = _Undelivered(self._spare)
             waiting.add(text)
             self.full = not self._spare and sum(one.size for one in self._pending.values()) >= WAITING
+        if self.full:
+            self._loop.call_later(_CHECK_INTERVAL, self._check)
         if self._timer is None:
             # The schedule may run half an interval ahead, so a program that prints about every 50 ms sees no long
             # delay from jitter; the rate stays at 20 a second.
@@ -372,6 +374,12 @@ class Live:
         if not self._post(call):
             self._gone = True
             self._take()
+
+    def _check(self) -> None:
+        """Post again while reading is paused: only this shows that the consumer's loop was closed."""
+        if self.full:
+            self._send()
+            self._loop.call_later(_CHECK_INTERVAL, self._check)
 
     def stop(self) -> None:
         """Stop the timer: the command's end delivers the remaining output."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from processes.conftest import HOUR, Clock, Runner, end_of, marked, named
-from waiting import appears, eventually, until
+from waiting import PATIENCE, appears, eventually, until
 
 from prose_kernel.processes import system
 from prose_kernel.processes.engine import Engine
@@ -361,6 +361,23 @@ def test_a_caller_with_a_closed_loop_leaves_no_process(engine: Engine) -> None:
     printed = loop.create_future()
     task = loop.create_task(commands.run(request, lambda stream, text: printed.done() or printed.set_result(text)))
     loop.run_until_complete(printed)
+    loop.close()
+    until(lambda: marked(engine.marker) == [])
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def test_a_caller_with_a_closed_loop_leaves_no_process_that_waits_for_a_reader(engine: Engine, tmp_path: Path) -> None:
+    """The loop is closed with output that it was told of, and all buffers are full."""
+    commands = ShellCommands(engine, "bash")
+    loop = asyncio.new_event_loop()
+    request = CommandRequest("echo x; until [ -e go ]; do sleep 0.01; done; yes", str(tmp_path), HOUR)
+    printed = loop.create_future()
+    task = loop.create_task(commands.run(request, lambda stream, text: printed.done() or printed.set_result(text)))
+    loop.run_until_complete(printed)
+    told, tell = threading.Event(), loop.call_soon_threadsafe
+    loop.call_soon_threadsafe = lambda *arguments, **more: (tell(*arguments, **more), told.set())[0]  # type: ignore[method-assign]
+    (tmp_path / "go").touch()
+    assert told.wait(PATIENCE)
     loop.close()
     until(lambda: marked(engine.marker) == [])
     task._log_destroy_pending = False  # type: ignore[attr-defined]
