@@ -199,9 +199,10 @@ class Terminal(fdspawn):
         termios.tcsetwinsize(slave, (50, columns))
         ready, tell = _CONTEXT.Pipe(duplex=False)
         settings, more = (os.ttyname(slave), tell), ("", str(package or ""))
-        with ready, tell:
-            self.process = _started(forked_child.to_terminal, settings, arguments, cwd, env, more)
-            ready.recv()
+        with ready:
+            with tell:
+                self.process = _started(forked_child.to_terminal, settings, arguments, cwd, env, more)
+            ready.recv()  # raises an error if the process has ended: nobody else has the other end now
         os.close(slave)  # so that reads end with the command
         super().__init__(master, encoding="utf-8", timeout=30)
 
