@@ -8,13 +8,11 @@ import math
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.access import plain_files
 from prose_kernel.access.created_code import require_agreed
@@ -26,6 +24,7 @@ from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.language.text import one_line
 from prose_kernel.runtime.machine import Machine
 from prose_kernel.runtime.ports import JudgeRequest
+from prose_kernel.runtime.python_calls import in_daemon_thread, start_thread
 from prose_kernel.runtime.value_text import NAME, preview
 from prose_kernel.runtime.values import Value, verbatim
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 PARAMETERS: Final = ("output", "outputs", "bindings", "expected", "case", "variant", "repetition")
 """The names of the parameters that a Python function may have."""
 _REASON: Final = 300
-T = TypeVar("T")
 
 
 class NotEvaluated(ProseError):
@@ -215,27 +213,6 @@ class PythonFunction:
             raise NotEvaluated(f"{self._name} has not ended within {seconds:g} s") from None
 
 
-async def in_daemon_thread(call: Callable[[], T], name: str) -> T:
-    """Return the result of `call`, which runs in its own thread. If the caller is cancelled, the thread continues.
-    Unlike a thread of `asyncio.to_thread`, it does not delay the end of the process."""
-    return await asyncio.wrap_future(_start_thread(call, name))
-
-
-def _start_thread(call: Callable[[], T], name: str) -> Future[T]:
-    """Run `call` in a daemon thread. Its result may be an exception of any kind, also `SystemExit`."""
-    result = Future[T]()
-    result.set_running_or_notify_cancel()  # from now on, a cancellation only ends the wait for the result
-
-    def work() -> None:
-        try:
-            result.set_result(call())
-        except BaseException as problem:
-            result.set_exception(problem)
-
-    threading.Thread(target=work, daemon=True, name=name).start()
-    return result
-
-
 def _raised(problem: BaseException) -> str:
     try:
         return f"{type(problem).__name__}: {problem}".rstrip(": ")
@@ -301,7 +278,7 @@ def _loaded(path: Path, file: str, seconds: float) -> ModuleType:
         exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
 
     try:
-        failed = _start_thread(load, f"loading {file}").exception(seconds)
+        failed = start_thread(load, f"loading {file}").exception(seconds)
     except TimeoutError:  # raised by the wait; an error raised by the file is returned
         raise UsageError(f"{file} was not loaded within {seconds:g} s", hint=_LONGER) from None
     if failed is not None:

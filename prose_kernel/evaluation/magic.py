@@ -19,10 +19,10 @@ _FILES = ("--baseline", "--save-baseline", "--html")
     "run a program over a data set: pass rates, differences between variants, what has become worse",
 )
 async def evaluate(call: Call) -> None:
-    from prose_kernel.evaluation.assertions import in_daemon_thread
     from prose_kernel.evaluation.report import document, html_page
     from prose_kernel.evaluation.runner import Evaluation, Options
     from prose_kernel.evaluation.spec import read
+    from prose_kernel.runtime.python_calls import in_daemon_thread
     from prose_kernel.views.page import check_page, write_page
 
     words = list(call.words)

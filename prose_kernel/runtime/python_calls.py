@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
+import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from concurrent.futures import Future
+from functools import partial
 from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
 
 Given = TypeVar("Given")
 Answer = TypeVar("Answer")
+T = TypeVar("T")
+_AT_ONCE: Final = 32
 _STOPPING: Final = (SystemExit, KeyboardInterrupt, StopIteration)
-_THREADS: Final = ThreadPoolExecutor(32, "prose function")
-"""Other than the event loop's threads, which a run needs for files: a function may block its thread forever."""
+_places: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
 
 
 class FunctionStopped(Exception):
@@ -21,7 +25,7 @@ class FunctionStopped(Exception):
 
 
 async def call(function: Callable[[Given], Answer | Awaitable[Answer]], argument: Given) -> Answer:
-    """Return the result of a function or coroutine function. A plain function runs in a thread.
+    """Return the result of a function or coroutine function. A plain function runs in a thread, with at most 31 others.
 
     The thread keeps the event loop free. It cannot be stopped: after a cancellation its result is dropped.
 
@@ -31,8 +35,9 @@ async def call(function: Callable[[Given], Answer | Awaitable[Answer]], argument
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(of_class):
         answer = function(argument)
     else:
-        loop, context = asyncio.get_running_loop(), copy_context()
-        answer = await loop.run_in_executor(_THREADS, lambda: context.run(_contained, function, argument))
+        work = partial(contextvars.copy_context().run, _contained, function, argument)
+        async with _places.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(_AT_ONCE)):
+            answer = await in_daemon_thread(work, "prose function")
     try:
         return await answer if inspect.isawaitable(answer) else answer
     except _STOPPING as error:
@@ -52,3 +57,24 @@ def failure(what: str, error: BaseException) -> str:
         error = error.__cause__
     text = " ".join(str(error).split())
     return f"{what} raised {type(error).__name__}" + (f": {text}" if text else "")
+
+
+async def in_daemon_thread(work: Callable[[], T], name: str) -> T:
+    """Return the result of `work`, which runs in its own thread. If the caller is cancelled, the thread continues.
+    Unlike a thread of `asyncio.to_thread`, it delays neither other work nor the end of the process."""
+    return await asyncio.wrap_future(start_thread(work, name))
+
+
+def start_thread(work: Callable[[], T], name: str) -> Future[T]:
+    """Run `work` in a daemon thread. Its result may be an exception of any kind, also `SystemExit`."""
+    result = Future[T]()
+    result.set_running_or_notify_cancel()  # from now on, a cancellation only ends the wait for the result
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as problem:
+            result.set_exception(problem)
+
+    threading.Thread(target=run, daemon=True, name=name).start()
+    return result

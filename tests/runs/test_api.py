@@ -367,6 +367,18 @@ def test_control_c_ends_the_program_first(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- in a running loop
 
 
+def test_functions_that_never_return_keep_neither_the_run_nor_the_process(tmp_path: Path) -> None:
+    code = (
+        "import threading\nfrom prose_kernel.runs import api\nnever = threading.Event()\n"
+        "def provider(prompt): return 'fine' if prompt.task == 'ask' else never.wait()\n"
+        "items = [str(n) for n in range(40)]\n"
+        'text = f\'parallel for i in [{chr(44).join(items)}] (on-fail: "ignore"):\\n  session "wait {{i}}"\\n    timeout: 100ms\\n\'\n'
+        "print(api.run(text + 'output said = session \"ask\"\\n', provider=provider).outputs)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.stdout, ran.stderr) == ("{'said': 'fine'}\n", "")
+
+
 async def test_run_works_inside_a_running_loop() -> None:
     assert api.run("let a = 1", settings=MEMORY).value == 1
 
