@@ -62,15 +62,15 @@ def time_limited(seconds: float, interrupt: Callable[[], None]) -> Iterator[Earl
     signals = threading.current_thread() is threading.main_thread()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        if forced.is_set():
-            if asyncio.current_task() is not task:
-                forced.clear()
-            elif may_stop(frame):
-                forced.clear()
+        if not forced.is_set():
+            watch.interrupted = True
+            interrupt()
+            return
+        forced.clear()
+        if asyncio.current_task() is task:
+            if may_stop(frame):
                 raise asyncio.CancelledError
-            return  # `forced` stays set: the code has to finish a write first
-        watch.interrupted = True
-        interrupt()
+            again.set()  # the code has to finish a write first
 
     def keep_time() -> None:
         if done.wait(seconds):
@@ -80,13 +80,15 @@ def time_limited(seconds: float, interrupt: Callable[[], None]) -> Iterator[Earl
             interrupt()
             if done.wait(GRACE):
                 return
-            if signals:
-                forced.set()
-                while forced.is_set() and not done.is_set():
-                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-                    done.wait(AGAIN)
+            again.set()
+            while signals and again.is_set() and not done.is_set():
+                again.clear()
+                forced.set()  # one signal at a time: another one is the person's
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                while not done.wait(AGAIN) and forced.is_set():
+                    pass
 
-    forced = threading.Event()
+    forced, again = threading.Event(), threading.Event()
     former = signal.signal(signal.SIGINT, on_signal) if signals else None
     keeper = threading.Thread(target=keep_time, daemon=True)
     keeper.start()

@@ -228,13 +228,17 @@ def test_a_program_that_exceeds_the_timeout_is_interrupted(capsys: pytest.Captur
 
 
 def test_a_program_that_ignores_interrupts_is_killed_and_the_next_one_is_tested() -> None:
-    program("exec \"trap '' INT TERM; touch begun; sleep 600\"\n", "a.prose", "# a\n\nExit status: 0\n")
+    program(
+        "exec \"trap '' INT TERM; touch begun; sleep 600\"\n",
+        "a.prose",
+        "# a\n\n```toml\nseconds = 0.3\n```\n\nExit status: 0\n",
+    )
     program("output x = 1\n", "b.prose", "# b\n\nExit status: 0\n\n## Output x\n\n```text\n1\n```\n")
     test = (
         "import sys\nfrom prose_kernel.testing import options\noptions.GRACE, options.AGAIN = 0.1, 0\n"
         "from prose_kernel.cli.main import main\nsys.exit(main())"
     )
-    command = [sys.executable, "-c", test, "test", "--timeout", "0.3"]
+    command = [sys.executable, "-c", test, "test"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, ran.stderr) == (1, "")
     assert "the program did not end within 0.3 s and was interrupted" in ran.stdout
