@@ -18,10 +18,13 @@ in_cell: contextvars.ContextVar[bool] = contextvars.ContextVar("prose_kernel_in_
 """True in all code that runs on behalf of a cell, or of the program of `prose run`."""
 
 _FINISHED_FIRST: Final = (
+    "asyncio",  # a lock whose waiter is half registered is never free again
+    "concurrent.futures",
     "importlib._bootstrap",  # and `…_external`
     "prose_kernel.access.atomic",
     "prose_kernel.access.jsonl",
     "prose_kernel.cassettes.cassette_store",
+    "prose_kernel.processes.engine",  # a thread that started and is not known yet would never end
     "prose_kernel.runtime.execution_context",  # the listeners of events count bindings
     "prose_kernel.runtime.journal",  # and `journal_…`
     "prose_kernel.runtime.open_request",
