@@ -22,7 +22,7 @@ from waiting import eventually
 from prose_kernel.access import peers
 from prose_kernel.errors import GateRefused, StateError
 from prose_kernel.runtime.ports import GateDecision, GateRequest
-from prose_kernel.storage.database.gate_records import DatabaseRecords
+from prose_kernel.storage.database.gate_records import DatabaseGates, DatabaseRecords
 from prose_kernel.storage.database.gate_rows import this_host
 from prose_kernel.storage.database.postgres import PostgresDatabase
 from prose_kernel.storage.database.schema import Database
@@ -514,6 +514,21 @@ async def test_a_gate_that_is_interrupted_twice_while_it_is_recorded_is_closed(w
 
 
 # ---------------------------------------------------------------- `prose gate`
+
+
+def test_a_decision_does_not_count_for_the_gate_that_a_retry_has_opened_meanwhile(world: World) -> None:
+    records = world.records()
+    first = records.open(request(), outside=True)
+    database = world.database
+    outside = DatabaseGates(database.dialect, world.directory, RUN, world.clock, database.connect, database.connect)
+    (seen,) = outside.pending()
+    records.resolve(first, GateDecision("rejected", "user"), watched=True)
+    records.open(request(prompt="Publish all of it?", attempt=2), outside=True)
+    assert not outside.decide(seen, GateDecision("approved", "user", source="cli"))
+    assert world.gate()["status"] == "pending"
+    (seen,) = outside.pending()
+    assert outside.decide(seen, GateDecision("approved", "user", source="cli"))
+    records.stop_waiting()
 
 
 def resolve(world: World, verb: Verb, gate: str = "release_ok", **options: Any) -> Resolution:

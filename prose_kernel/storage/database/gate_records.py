@@ -226,6 +226,9 @@ class DatabaseGates:
         with contextlib.closing(self._connect()) as connection, connection.transaction():
             rows = GateRows(connection, self._statements, self._clock)
             now = rows.now()
+            found = [row.record for row in rows.all(record.id, lock=True)]
+            if [(one.created_at, one.request) for one in found] != [(record.created_at, record.request)]:
+                return False  # a `retry` has opened the gate again
             if now > record.timeout_at or not rows.decide(record.id, decision, now):
                 return False
             rows.log(decision_event(record, decision, now))
