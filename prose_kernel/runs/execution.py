@@ -96,6 +96,7 @@ async def to_end(
             await current().end(cause)
         except RunError as unkept:
             error = error if cause is not None else unkept
+            cause = cause or unkept
         return await result(error)
     finally:
         await current().close(cause)

@@ -221,7 +221,9 @@ class RunJournal(Journal):
         """Record the end of the run, once, if it had any text."""
         if not self._is_finished and self._texts:
             self._is_finished = True
-            self.finished(Finished("done" if error is None else "failed"))
+            before = self.resumed.journal.finished if self.resumed is not None else None
+            record = Finished("done" if error is None else "failed")
+            self.finished(record, replaces=before is not None and before.status == "failed" and error is None)
 
     def abandon_text(self) -> bool:
         """Abandon the running text: it makes no more requests, and no more of its records are written. Returns False if

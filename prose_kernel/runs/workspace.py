@@ -443,10 +443,12 @@ class Workspace:
     def interrupt(self) -> None:
         """End the running program, from any thread: its commands by the interrupt ladder, the rest by cancellation.
 
-        A second call kills the remaining commands immediately. Does nothing if no program is running.
+        A second call kills the remaining commands immediately. If no program is running, it ends only a wait for the store.
         """
         task, loop, run, stops = self._task, self._loop, self.current, self._stops
         if task is None or loop is None:
+            if run is not None and run.kept is not None:
+                run.kept.store.interrupt()
             return
         if run is not None:
             run.interrupt()

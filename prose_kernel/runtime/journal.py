@@ -397,10 +397,11 @@ class Journal:
             self._replay.go_live()
         self._recorder.write(text)
 
-    def finished(self, record: Finished) -> None:
+    def finished(self, record: Finished, *, replaces: bool = False) -> None:
+        """Record or replay the end of the run. `replaces`: its store had failed at its end, and now has everything."""
         if self._replay.active and self._replay.coming is None:
             self._replay.go_live()
-        if not self._replay.active:
+        if replaces or not self._replay.active:
             self._recorder.write(record)
 
     def ended(self, record: Ended) -> None:

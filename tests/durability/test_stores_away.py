@@ -22,8 +22,9 @@ from waiting import until
 
 from prose_kernel.cli.main import main
 from prose_kernel.cli.narrator import Narrator
-from prose_kernel.errors import StoreFailed
+from prose_kernel.errors import RunError, StoreFailed
 from prose_kernel.runs.resumption import resumption
+from prose_kernel.runs.run import Run
 from prose_kernel.runtime.events import StoreWaits
 from prose_kernel.runtime.journal_codec import encode, is_store_failure
 from prose_kernel.runtime.journal_records import Answered, Completed
@@ -423,6 +424,53 @@ def test_a50_an_interrupt_ends_the_wait(server: PostgresServer, waits: threading
     server.start()
     assert main(["run", "--resume"]) == 0
     assert Path("ran").read_text().split() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("moment", ["values", "end"])
+def test_a50_an_interrupt_of_the_last_wait_ends_the_run(
+    moment: str,
+    tmp_path: Path,
+    waits: threading.Event,
+    meanwhile: Meanwhile,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """It is followed by no other wait. The resumed run stores the rest, and is done."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PROSE_STATE_WAIT", "1000 s")
+    Path("p.prose").write_text('let first = exec "echo one"\noutput all = exec "touch ready; echo done"\n')
+    released, unlocked, end = threading.Event(), threading.Event(), Run.end
+
+    def lock() -> None:
+        locked_until(released)
+        unlocked.set()
+
+    if moment == "values":
+        Path("p.prose").write_text(f'let first = exec "echo one"\n{STATEMENTS["end"][0]}')
+        meanwhile(lock)
+
+    async def locked(run: Run, error: RunError | None) -> None:
+        if moment == "end" and not Path("go").exists():
+            meanwhile(lock)
+            until(Path("go").exists)
+        await end(run, error)
+
+    def stop() -> None:
+        waits.wait(30)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Run, "end", locked)
+    thread = threading.Thread(target=stop)
+    thread.start()
+    assert main(["run", "p.prose", "--state=sqlite"]) == 130
+    thread.join()
+    released.set()
+    assert "to resume it" in capfd.readouterr().err
+    until(unlocked.is_set)
+    assert main(["run", "--resume"]) == 0
+    assert main(["runs"]) == 0
+    shown = capfd.readouterr().out
+    assert "all: done" in shown and " done " in shown and "failed" not in shown
 
 
 def test_a50_a_durable_journal_that_cannot_be_written_stops_the_run_before_the_next_request(

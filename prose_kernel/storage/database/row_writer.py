@@ -246,12 +246,11 @@ class RowWriter:
                 await self._clock.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
         finally:
-            self._interrupted = False  # an interrupt affects only this flush
             if waiting:
                 self._on_wait(None)
 
     def interrupt(self) -> None:
-        """Stop waiting for the database. Callable from any thread."""
+        """Stop waiting for the database until a flush succeeds. Callable from any thread."""
         self._interrupted = True
 
     def write(self, *, report: bool = True) -> bool:
