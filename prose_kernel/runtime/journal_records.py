@@ -7,6 +7,7 @@ reports.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal, NoReturn, Protocol
 
@@ -322,14 +323,17 @@ class Recorder:
         self._flush_first = True
 
     async def flush(self, store: Store, key: str) -> None:
-        """Flush the store if required, before the request `key`. A `StoreFailed` is recorded as the answer to the
-        request, and raised."""
+        """Flush the store if required, before the request `key`. A `StoreFailed` or a cancellation is recorded as the
+        answer to the request, and raised."""
         if not self._flush_first:
             return
         try:
             await store.flush()
         except StoreFailed as error:
             self._fails(key, error)
+        except asyncio.CancelledError:
+            self.write(Answered(key, cancelled=True, t=self.now()))
+            raise
         self._flush_first = False  # not before: a cancelled flush is made again
 
     def require_room(self, key: str) -> None:

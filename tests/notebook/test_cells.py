@@ -115,6 +115,37 @@ async def test_an_interrupt_while_values_are_stored_comes_after_the_end_of_the_t
     await later.close()
 
 
+async def test_two_interrupts_while_values_are_stored_before_a_command_can_be_restored(
+    cells: Cells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    continued = 'exec "touch ran"'
+    await fine(cells, 'let kept = exec "true"')
+    await fine(cells, continued)
+    await cells.close()
+    (journal,) = cells.cwd.glob(f".prose/runs/*/{NAME}")
+    records = journal.read_text().splitlines(keepends=True)
+    answered = max(number for number, one in enumerate(records) if '"k":"answered"' in one)
+    journal.write_text("".join(records[:answered]))  # as if the kernel had been killed in the command
+    (cells.cwd / "ran").unlink()
+    again = Cells(cells.cwd, Person())
+
+    async def slow(writes: PendingWrites) -> None:
+        monkeypatch.undo()
+        again.interrupt()
+        again.interrupt()
+        await asyncio.Event().wait()
+
+    await fine(again, "%restore")
+    monkeypatch.setattr(PendingWrites, "flush", slow)
+    assert (await wrong(again, continued))[0] == "KeyboardInterrupt"
+    await fine(again, 'let b = exec "echo two"')
+    await again.close()
+    later = Cells(cells.cwd, Person())
+    await fine(later, "%restore")
+    assert list(later.names()) == ["kept", "b"] and not (cells.cwd / "ran").exists()
+    await later.close()
+
+
 # ---------------------------------------------------------------- looking
 
 
