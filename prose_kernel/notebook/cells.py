@@ -126,7 +126,7 @@ class Cells:
         self.stepwise = False  # whether cells show the steps of the machine, statement by statement
         self.started_workspace: Workspace | None = None  # the workspace, once it exists
         self._stopped: Resumption | None = None  # a restored run whose last text was interrupted
-        self._unrestored: Path | None = None  # the journal of a run to restore before the next cell
+        self.unrestored: Path | None = None  # the journal of a run to restore before the next cell
         self._given: SuppliedValues | None = None  # inputs and decisions given to that run in this process
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -292,7 +292,7 @@ class Cells:
     async def end(self) -> None:
         """End the run and all its processes; the next cell starts a new run."""
         workspace, self.started_workspace, self._stopped = self.started_workspace, None, None
-        self._unrestored = None
+        self.unrestored = None
         self._record, self.provenance, self.ran = None, Provenance(self.provenance), {}
         if workspace is not None:
             self._remember_journal(workspace)
@@ -305,7 +305,7 @@ class Cells:
     async def reset(self) -> None:
         """End the run and forget every name; the next cell starts a new run in the notebook's directory."""
         self._record, self.ran, former = None, {}, self.provenance
-        self._unrestored = None
+        self.unrestored = None
         if self.started_workspace is not None:
             self._remember_journal(self.started_workspace)
             self.started_workspace.remove_listener(former)
@@ -453,8 +453,8 @@ class Cells:
 
     async def _run(self, code: str, output: Output, view: CellView, language: Language | None = None) -> Value:
         await self._show_task_news(output, view)
-        if self._unrestored is not None and not _WITHOUT_RUN.match(code):
-            await self._restored_from(self._unrestored)
+        if not _WITHOUT_RUN.match(code):
+            await self.restore_former()
         if language is None:
             language, code = cell_language(code, self.language)
         view.language = language
@@ -606,6 +606,16 @@ class Cells:
             finally:
                 self._stopped = None
 
+    async def restore_former(self) -> None:
+        """Restore the run whose restoring failed or was interrupted, if any. Raises the errors of `_restored_from`."""
+        if self.unrestored is None:
+            return
+        before, self._task, self._loop = self._task, asyncio.current_task(), asyncio.get_running_loop()
+        try:
+            await self._restored_from(self.unrestored)
+        finally:
+            self._task = before
+
     async def _restored_from(self, path: Path, rewind: Callable[[JournalRead], int | None] = lambda _: None) -> None:
         """Restore this notebook's run again, up to the record that `rewind` returns (None: to its end). Inputs and
         decisions given in this process remain valid. Raises `StateError` if the restored run cannot be written, and the
@@ -616,7 +626,7 @@ class Cells:
         opening = self.provenance.calling
         if self.started_workspace is not None:
             latest = self.started_workspace.context.given
-            if self._unrestored is None or self._given is None:
+            if self.unrestored is None or self._given is None:
                 self._given = latest
             else:  # this workspace was made after the run could not be restored
                 self._given.take_over(latest)
@@ -647,7 +657,7 @@ class Cells:
             try:
                 await asyncio.shield(ending)
             finally:
-                self._unrestored = former
+                self.unrestored = former
             if isinstance(error, UsageError) and error.hint is None:
                 error.hint = "%reset begins a new run"
             raise

@@ -16,6 +16,7 @@ import builtins
 import concurrent.futures
 import queue
 import re
+import signal
 import sys
 import threading
 import time
@@ -26,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from prose_kernel.errors import NoPerson, UsageError
+from prose_kernel.errors import NoPerson, ProseError, UsageError
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.notebook.cells import Cells, FrontEnd
@@ -36,7 +37,7 @@ from prose_kernel.notebook.messages import replaces_displays
 from prose_kernel.notebook.stdin import QUESTION_REQUEST, StdinChannel
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
-from prose_kernel.runs.loop_thread import LoopThread
+from prose_kernel.runs.loop_thread import LoopThread, ctrl_c
 from prose_kernel.runs.provenance import Cell, Opening, digest
 from prose_kernel.runtime.asker import DECISIONS, NEXT_PART, PARTS_OF_A_PASTE, Form, discard_typed
 from prose_kernel.runtime.ports import Stream
@@ -44,7 +45,7 @@ from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.values import Value, verbatim
 from prose_kernel.views.display import Display, Output, Problem
 from prose_kernel.views.escaping import terminal
-from prose_kernel.views.problems import simple
+from prose_kernel.views.problems import problem_of, simple
 
 T = TypeVar("T")
 MAGIC = "%prose "
@@ -64,8 +65,8 @@ class Bindings(Mapping[str, object]):
     a value in the run, as `let` does. The mapping always shows the current state of the run.
     """
 
-    def __init__(self, cells: Cells, bind: Callable[[str, object], None]) -> None:
-        self._cells = cells
+    def __init__(self, values: Callable[[], Mapping[str, Value]], bind: Callable[[str, object], None]) -> None:
+        self._values = values
         self._bind = bind
 
     def __getitem__(self, name: str) -> object:
@@ -74,7 +75,7 @@ class Bindings(Mapping[str, object]):
 
     def _value(self, name: str) -> Value:
         __tracebackhide__ = True
-        values = self._cells.values()
+        values = self._values()
         if name not in values:
             raise NotBound(name, tuple(values))
         return values[name]
@@ -96,10 +97,10 @@ class Bindings(Mapping[str, object]):
             raise TypeError(f"{problem}; {problem.hint}" if problem.hint else str(problem)) from None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._cells.values())
+        return iter(self._values())
 
     def __len__(self) -> int:
-        return len(self._cells.values())
+        return len(self._values())
 
     def __repr__(self) -> str:
         return f"<Prose bindings: {', '.join(self) or 'none yet'}>"
@@ -264,7 +265,8 @@ class TerminalAsker:
                     if not (decides and discard_typed(sys.stdin.fileno())):
                         break
                     time.sleep(NEXT_PART)
-                answer.set_result(builtins.input(prompt))
+                with ctrl_c(signal.default_int_handler):
+                    answer.set_result(builtins.input(prompt))
             except EOFError as end:
                 answer.set_exception(end)
             except KeyboardInterrupt:
@@ -331,7 +333,7 @@ class PythonFrontEnd(FrontEnd):
             asker = self._channel = StdinChannel(kernel, lambda: self._request, lambda: self._output, MAGIC)
             kernel.control_handlers[QUESTION_REQUEST] = self._channel.answer_question_request
         self.cells = Cells(Path.cwd(), asker, front_end=self)
-        self.bindings = Bindings(self.cells, self.bind)
+        self.bindings = Bindings(self.values, self.bind)
         self.panel: Panel | None = None
         if kernel is not None:
             self.panel = Panel(self.cells, self._later)
@@ -392,6 +394,15 @@ class PythonFrontEnd(FrontEnd):
         word = text.split(None, 1)[0]
         return compiled.ok or (word not in all_magics() and text != word)
 
+    def values(self) -> Mapping[str, Value]:
+        """Return the values of the run. If an interrupt has stopped its restoring, restore it first, as a cell does."""
+        if self.cells.unrestored is not None:
+            try:
+                self._wait(self.cells.restore_former())
+            except (ProseError, asyncio.CancelledError) as error:
+                raise as_exception(problem_of(error)) from None
+        return self.cells.values()
+
     def bind(self, name: str, value: object) -> None:
         """Run `prose[name] = value`. Raises `TypeError` if the name or the value cannot be bound."""
         if not isinstance(name, str) or not name.isidentifier():
@@ -400,6 +411,7 @@ class PythonFrontEnd(FrontEnd):
 
         try:
             plain = plain_value(value, f"prose {name}")
+            self.values()
             self._wait(self._give(self._opening(python=True), {name: plain}, "prose"))
         except UsageError as problem:
             raise TypeError(f"{problem}; {problem.hint}" if problem.hint else str(problem)) from None
@@ -489,6 +501,8 @@ class PythonFrontEnd(FrontEnd):
     def _run(
         self, language: Language, opening: Opening, values: Mapping[str, object], *, whole_cell: bool = False
     ) -> CellResult | None:
+        if values:
+            self.values()
         output = self._output = ShellOutput(self.shell, whole_cell)
         live = self._prepare()
         if self.panel is not None:
@@ -585,11 +599,19 @@ def load(shell: Any) -> None:
     from IPython.core.magic import no_var_expand
 
     for language in languages.LANGUAGES.values():
-        cell, line = partial(front.cell, language), partial(front.line, language)
+        cell, line = (partial(_interruptible, run, language) for run in (front.cell, front.line))
         shell.register_magic_function(cell, magic_kind="cell", magic_name=language.magic)
         line = no_var_expand(line)  # braces are the program's
         shell.register_magic_function(line, magic_kind="line", magic_name=language.magic)
     shell.user_ns.setdefault("prose", front.bindings)
+
+
+def _interruptible(run: Callable[..., CellResult | None], *arguments: object) -> CellResult | None:
+    """Run a magic. An interrupt before or after its wait shows no code of this package."""
+    try:
+        return run(*arguments)
+    except KeyboardInterrupt as key:
+        raise as_exception(problem_of(key)) from None
 
 
 def unload(shell: Any) -> None:

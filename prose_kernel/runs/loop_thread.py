@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import signal
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 _POLL_SECONDS: Final = 0.05
+
+
+@contextmanager
+def ctrl_c(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Replace the handler of Ctrl-C, if this is the main thread. Python's handler raises at any instruction, and that
+    of ipykernel in a cell with `await` doesn't raise at all."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before in (None, signal.SIG_IGN):
+        yield
+        return
+    signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class LoopThread:
@@ -67,19 +85,36 @@ class LoopThread:
         raises: bool = True,
     ) -> T:
         """Return the result of the work, calling `meanwhile` until it is ready. Each Ctrl-C calls `interrupt`: a second
-        one kills what is left. With `raises`, its `KeyboardInterrupt` is raised when the work has ended."""
-        future, pressed = self.submit(work), None
-        while not future.done():
-            try:
-                meanwhile()
-                # a signal that another thread receives does not wake a thread that waits without a timeout
-                concurrent.futures.wait([future], timeout=_POLL_SECONDS)
-            except KeyboardInterrupt as key:
-                pressed = key
-                interrupt()
+        one kills what is left. With `raises`, a `KeyboardInterrupt` is raised when the work has ended."""
+        pressed, passed, passing = 0, 0, False
+
+        def press(*_: object) -> None:
+            nonlocal pressed
+            pressed += 1
+            pass_on()
+
+        def pass_on() -> None:
+            nonlocal passed, passing
+            if not passing:  # otherwise a signal has interrupted this function
+                passing = True
+                while passed < pressed:
+                    passed += 1
+                    interrupt()
+                passing = False
+
+        with ctrl_c(press):
+            future = self.submit(work)
+            while not future.done():
+                try:
+                    meanwhile()
+                    # a signal that another thread receives does not wake a thread that waits without a timeout
+                    concurrent.futures.wait([future], timeout=_POLL_SECONDS)
+                except KeyboardInterrupt:  # from a question in `meanwhile`
+                    pressed += 1
+                pass_on()
         result = future.result()
-        if raises and pressed is not None:
-            raise pressed
+        if raises and pressed:
+            raise KeyboardInterrupt
         return result
 
     def close(self) -> None:

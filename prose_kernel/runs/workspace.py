@@ -443,7 +443,7 @@ class Workspace:
     def interrupt(self) -> None:
         """End the running program, from any thread: its commands by the interrupt ladder, the rest by cancellation.
 
-        A second call kills the remaining commands immediately. If no program is running, it ends only a wait for the store.
+        A second call kills the remaining commands immediately. Without a program, only a wait for the store ends.
         """
         task, loop, run, stops = self._task, self._loop, self.current, self._stops
         if task is None or loop is None:

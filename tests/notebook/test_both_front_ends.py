@@ -226,6 +226,17 @@ def test_a_misspelt_name_has_the_probable_one_as_hint(python: Client) -> None:
     assert "hint: did you mean `summary`?" in ran.error["traceback"][-1]
 
 
+def test_an_interrupt_ends_a_cell_that_also_awaits(python: Client) -> None:
+    """In such a cell, an interrupt is no exception: ipykernel cancels the cell's task."""
+    command = 'exec "echo started; sleep 4903"'
+    request = python.send(
+        f"import asyncio\nawait asyncio.sleep(0)\nget_ipython().run_cell_magic('prose', '', {command!r})"
+    )
+    python.until_text(request, "started")
+    python.interrupt()
+    assert python.finish(request).error["ename"] == "KeyboardInterrupt"
+
+
 def test_an_interrupt_ends_the_cell_and_its_children(python: Client) -> None:
 
     request = python.send('%%prose\nexec "echo started; sleep 4901"')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 from notebook.kernels import Client, Ran, kernel, specification, vvm_specification
 from waiting import gone, until
+
+from prose_kernel.runs.workspace import Workspace
 
 RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 
@@ -569,6 +572,29 @@ def test_a_python_notebook_restores_too(directory: Path) -> None:
         assert client.run("%prose restore").displays == ["2 cells of the run are back.\n  names: n, a"]
         assert client.run('print(prose["n"], prose["a"])').text() == "3 one\n\n"
         assert (directory / "ran").read_text() == "a\n"
+
+
+def test_python_has_the_names_after_an_interrupted_step_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    replay = Workspace.replay
+
+    async def interrupted(workspace: Workspace) -> None:
+        monkeypatch.setattr(Workspace, "replay", replay)
+        raise asyncio.CancelledError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    shell = InteractiveShell()
+    shell.run_line_magic("load_ext", "prose_kernel")
+    prose = shell.user_ns["prose"]
+    for change in ('prose["b"] = 2', "%%prose --in two\nlet b = two", "assert prose['a'] == 1"):
+        shell.run_cell("two = 2\nprose['a'] = 1\nprose['b'] = 1").raise_error()
+        monkeypatch.setattr(Workspace, "replay", interrupted)
+        assert type(shell.run_cell("%prose back c1").error_in_exec).__name__ == "KeyboardInterrupt"
+        shell.run_cell(change).raise_error()
+        assert prose["a"] == 1
+    shell.run_line_magic("unload_ext", "prose_kernel")
 
 
 def test_a_run_of_vvm_restores(directory: Path) -> None:
