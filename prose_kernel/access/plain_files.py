@@ -80,6 +80,14 @@ def descriptor(
     return found
 
 
+def make(path: Path | str, mode: int = 0o666) -> None:
+    """Create an empty file if there is none. Raises `OSError` if there is anything but a plain file. An existing one is
+    not opened: closing it would release all locks of SQLite on it in this process."""
+    with contextlib.suppress(FileExistsError):
+        os.close(descriptor(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode))
+    check(os.lstat(path).st_mode)
+
+
 def reading(path: Path | str, limit: int | None = LARGE, *, follow: bool = False) -> BinaryIO:
     """Open a plain file for reading. Raises `OSError`, also for more than `limit` bytes; with `limit` None the caller
     reads piece by piece."""

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sqlite3
+import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
@@ -490,3 +491,23 @@ def test_a50_a_durable_journal_that_cannot_be_written_stops_the_run_before_the_n
     Path("fill").unlink()
     assert main(["run", "--resume"]) == 0
     assert (tmp_path / "ran").read_text().split()[-1] == "c"
+
+
+def test_other_readers_of_a_sqlite_file_see_the_rows_after_a_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The gate's records have a connection of their own. A reader that ends must not be taken for the last one, which
+    removes the write-ahead log."""
+    monkeypatch.chdir(tmp_path)
+    Path("read.py").write_text(
+        "import glob, sqlite3\n"
+        "database = sqlite3.connect(*glob.glob('.prose/runs/*/state.db'))\n"
+        "print(*[name for (name,) in database.execute('SELECT name FROM bindings ORDER BY name')])\n"
+        "database.close()\n"
+    )
+    reading = f'exec "{sys.executable} read.py"'
+    Path("p.prose").write_text(
+        f'let a = exec "echo one"\ngate g:\n  prompt: "Go?"\nlet b = {reading}\noutput c = {reading}\n'
+    )
+    assert main(["run", "p.prose", "--state=sqlite", "--yes=g"]) == 0
+    assert capfd.readouterr().out == "c: a b\n"

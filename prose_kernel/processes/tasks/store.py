@@ -74,13 +74,13 @@ class Store:
             connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         elif self._readonly:
             path = self.directory / _FILE
-            os.close(plain_files.descriptor(path))
+            plain_files.check(os.lstat(path).st_mode)
             connection = sqlite3.connect(
                 f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=5
             )
         else:
             path = self.directory / _FILE
-            os.close(plain_files.descriptor(path, os.O_RDWR | os.O_CREAT, 0o600))
+            plain_files.make(path, 0o600)
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=2)
         # a damaged text must not hide other rows
         connection.text_factory = lambda data: data.decode("utf-8", "replace")

@@ -110,7 +110,7 @@ def read_only(file: Path) -> Connection:
     """Open the database of a run for reading only. Raises `DatabaseError`."""
     place = f"{file.absolute().as_uri()}?mode=ro"
     try:  # refuse a pipe, for which SQLite would wait
-        os.close(plain_files.descriptor(file))
+        plain_files.check(os.lstat(file).st_mode)
     except OSError as error:
         raise DatabaseError(reason_of(error, "it cannot be opened")) from None
     try:
@@ -122,7 +122,7 @@ def read_only(file: Path) -> Connection:
 def _open(file: Path) -> sqlite3.Connection:
     try:  # don't follow a link in place of the file
         file.parent.mkdir(parents=True, exist_ok=True)
-        os.close(plain_files.descriptor(file, os.O_RDWR | os.O_CREAT))
+        plain_files.make(file)
         connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=_BUSY)
     except OSError as error:
         raise DatabaseError(reason_of(error, "it cannot be opened")) from None
