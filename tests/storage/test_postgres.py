@@ -7,6 +7,8 @@ import errno
 import os
 import re
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -235,6 +237,31 @@ def test_several_runs_may_be_the_first_in_parallel(bare_postgres_url: str) -> No
         for opened in threads.map(lambda _: PostgresDatabase(bare_postgres_url).connect(), range(8)):
             opened.close()
     assert execute(bare_postgres_url, "SELECT value FROM openprose.x_meta WHERE name = 'schema_version'") == [("2",)]
+
+
+LOSING = """
+import sys
+import psycopg
+from prose_kernel.storage.database.postgres import PostgresDatabase
+from prose_kernel.storage.database.schema import DatabaseError
+
+def rows():
+    for number in range(20000):
+        if number == 3:
+            with psycopg.connect(sys.argv[1], autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'prose_kernel'")
+        yield (str(number), "x" * 100)
+
+try:
+    PostgresDatabase(sys.argv[1]).connect().executemany("INSERT INTO openprose.x_meta VALUES (%s, %s)", rows())
+except DatabaseError as error:
+    print(error.lost)
+"""
+
+
+def test_a_connection_that_is_lost_prints_nothing_of_the_driver(postgres_url: str) -> None:
+    ran = subprocess.run([sys.executable, "-c", LOSING, postgres_url], capture_output=True, text=True)
+    assert (ran.stdout, ran.stderr) == ("True\n", "")
 
 
 def test_7_8_identities_checks_and_cascades(postgres_url: str) -> None:

@@ -157,8 +157,15 @@ class PostgresDatabase:
 @functools.cache
 def _limited_connections() -> type[psycopg.Connection[Any]]:
     """Return a class of connections on which no statement waits forever. A frozen server, or a proxy that has lost its
-    server, keeps the connection open and answers nothing; no limit of the server or of TCP ends that."""
+    server, keeps the connection open and answers nothing; no limit of the server or of TCP ends that.
+
+    Errors of a lost connection reach people only as `DatabaseError`, so the driver's log is not printed.
+    """
+    import logging
+
     import psycopg
+
+    logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
     class Limited(psycopg.Connection[Any]):
         def wait(self, gen: Generator[Any, Any, Any], *args: Any, **options: Any) -> Any:
