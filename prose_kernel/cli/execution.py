@@ -251,7 +251,7 @@ class ProgramRun:
 
     async def ended(self, error: ProseError | None) -> RunEnd:
         """Return the end of the run and its results, while the run is still open."""
-        workspace, run, received = self.workspace, self.workspace.current, self.received
+        workspace, run, received = self.workspace, self.workspace.current, self.received[:1]  # later ones are too late
         started = self._done > 0 or isinstance(error, RunError) or (run is not None and run.id is not None)
         from_outside = bool(received) or (isinstance(error, RunError) and bool(error.answer))
         outputs = workspace.outputs() if started else {}

@@ -19,6 +19,7 @@ from waiting import until
 from prose_kernel.cli.examples import bundled
 from prose_kernel.cli.execution import ProgramRun
 from prose_kernel.cli.main import main
+from prose_kernel.runs.workspace import Workspace
 
 PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
 
@@ -427,6 +428,21 @@ def test_a_signal_ends_commands_runs_finally_and_leaves_no_process(number: int, 
     assert out == "cleaned\n"
     assert err.startswith("interrupted\nrun directory: .prose/runs/")
     assert alive_in_group(shell) == []
+
+
+def test_a_signal_after_the_end_of_the_program_does_not_hide_its_outputs(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reading = Workspace.outputs
+
+    def interrupted(self: Workspace) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return reading(self)
+
+    monkeypatch.setattr(Workspace, "outputs", interrupted)
+    Path("p.prose").write_text("output a = 1\n")
+    assert main(["run", "p.prose"]) == 0
+    assert capfd.readouterr() == ("a: 1\n", "")
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
