@@ -153,7 +153,8 @@ class RecordedSessions:
             if not isinstance(failure, NOT_RECORDED):
                 session.record_failure(failure)
             raise
-        await session.record(result)
+        with self.cassettes.counting(result.provider, str(result.details.get("model") or ""), result.usage):
+            await session.record(result)
         return result
 
 
@@ -229,7 +230,8 @@ class _Recorded(Generic[P]):
             meta = store.meta(judgement.begun, usage, origin=answer.by, resolved=model)
             if decides:
                 judgement.note()
-            await store.add("judge" if decides else "phrase", judgement, _without_details(answer), meta)
+            with self.cassettes.counting(str(answer.details.get("provider") or answer.by), model, usage):
+                await store.add("judge" if decides else "phrase", judgement, _without_details(answer), meta)
             return answer
 
 

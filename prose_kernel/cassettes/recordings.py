@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
-from prose_kernel.runtime.ports import Clock, SessionRequest
+from prose_kernel.runtime.ports import Clock, SessionRequest, Usage
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.session_options import CassetteMode, CassetteOptions, Rule, Surroundings
 
@@ -35,6 +36,7 @@ class Cassettes:
     - `tool_names` lists the tools that the permissions of a session could allow, for any provider.
     - `permissions` are the host's rules.
     - `on_use` gets the path of each request that a record answers, and the record's facts.
+    - `consumed` gets the provider, model and usage of an answer whose request is cancelled while it is recorded.
     """
 
     options: CassetteOptions
@@ -44,6 +46,7 @@ class Cassettes:
     tool_names: ToolNames = no_tools
     permissions: Mapping[str, Rule] = field(default_factory=dict)
     on_use: Callable[[str, Meta], None] | None = None
+    consumed: Callable[[str, str, Usage | None], object] = lambda provider, model, usage: None
     is_shared: bool = False
     """Whether several runs share it, so that the end of one does not close it."""
 
@@ -68,6 +71,15 @@ class Cassettes:
                 store.note_request(at)
             while self.warnings:
                 asker.show(f"Warning: {self.warnings.popleft()}")
+
+    @contextmanager
+    def counting(self, provider: str, model: str, usage: Usage | None) -> Iterator[None]:
+        """Record an answer inside the block."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            self.consumed(provider, model, usage)
+            raise
 
     @property
     def store(self) -> CassetteStore:

@@ -42,6 +42,7 @@ from prose_kernel.models.usage_and_prices import (
     LimitedJudge,
     LimitedPhrases,
     UsageTotals,
+    consumed,
     has_price,
 )
 from prose_kernel.runs.lazy_objects import lazy
@@ -442,7 +443,12 @@ def _cassettes(context: ProviderContext, shared: SharedCassettes | None, before:
     if before is not None and same:
         return before.cassettes
     made = Cassettes(
-        options.cassette, context.where, context.clock, tool_names=context.tool_names, permissions=options.permissions
+        options.cassette,
+        context.where,
+        context.clock,
+        tool_names=context.tool_names,
+        permissions=options.permissions,
+        consumed=consumed,
     )
     made = shared.shared(made) if shared is not None else made
     if before is not None:

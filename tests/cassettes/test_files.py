@@ -25,7 +25,10 @@ from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes import records
 from prose_kernel.cassettes.cassette_edits import tidied
 from prose_kernel.cassettes.cassette_files import CassetteFile, Entry, Writer
-from prose_kernel.runtime.ports import SessionResult
+from prose_kernel.cassettes.recorded_answers import RecordedJudge, RecordedSessions
+from prose_kernel.cassettes.recordings import Cassettes
+from prose_kernel.models.usage_and_prices import CountedJudge, CountedSessions, UsageTotals, consumed
+from prose_kernel.runtime.ports import JudgeRequest, SessionRequest, SessionResult, Usage, Verdict
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 
 ONE = 'let a = session "One"\n'
@@ -291,6 +294,38 @@ async def test_a_waiting_record_is_written_once_if_another_record_follows(
     live = await running
     assert [record["t"] for record in there.records()] == ["head", "session", "ask"]
     assert there.records(kind="session")[0]["out"]["text"] == live["a"]
+
+
+@pytest.mark.parametrize("kind", ["session", "judgement"])
+async def test_an_answer_that_is_cancelled_while_it_is_recorded_is_counted(there: Recording, kind: str) -> None:
+    totals, answered = UsageTotals(), asyncio.Event()
+    cassettes = Cassettes(CassetteOptions(mode="record"), there.where(), FakeClock(), consumed=consumed)
+    details = {"provider": "vendor", "model": "big", "usage": {"requests": 1, "cost": 0.25}}
+
+    class Inner:
+        async def run(self, request: SessionRequest, on_progress: object) -> SessionResult:
+            answered.set()
+            return SessionResult("x", "x", "vendor", "model", {"model": "big"}, usage=Usage(1, cost=0.25))
+
+        async def decide(self, request: JudgeRequest) -> Verdict:
+            answered.set()
+            return Verdict(True, "model", details=details)
+
+    inner: Any = Inner()
+    if kind == "session":
+        sessions = CountedSessions(RecordedSessions(inner, cassettes, asker=there.person), totals)
+        asked: Any = sessions.run(SessionRequest("session", "One", "c1/0/s0"), print)
+    else:
+        judge = CountedJudge(RecordedJudge(inner, cassettes, asker=there.person), totals)
+        asked = judge.decide(JudgeRequest("it is so", "c1/0/j0"))
+    (there.cwd / "cassettes").mkdir()
+    with plain_files.locked(there.cwd / "cassettes" / ".lock"):
+        running = asyncio.ensure_future(asked)
+        await answered.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert [(line.provider, line.requests, line.cost) for line in totals.lines] == [("vendor", 1, 0.25)]
 
 
 async def test_records_that_another_kernel_adds_meanwhile_are_found(there: Recording) -> None:
