@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -20,7 +21,7 @@ import psycopg
 import pytest
 from gate_people import RUN, TestClock, request
 from postgres import PostgresServer
-from waiting import until
+from waiting import eventually, until
 
 from prose_kernel._version import __version__
 from prose_kernel.errors import StateError
@@ -35,7 +36,7 @@ from prose_kernel.storage.database.row_writer import RowWriter
 from prose_kernel.storage.database.schema import Connection, DatabaseError
 from prose_kernel.storage.database.sqlite import SqliteDatabase
 from prose_kernel.storage.database.statements import Statements
-from prose_kernel.storage.gates.records import AuditEvent, RecordsUnavailable
+from prose_kernel.storage.gates.records import AuditEvent, RecordsUnavailable, Watcher
 from prose_kernel.storage.gates.second_process import Decidable, Decider, gate_log, pending_gates, resolve_gate
 from prose_kernel.storage.run_directory import RunDirectory
 
@@ -262,6 +263,23 @@ except DatabaseError as error:
 def test_a_connection_that_is_lost_prints_nothing_of_the_driver(postgres_url: str) -> None:
     ran = subprocess.run([sys.executable, "-c", LOSING, postgres_url], capture_output=True, text=True)
     assert (ran.stdout, ran.stderr) == ("True\n", "")
+
+
+async def test_a_gate_listens_again_after_its_connection_was_lost(postgres_url: str) -> None:
+    problems: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+    watcher = Watcher(lambda: PostgresDatabase(postgres_url).open().listen(schema.NOTIFY_CHANNEL))
+    await watcher.pause(SystemClock(), 0)
+    execute(
+        postgres_url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'prose_kernel'"
+    )
+    await eventually(lambda: watcher.changes or problems)
+    lost = watcher.changes
+    await watcher.pause(SystemClock(), lost)
+    execute(postgres_url, f"NOTIFY {schema.NOTIFY_CHANNEL}")
+    await eventually(lambda: watcher.changes > lost)
+    watcher.stop_waiting()
+    assert not problems
 
 
 def test_7_8_identities_checks_and_cascades(postgres_url: str) -> None:

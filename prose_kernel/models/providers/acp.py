@@ -136,7 +136,7 @@ class AcpSessions:
     async def close(self) -> None:
         """End the agent's processes and all processes that they started. A later session starts the agent again."""
         starting, self._starting = self._starting, None
-        if starting is not None:
+        if starting is not None and starting.get_loop() is asyncio.get_running_loop():  # else the engine ends it
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
         agents, self._agents = self._agents, set()
