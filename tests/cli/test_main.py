@@ -368,8 +368,12 @@ def test_a_name_that_is_too_long_is_an_error(
 ) -> None:
     (tmp_path / "p.prose").write_text('exec "true"\n')
     monkeypatch.chdir(tmp_path)
-    assert main([word.replace("LONG", "x" * 300) for word in arguments]) in (1, 2)
+    status = main([word.replace("LONG", "x" * 300) for word in arguments])
     out, err = capsys.readouterr()
+    if "run p.prose" in " ".join(arguments) and sys.version_info >= (3, 14):  # `Path.exists` raises nothing any more
+        assert (status, err.count("cannot be written (file name too long)")) == (0, 1)
+        return
+    assert status in (1, 2)
     assert "Internal error" not in err and err.startswith("Error: "), err
     assert ("json" in arguments) == bool(out)
     if out:

@@ -405,7 +405,7 @@ async def test_a_process_that_survives_kill_is_abandoned_counted_and_reaped_late
 
 
 async def test_without_pidfd_a_thread_sees_the_exit(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(_pid: int) -> int:
+    def refused(*_: object) -> int:
         raise OSError(errno.ENOSYS, "not here")
 
     monkeypatch.setattr(os, "pidfd_open", refused)
