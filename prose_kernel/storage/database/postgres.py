@@ -230,7 +230,8 @@ class PostgresConnection:
     def listen(self, channel: str) -> PostgresListening:
         """Use this connection only to wait for notifications."""
         self.execute(f"LISTEN {channel}")
-        return PostgresListening(self._connection)
+        with self._translated_errors():
+            return PostgresListening(self._connection)
 
     def close(self) -> None:
         self._connection.close()
@@ -252,9 +253,10 @@ class PostgresListening:
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
+        self._file = int(connection.fileno())  # a lost connection no longer tells
 
     def fileno(self) -> int:
-        return int(self._connection.fileno())
+        return self._file
 
     def drain(self) -> bool:
         import psycopg
