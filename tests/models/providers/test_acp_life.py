@@ -8,11 +8,12 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from models.providers.agents import TESTS, agent, marked
+from models.providers.agents import TESTS, Bench, agent, marked
 from waiting import appears, eventually, until
 
 from prose_kernel.errors import (
@@ -285,6 +286,27 @@ def test_an_agent_can_be_closed_in_another_loop(tmp_path: Path) -> None:
     asyncio.run(bench.sessions.close())  # type: ignore[attr-defined]
     assert bench.processes == []  # type: ignore[attr-defined]
     bench.engine.close()  # type: ignore[attr-defined]
+
+
+def test_an_agent_that_is_starting_can_be_closed_in_another_loop(tmp_path: Path) -> None:
+    context = agent(tmp_path, "start=hang")
+
+    async def begin() -> tuple[Bench, asyncio.Task[Any]]:
+        bench = await context.__aenter__()
+        task = bench.start("say x")
+        await eventually(lambda: bench.processes)
+        return bench, task
+
+    async def end() -> None:
+        await context.__aexit__(None, None, None)
+        with pytest.raises(ProviderConnection):
+            await task
+
+    with asyncio.Runner() as runner:
+        bench, task = runner.run(begin())
+        with ThreadPoolExecutor(1) as other:
+            other.submit(asyncio.run, bench.sessions.close()).result()
+        runner.run(end())
 
 
 _HOST = """
