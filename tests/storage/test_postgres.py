@@ -269,15 +269,23 @@ async def test_a_gate_listens_again_after_its_connection_was_lost(postgres_url: 
     problems: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
     watcher = Watcher(lambda: PostgresDatabase(postgres_url).open().listen(schema.NOTIFY_CHANNEL))
-    await watcher.pause(SystemClock(), 0)
-    execute(
-        postgres_url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'prose_kernel'"
-    )
-    await eventually(lambda: watcher.changes or problems)
-    lost = watcher.changes
-    await watcher.pause(SystemClock(), lost)
+
+    def listening() -> set[Any]:
+        where = "query LIKE 'LISTEN %' AND datname = current_database()"
+        return {pid for (pid,) in execute(postgres_url, f"SELECT pid FROM pg_stat_activity WHERE {where}")}
+
+    async def wait() -> None:
+        while True:
+            await watcher.pause(SystemClock(), watcher.changes)
+
+    waiting = asyncio.ensure_future(wait())
+    (lost,) = await eventually(listening)
+    execute(postgres_url, f"SELECT pg_terminate_backend({lost})")
+    await eventually(lambda: problems or listening() - {lost})
+    heard = watcher.changes
     execute(postgres_url, f"NOTIFY {schema.NOTIFY_CHANNEL}")
-    await eventually(lambda: watcher.changes > lost)
+    await eventually(lambda: problems or watcher.changes > heard)
+    waiting.cancel()
     watcher.stop_waiting()
     assert not problems
 
