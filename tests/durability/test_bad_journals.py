@@ -296,10 +296,12 @@ async def test_a_cancelled_flush_is_made_again_before_the_next_request() -> None
             if flushes == 1:
                 raise asyncio.CancelledError
 
-    recorder = Recorder(cast("Any", None), Scheduler(), None)
+    log: list[object] = []
+    recorder = Recorder(cast("Any", log), Scheduler(), None)
     recorder.require_flush()
     with pytest.raises(asyncio.CancelledError):
         await recorder.flush(cast("Any", Store()), "c1/1/x0")
+    assert log == [Answered("c1/1/x0", cancelled=True)]
     for _ in range(2):
         await recorder.flush(cast("Any", Store()), "c1/2/x0")
     assert flushes == 2
