@@ -111,7 +111,7 @@ class LockFile:
             for url in remove:
                 pins.pop(url, None)
             pins.update((pin.url, pin) for pin in add)
-            write_whole(self.path, text_of(pins.values()), durable=True, contended=True)
+            write_whole(self.path, text_of(pins.values()), durable=True)
             self._read = None
 
     def _locked(self) -> AbstractContextManager[object]:
