@@ -43,6 +43,7 @@ class LiveRegion:
         self._size = size
         self._colour = colour
         self._drawn: list[int] = []  # the widths of the lines on the screen
+        self._left = False
         self._lines: Sequence[Line] = ()
         self._open = ""
 
@@ -82,10 +83,13 @@ class LiveRegion:
         self._drawn = []
 
     def leave(self) -> None:
-        """Draw the next lines at the cursor, and leave those on the screen: others have written below them."""
-        self._drawn = []
+        """Draw the next lines at the cursor, and leave those on the screen: others have written below. May be called
+        by a signal handler, also while lines are drawn."""
+        self._left = True
 
     def _erase_sequence(self) -> str:
+        if self._left:
+            self._left, self._drawn = False, []
         if not self._drawn:
             return ""
         columns = max(1, self._size()[0])

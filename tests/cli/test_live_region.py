@@ -57,6 +57,21 @@ def test_wrapped_rows_after_a_resize_are_erased() -> None:
     assert len(terminal.written) == 2
 
 
+def test_lines_that_are_left_while_they_are_drawn_are_not_erased() -> None:
+    terminal = Terminal()
+
+    def write(text: str) -> None:
+        terminal.written.append(text)
+        if len(terminal.written) == 2:
+            terminal.region.leave()  # stopped and continued in the middle
+
+    terminal.region = LiveRegion(write, lambda: terminal.size, colour=False)
+    for name in ("a", "b", "c", "d"):
+        terminal.region.draw([Line(name)])
+    again = "\r\x1b[1A\x1b[J"
+    assert terminal.written == ["▸ a\n", f"{again}▸ b\n", "▸ c\n", f"{again}▸ d\n"]
+
+
 def test_an_unfinished_output_line_is_above_the_live_lines() -> None:
     terminal = Terminal()
     terminal.region.draw([Line("x")], "half a li")
