@@ -46,7 +46,8 @@ class Groups:
 
     def __init__(self, marker: str) -> None:
         self.marker = marker
-        self.tasks = marker.rpartition(":")[0] + ":task:"
+        self.ours = marker.rpartition(":")[0] + ":"
+        self.tasks = self.ours + "task:"
         self.running: dict[int, int] = {}  # the earliest start time of a member of each group
         self.left: dict[int, Known] = {}
         self.starting: int | None = None
@@ -97,17 +98,16 @@ class Groups:
         """Drop groups whose number was reused after kernel and watchdog were killed. A group is ours if its leader
         started at the recorded time, or if one of its processes carries our marker."""
         table = process_table.members()
-        ours = self.marker.rpartition(":")[0] + ":"
         for group, ticks in tuple(self.running.items()):
             members = [member for member in table if process_table.in_scope(member, group)]
             if ticks and (group, ticks) in {member.identity for member in members}:
                 continue
-            if not any(process_table.carries_prefix(member.pid, ours) for member in members):
+            if not any(process_table.carries_prefix(member.pid, self.ours) for member in members):
                 del self.running[group]
 
     def find_started(self) -> None:
-        """Find the groups of commands that were being started when the kernel was killed. Check repeatedly, because a
-        leader may form its group only now."""
+        """Find the groups of commands and helpers that were being started when the kernel was killed. Check repeatedly,
+        because a leader may form its group only now."""
         if (oldest := self.starting) is None:
             return
         until = time.monotonic() + _START
@@ -117,7 +117,7 @@ class Groups:
             for member in table:
                 session = member.session  # the leader may already have ended
                 known = session in self.running or session in self.left or session in old
-                if not known and process_table.job_of(member.pid) == self.marker:
+                if not known and process_table.carries_prefix(member.pid, self.ours):
                     self.running[session] = oldest
             if time.monotonic() >= until:
                 return

@@ -404,12 +404,13 @@ async def test_a_watchdog_that_cannot_start_is_reported_and_commands_run(
 # ---------------------------------------------------------------- A49: killed while a command forks and ends
 
 
-def test_a49_a_command_whose_leader_has_ended_is_found_in_its_first_instant(tmp_path: Path) -> None:
-    marker, began = f"{tmp_path}:exec", system.now()
+@pytest.mark.parametrize("kind", ["exec", "helper"])
+def test_a49_a_process_whose_leader_has_ended_is_found_in_its_first_instant(tmp_path: Path, kind: str) -> None:
+    marker, began = f"{tmp_path}:{kind}", system.now()
     shell = ["sh", "-c", "((sleep 4813 &) &)"]
     subprocess.run(shell, start_new_session=True, env={**os.environ, "PROSE_JOB": marker}, check=True)
     until(lambda: [pid for pid in left_of(marker) if b"sleep" in Path(f"/proc/{pid}/comm").read_bytes()])
-    groups = watchdog_process.Groups(marker)
+    groups = watchdog_process.Groups(f"{tmp_path}:exec")
     groups.take(b"?%d\n" % began)
     groups.find_started()
     watchdog_process.end(groups.members_to_end(), groups)
