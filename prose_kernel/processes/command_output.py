@@ -339,6 +339,7 @@ class Live:
         self._gone = False
         self._due = self._next_check = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
         self._complained = False
 
     def feed(self, stream: Stream, text: str) -> None:
@@ -351,8 +352,8 @@ class Live:
                 waiting = self._pending[stream] = _Undelivered(self._spare)
             waiting.add(text)
             self.full = not self._spare and sum(one.size for one in self._pending.values()) >= WAITING
-        if self.full:
-            self._loop.call_later(_CHECK_INTERVAL, self._check)
+        if self.full and self._check_timer is None:
+            self._check_timer = self._loop.call_later(_CHECK_INTERVAL, self._check)
         if self._timer is None:
             # The schedule may run half an interval ahead, so a program that prints about every 50 ms sees no long
             # delay from jitter; the rate stays at 20 a second.
@@ -377,9 +378,10 @@ class Live:
 
     def _check(self) -> None:
         """Post again while reading is paused: only this shows that the consumer's loop was closed."""
+        self._check_timer = None
         if self.full:
             self._send()
-            self._loop.call_later(_CHECK_INTERVAL, self._check)
+            self._check_timer = self._loop.call_later(_CHECK_INTERVAL, self._check)
 
     def stop(self) -> None:
         """Stop the timer: the command's end delivers the remaining output."""

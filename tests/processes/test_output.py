@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from processes.conftest import HOUR, Clock, Runner, end_of
 from waiting import appears, eventually, until
 
-from prose_kernel.processes.command_output import Capture, Live
+from prose_kernel.processes.command_output import WAITING, Capture, Live
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.process_table import member_of
 from prose_kernel.processes.shell import ShellCommands
@@ -365,6 +365,22 @@ async def test_a_command_that_is_cancelled_while_it_waits_for_its_display_ends(r
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+def test_a_consumer_that_is_often_full_is_checked_by_one_timer() -> None:
+    checks, posted = list[Any](), list[Any]()
+
+    def later(_: float, call: Any) -> object:
+        checks.append(call)
+        return object()
+
+    loop = SimpleNamespace(time=lambda: 0.0, call_later=later, call_soon_threadsafe=lambda _: None)
+    live = Live(loop, lambda call: not posted.append(call), Seen())  # type: ignore[arg-type, func-returns-value]
+    for _ in range(5):
+        live.feed("stdout", "x" * WAITING)
+        assert live.full
+        live.deliver()
+    assert [call for call in checks if call == live._check] == [live._check]
 
 
 @pytest.mark.parametrize("line", range(1, 12))
