@@ -395,13 +395,17 @@ class PythonFrontEnd(FrontEnd):
         return compiled.ok or (word not in all_magics() and text != word)
 
     def values(self) -> Mapping[str, Value]:
-        """Return the values of the run. If an interrupt has stopped its restoring, restore it first, as a cell does."""
+        """Return the values of the run."""
+        self._restore_former()
+        return self.cells.values()
+
+    def _restore_former(self) -> None:
+        """Restore the run if an interrupt has stopped its restoring, as a cell does first."""
         if self.cells.unrestored is not None:
             try:
                 self._wait(self.cells.restore_former())
             except (ProseError, asyncio.CancelledError) as error:
                 raise as_exception(problem_of(error)) from None
-        return self.cells.values()
 
     def bind(self, name: str, value: object) -> None:
         """Run `prose[name] = value`. Raises `TypeError` if the name or the value cannot be bound."""
@@ -411,7 +415,7 @@ class PythonFrontEnd(FrontEnd):
 
         try:
             plain = plain_value(value, f"prose {name}")
-            self.values()
+            self._restore_former()
             self._wait(self._give(self._opening(python=True), {name: plain}, "prose"))
         except UsageError as problem:
             raise TypeError(f"{problem}; {problem.hint}" if problem.hint else str(problem)) from None
@@ -502,7 +506,7 @@ class PythonFrontEnd(FrontEnd):
         self, language: Language, opening: Opening, values: Mapping[str, object], *, whole_cell: bool = False
     ) -> CellResult | None:
         if values:
-            self.values()
+            self._restore_former()
         output = self._output = ShellOutput(self.shell, whole_cell)
         live = self._prepare()
         if self.panel is not None:
