@@ -224,7 +224,7 @@ def run_one(target: Target, options: Options) -> Tested:
 
 def run_all(found: Sequence[Target], options: Options, workers: int, each: Callable[[Tested], None]) -> list[Tested]:
     """Test all files; `each` is called with their results, in order. State directories that the runs create next to the
-    files are removed at the end."""
+    files are removed at the end, unless another process keeps a run there."""
     made = [
         state for place in {one.path.parent for one in found} for name in STATE if not (state := place / name).exists()
     ]
@@ -233,7 +233,8 @@ def run_all(found: Sequence[Target], options: Options, workers: int, each: Calla
     finally:
         if not options.live:
             for state in made:
-                shutil.rmtree(state, ignore_errors=True)
+                if not any((state / "runs").glob("*")):
+                    shutil.rmtree(state, ignore_errors=True)
     return [*results, *_shared_recordings(results)]
 
 

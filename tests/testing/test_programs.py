@@ -63,6 +63,12 @@ def test_a_snapshot_is_written_read_and_compared(capsys: pytest.CaptureFixture[s
     assert not Path(".prose").exists()
 
 
+def test_a_run_of_another_process_is_kept() -> None:
+    program('exec "mkdir -p .prose/runs/20260101-000000-abcdef"\n', "p.prose", "# a\n\nExit status: 0\n")
+    assert prose("test") == 0
+    assert [path.name for path in Path(".prose/runs").iterdir()] == ["20260101-000000-abcdef"]
+
+
 def _raise_permission_error(*_: object, **__: object) -> None:
     raise PermissionError(errno.EACCES, "Permission denied", str(Path.cwd() / ".1.tmp"))
 
