@@ -248,8 +248,11 @@ def _rewrite(compiled: Compiled, drop_comments: bool) -> int:
         click.echo(f"{compiled.name} holds comments, which the canonical form drops; left as it is", err=True)
         click.echo("hint: --drop-comments rewrites it without them", err=True)
         return FAULT
+    before = program_files.read_bytes(compiled.name)
+    if compiled.language.decode(before, compiled.name).text != compiled.text:
+        raise UsageError(f"{compiled.name} was changed meanwhile; it is not rewritten", hint="type the command again")
     with usage_errors(f"cannot write {compiled.name}"):
-        atomic.write_whole(compiled.name, _as_before(program_files.read_bytes(compiled.name), text), in_place=True)
+        atomic.write_whole(compiled.name, _as_before(before, text), in_place=True)
     return 0
 
 

@@ -55,13 +55,15 @@ class CodeCell:
 
 @dataclass(frozen=True)
 class NotebookSource:
-    """A notebook file. `language` is that of cells that do not name one, None for a notebook of another kernel."""
+    """A notebook file. `language` is that of cells that do not name one, None for a notebook of another kernel. `stamp`
+    was taken before it was read."""
 
     path: Path
     text: str = field(repr=False)
     data: dict[str, Any] = field(repr=False)
     cells: tuple[CodeCell, ...] = field(repr=False)
     language: Language | None
+    stamp: plain_files.Stamp | None = None
 
     @property
     def kernel(self) -> str:
@@ -94,7 +96,7 @@ class NotebookSource:
 
 def read(path: Path, name: str | None = None) -> NotebookSource:
     """Read a notebook. Raises `UsageError` for another file, and for a format that this package does not read."""
-    name = name or str(path)
+    name, stamp = name or str(path), plain_files.stamp_of(path)
     with usage_errors(f"cannot read {escaped(name)}"):
         content = plain_files.read(path, LARGEST)
     text, data = decoded(name, content)
@@ -103,7 +105,7 @@ def read(path: Path, name: str | None = None) -> NotebookSource:
         raise UsageError(f"{name} is a notebook of format {data['nbformat']}; this version reads format 4", hint=hint)
     codes = [(index, cell) for index, cell in enumerate(data["cells"]) if cell["cell_type"] == "code"]
     cells = tuple(_cell(number, index, cell) for number, (index, cell) in enumerate(codes, 1))
-    return NotebookSource(path, text, data, cells, language_of(data["metadata"]))
+    return NotebookSource(path, text, data, cells, language_of(data["metadata"]), stamp)
 
 
 def _cell(number: int, index: int, cell: Mapping[str, Any]) -> CodeCell:

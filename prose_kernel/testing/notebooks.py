@@ -8,13 +8,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prose_kernel.access.atomic import write_whole
-from prose_kernel.errors import UsageError, usage_errors
+from prose_kernel.errors import UsageError
 from prose_kernel.runs.languages import Language
 from prose_kernel.testing.notebook_run import CellRun, TestedCells
 from prose_kernel.testing.notebook_source import CodeCell, NotebookSource, coalesced, read
 from prose_kernel.testing.options import Options
 from prose_kernel.testing.outputs import Output, comparable, compare, failed
+from prose_kernel.testing.snapshot_file import replace_tested
 from prose_kernel.views.test_results import Finding, Outcome, Status, Tested
 
 if TYPE_CHECKING:
@@ -173,8 +173,7 @@ class _Test:
             return
         text = self.book.with_outputs(self.changed, renumber=renumber)
         if text != self.book.text:
-            with usage_errors(f"cannot write {self.book.path.name}"):
-                write_whole(self.book.path, text, in_place=True)
+            replace_tested(self.book.path, text, self.book.stamp)
         self.outcomes = [_updated(one) for one in self.outcomes]
 
 

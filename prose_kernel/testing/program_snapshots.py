@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from prose_kernel.access import plain_files
-from prose_kernel.access.atomic import write_whole
 from prose_kernel.cli import result_text
 from prose_kernel.cli.execution import Cell, ProgramRun, Request, RunEnd
 from prose_kernel.cli.terminal import Screen
@@ -37,6 +36,7 @@ PROGRAM = "program"
 def test_program(path: Path, name: str, options: Options) -> Tested:
     """Test a program, and write its snapshot if `options` say so. `name` is its name in messages."""
     file = path.with_name(path.name + SUFFIX)
+    stamp = plain_files.stamp_of(file)
     try:
         new = not os.path.lexists(file)
         if new and not options.update:
@@ -50,7 +50,7 @@ def test_program(path: Path, name: str, options: Options) -> Tested:
         text = languages.of_file(name).decode(data, name).text
     except (UsageError, CompileError) as problem:
         return Tested(name, (Outcome(PROGRAM, "failed", (Finding.of(problem),)),))
-    return _Test(path, name, text, cases, file, options).run()
+    return _Test(path, name, text, cases, file, stamp, options).run()
 
 
 test_program.__test__ = False  # type: ignore[attr-defined]  # tells pytest that it isn't a test
@@ -59,12 +59,22 @@ test_program.__test__ = False  # type: ignore[attr-defined]  # tells pytest that
 class _Test:
     """A test of a program: one run of each case."""
 
-    def __init__(self, path: Path, name: str, text: str, cases: Sequence[Case], file: Path, options: Options) -> None:
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        text: str,
+        cases: Sequence[Case],
+        file: Path,
+        stamp: plain_files.Stamp | None,
+        options: Options,
+    ) -> None:
         self.path = path
         self.name = name
         self.text = text
         self.cases = cases
         self.file = file
+        self.stamp = stamp
         self.options = options
         self.outcomes: list[Outcome] = []
         self.used: set[tuple[str, bytes]] = set()
@@ -80,8 +90,7 @@ class _Test:
             kept.append(self._case(case))
         changed = any(new is not old for new, old in zip(kept, self.cases, strict=True))
         if changed and self.options.update and not self.interrupted:
-            with usage_errors(f"cannot write {self.file.name}"):
-                write_whole(self.file, snapshot_file.written(kept), in_place=True)
+            snapshot_file.replace_tested(self.file, snapshot_file.written(kept), self.stamp)
         unused = tuple((file, raw, description) for (file, raw), description in self.unused.items())
         return Tested(self.name, tuple(self.outcomes), (), self.interrupted, frozenset(self.used), unused)
 

@@ -33,7 +33,8 @@ from typing import Annotated, Any
 from msgspec import Struct
 
 from prose_kernel.access import plain_files
-from prose_kernel.errors import UsageError, reason_of
+from prose_kernel.access.atomic import write_whole
+from prose_kernel.errors import UsageError, reason_of, usage_errors
 from prose_kernel.language.text import code_fence
 from prose_kernel.runs.toml_file import TomlFile
 from prose_kernel.views.escaping import visible
@@ -175,6 +176,14 @@ def _options(file: str, case: str, text: str) -> CaseOptions:
 
 
 # ---------------------------------------------------------------- writing
+
+
+def replace_tested(path: Path, text: str, stamp: plain_files.Stamp | None) -> None:
+    """Write new results into a tested file. Raises `UsageError` if the file has changed since its `stamp` was taken."""
+    if plain_files.stamp_of(path) != stamp:
+        raise UsageError(f"{path.name} was changed while it was tested; it is not updated", hint="test it again")
+    with usage_errors(f"cannot write {path.name}"):
+        write_whole(path, text, in_place=True)
 
 
 def written(cases: Sequence[Case]) -> str:

@@ -6,12 +6,14 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from prose_kernel.cli import program_files
 from prose_kernel.cli.main import main
 from prose_kernel.language.source import Source
+from prose_kernel.runs import languages
 
 GOOD = 'let x = "a"\noutput y = x\n'
 BAD = "let r = session: writr\n"
@@ -200,6 +202,22 @@ def test_fmt_write_replaces_but_never_loses_comments(capsys: pytest.CaptureFixtu
     assert "comments" in capsys.readouterr().err
     assert main(["fmt", "--write", "--drop-comments", "commented.prose"]) == 0
     assert Path("commented.prose").read_text() == 'let x = "a"\n'
+
+
+def test_fmt_does_not_replace_a_file_that_was_changed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compile_text = languages.compile_with_settings
+
+    def compile_and_save(*arguments: Any, **options: Any) -> Any:
+        Path("ugly.prose").write_text("let  x=2\n")
+        return compile_text(*arguments, **options)
+
+    Path("ugly.prose").write_text("let  x=1\n")
+    monkeypatch.setattr(languages, "compile_with_settings", compile_and_save)
+    assert main(["fmt", "--write", "ugly.prose"]) == 2
+    assert "Error: ugly.prose was changed meanwhile; it is not rewritten\n" in capsys.readouterr().err
+    assert Path("ugly.prose").read_text() == "let  x=2\n"
 
 
 def test_fmt_of_vvm_keeps_comments() -> None:

@@ -56,6 +56,14 @@ def test_an_updated_notebook_passes() -> None:
     assert not Path(".prose").exists()
 
 
+def test_a_notebook_that_was_changed_while_it_was_tested_is_not_updated(capsys: pytest.CaptureFixture[str]) -> None:
+    book = write(Path("a.ipynb"), code('exec "echo >> a.ipynb"', count=None))
+    before = book.read_text()
+    assert prose("test", "--update", book) == 2
+    assert "Error: a.ipynb was changed while it was tested; it is not updated\n" in capsys.readouterr().err
+    assert book.read_text() == before + "\n"
+
+
 def test_a_difference_is_shown_with_its_cell_statement_and_lines() -> None:
     book = write(Path("a.ipynb"), code("let a = 1"), code('exec "echo one"\nexec "echo two"', stream("one\nthree\n")))
     assert findings(book)[1] == "\n".join(

@@ -63,6 +63,13 @@ def test_a_snapshot_is_written_read_and_compared(capsys: pytest.CaptureFixture[s
     assert not Path(".prose").exists()
 
 
+def test_a_snapshot_that_was_changed_while_it_was_tested_is_not_updated(capsys: pytest.CaptureFixture[str]) -> None:
+    program(f'exec "echo mine >> p.prose{SUFFIX}"\n')
+    assert prose("test", "--update", "p.prose") == 2
+    assert f"p.prose{SUFFIX} was changed while it was tested; it is not updated" in capsys.readouterr().err
+    assert Path("p.prose" + SUFFIX).read_text() == "mine\n"
+
+
 def test_a_run_of_another_process_is_kept() -> None:
     program('exec "mkdir -p .prose/runs/20260101-000000-abcdef"\n', "p.prose", "# a\n\nExit status: 0\n")
     assert prose("test") == 0
