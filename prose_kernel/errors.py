@@ -85,6 +85,7 @@ class RunError(ProseError):
     statement if it is known; `call_stack` holds one line for each enclosing block or program call, innermost first.
     `no_answer` is true if the error arose only because no one could answer (exit status 3). `answer` is the path of the
     request whose answer is the error, "" for an error of the program itself: a run can be resumed before that request.
+    `replaced` has the paths of failed requests whose errors were still to be handled when this error ended their code.
     """
 
     type: ClassVar[str] = "Error"
@@ -108,6 +109,12 @@ class RunError(ProseError):
         self.location: Location | None = None
         self.call_stack: tuple[str, ...] = ()
         self.answer = ""
+        self.replaced: tuple[str, ...] = ()
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """The paths of the failed requests that the error stands for."""
+        return (self.answer, *self.replaced) if self.answer else self.replaced
 
     @property
     def unanswered(self) -> bool:

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.runs.earlier_approvals import approved_in_process
-from prose_kernel.runs.resumption import Resumption, attempts_after, completed_after, repetitions
+from prose_kernel.runs.resumption import Resumption, attempts_after, repetitions
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.clock import milliseconds
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, OnUse, Rules
@@ -103,8 +103,7 @@ class RunJournal(Journal):
         the run, or its journal has changed."""
         found, records = how.journal, list[Record]()
         if how.rewind is not None:
-            made, completed = attempts_after(found, how.rewind), completed_after(found, how.rewind)
-            records = [*made, *completed, *repetitions(how, milliseconds(host.ports.clock.now()))]
+            records = [*attempts_after(how), *how.kept, *repetitions(how, milliseconds(host.ports.clock.now()))]
         file.continue_from(found)  # from here on, nothing raises: the file would stay locked
         if how.rewind is not None:
             file.rewind(how.rewind, records)
@@ -184,7 +183,7 @@ class RunJournal(Journal):
         self._supplied.update(text.supplied)
         self.begins(text)
         self.task = asyncio.current_task()
-        status, cause, message = "done", "", ""
+        status, cause, message, failed = "done", "", "", None
         try:
             yield
         except ResumeMismatch:
@@ -194,6 +193,7 @@ class RunJournal(Journal):
             from prose_kernel.runtime.redaction import hidden_of_process
 
             status, cause, message = "failed", error.answer, hidden_of_process()(error.message)
+            failed = [key for key in dict.fromkeys(error.replaced) if key != cause]
             raise
         except asyncio.CancelledError:
             if not self._turns.completed:  # otherwise the text had ended, and only its values were being stored
@@ -205,7 +205,7 @@ class RunJournal(Journal):
         finally:
             self.task, self._host.supplied_to_text = None, self._host.supplied
             if status:
-                self.ended(Ended(self._texts, status, cause, message, self.now()))  # type: ignore[arg-type]
+                self.ended(Ended(self._texts, status, cause, message, self.now(), failed))  # type: ignore[arg-type]
 
     def _supplied_before(self, text: Text, declared: Callable[[], Collection[str]]) -> dict[str, str] | None:
         """Return the newly supplied values of the recorded text, if `text` continues it; None otherwise, for example

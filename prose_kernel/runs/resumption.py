@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw, structs
 
@@ -34,7 +35,6 @@ from prose_kernel.runtime.journal_records import (
     Step,
     StepEnded,
     Text,
-    answer_in,
     answers_of,
 )
 from prose_kernel.runtime.journal_replay import DirectoryMove, UnderWay
@@ -52,15 +52,20 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.ports import Clock
     from prose_kernel.storage.gates.deciding import Gatekeeper
 
+_BRANCH: Final = re.compile(r"([bi])\d+(~\d+)?")
+"""The step of a path into a branch. Branches of the same construct differ only in the first number."""
+_AFTERWARDS: Final = [b'{"k":"%b"' % kind for kind in (b"asked", b"answered", b"completed", b"noted")]
+
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
     """A run to be resumed. Made by `resumption`.
 
     - `under_way`: what happens to requests that had no answer when the run ended.
-    - `rewind`: the number of the first record that is dropped: the answer that made the run fail, or its interrupt.
-    - `cause`: the request of that answer.
-    - `failed`: further failed requests, whose failures the program had not received.
+    - `rewind`: the number of the first record that is dropped: the first failure that ended the run, or its interrupt.
+    - `cause`: the request of that failure.
+    - `failed`: further failed requests, whose failures the program had not received or not handled.
+    - `kept`: the results after `rewind` that the run keeps (`kept_after`).
     - `keeps_texts`: a text that differs from the recorded one is an error; otherwise it replaces the recorded one.
     - `cwd`: the directory in which the run continues, None if it is the original one.
     """
@@ -70,6 +75,7 @@ class Resumption:
     rewind: int | None = None
     cause: Asked | None = None
     failed: tuple[Asked, ...] = ()
+    kept: Sequence[Completed] = ()
     keeps_texts: bool = False
     cwd: Path | None = None
 
@@ -112,8 +118,7 @@ class Resumption:
     @property
     def answers(self) -> int:
         """The number of answers that the run keeps."""
-        completed = completed_after(self.journal, self.rewind) if self.rewind is not None else []
-        return self.journal.answers(self.rewind, self.again, [record.key for record in completed])
+        return self.journal.answers(self.rewind, self.again, [record.key for record in self.kept])
 
     @property
     def ended_texts(self) -> list[Text]:
@@ -149,66 +154,106 @@ def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Re
         journal = read(journal)
     journal.require_whole()
     last, interactive = journal.texts[-1].ended if journal.texts else None, journal.head.interactive
-    rewind, cause = None, None
+    ends: dict[str, int] = {}
     if last is None or not (interactive or last.status == "done"):
         # A text that was killed while an interrupt or a store failure ended it resumes before that record.
-        rewind, cause = _last_record(journal, last) or (None, None)
-    failed: tuple[Asked, ...] = ()
+        ends = _ends(journal, last)
+    if not ends:
+        return Resumption(journal, under_way, keeps_texts=not interactive)
+    rewind, first = min((number, key) for key, number in ends.items())
+    asked = _asked_before(journal, rewind, [key for key in ends if key])
+    kept = kept_after(journal, ends)
+    cause = asked.get(first)
+    failed = {key: asked[key] for key in sorted(ends, key=ends.__getitem__) if key in asked}
     if cause is not None:
-        failed = tuple(asked for asked in _failed_requests(journal, rewind) if asked.key != cause.key)
-    return Resumption(journal, under_way, rewind, cause, failed, keeps_texts=not interactive)
+        failed |= {one.key: one for one in _failed_requests(journal, rewind)}
+    again = tuple(one for key, one in failed.items() if key != first and all(key != done.key for done in kept))
+    return Resumption(journal, under_way, rewind, cause, again, kept, keeps_texts=not interactive)
 
 
-def _last_record(journal: JournalRead, last: Ended | None) -> tuple[int, Asked | None] | None:
-    """Return the record number of the answer that made the text fail, and its request; or the number of its interrupt.
+def _ends(journal: JournalRead, last: Ended | None) -> dict[str, int]:
+    """Return the record numbers of the answers that made the text fail, by their requests' keys, or the number of its
+    interrupt, with the key "".
 
     If the end of the text is not recorded (`last` is None), the text failed if its store failed, because a program
     can't catch that.
     """
     if not journal.texts:
-        return None
-    begin, found = journal.texts[-1].number, None
+        return {}
+    found: dict[str, int] = {}
+    causes = [last.cause, *(last.failed or ())] if last is not None and last.status == "failed" and last.cause else []
 
     def fails(key: str, error: Raw) -> bool:
-        if last is None:
-            return found is None and codec.is_store_failure(error)
-        return last.status == "failed" and key == last.cause
+        return not found and codec.is_store_failure(error) if last is None else key in causes
 
-    for number, record in journal.records(begin, holding=_byte_patterns(last)):
+    for number, record in journal.records(journal.texts[-1].number, holding=_byte_patterns(last, causes)):
         match record:
-            case Answered(key=key, error=error) if fails(key, error):
-                found = number, key
-            case Noted(key=key, value=error) if fails(key, error):
-                found = number, ""
-            case Interrupted() if found is None and (last is None or last.status == "interrupted"):
-                found = number, ""
-    if found is None:
-        return None
-    number, key = found
-    requests = (one for _, one in journal.records(begin, number, _encoded_forms(key)) if isinstance(one, Asked))
-    return number, {asked.key: asked for asked in requests}.get(key) if key else None
+            case Answered(key=key, error=error) | Noted(key=key, value=error) if fails(key, error):
+                found[key] = number
+            case Interrupted() if not found and (last is None or last.status == "interrupted"):
+                found[""] = number
+    return found
 
 
-def completed_after(journal: JournalRead, rewind: int) -> list[Completed]:
-    """Return the results that were recorded after `rewind` for commands, sessions and judgements before it. Their work
-    was complete when the run ended, so it is not repeated. Failures are left out: those requests are made again."""
-    records = journal.records(rewind + 1, holding=[b'{"k":"completed"', b'{"k":"answered"'])
-    answers = [one for _, record in records if (one := answer_in(record)) is not None and not one.cancelled]
-    found = {one.key: Completed(one.key, one.value, one.error, one.aside, one.t) for one in answers}
-    if not found:
-        return []
-    keys = [form for key in found for form in _encoded_forms(key)]
+def _asked_before(journal: JournalRead, before: int, keys: Collection[str]) -> dict[str, Asked]:
+    """Return those of these requests that were made before the record `before`, by key."""
+    forms = [form for key in keys for form in _encoded_forms(key)]
+    records = journal.records(1, before, forms) if forms else ()
+    return {one.key: one for _, one in records if isinstance(one, Asked) and one.key in keys}
+
+
+def kept_after(journal: JournalRead, ends: Mapping[str, int]) -> list[Completed]:
+    """Return the results of commands, sessions and judgements that are kept when the records from the first of `ends`
+    on are dropped: for requests made before it, and for later ones of other branches, which don't depend on `ends`.
+
+    A failure is kept if the program had received and handled it: code that ran because of it is not repeated. The
+    journal of a killed run, or of an earlier version, doesn't show that; then the requests that failed are made again.
+    """
+    rewind, ended = min(ends.values()), journal.texts[-1].ended
+    shows_handled = ended is not None and ended.failed is not None
+    failed, asked = [key for key, number in ends.items() if number == rewind], dict[str, Asked]()
+    found = dict[str, Completed]()
+    for _, record in journal.records(rewind + 1, holding=_AFTERWARDS):
+        match record:
+            case Asked(key=key) if all(_are_siblings(key, other) for other in failed):
+                asked[key] = record
+            case Noted(key=key, value=error) if codec.is_store_failure(error):
+                failed.append(key)
+            case Answered(cancelled=False) | Completed():
+                key, done = record.key, Completed(record.key, record.value, record.error, record.aside, record.t)
+                found.pop(key, None)
+                if not _has_failed(done):
+                    found[key] = done
+                elif isinstance(record, Answered):
+                    if shows_handled and key not in ends:
+                        found[key] = done
+                    else:
+                        failed.append(key)
+    before = _asked_before(journal, rewind, found)
     return [
-        found[one.key]
-        for _, one in journal.records(1, rewind, keys)
-        if isinstance(one, Asked) and one.key in found and one.kind in WORK and not _has_failed(one, found[one.key])
+        structs.replace(done, digest=asked[key].digest) if key in asked else done
+        for key, done in found.items()
+        if (one := asked.get(key) or before.get(key)) is not None and one.kind in WORK
     ]
 
 
-def attempts_after(journal: JournalRead, rewind: int) -> Iterator[Repeated]:
-    """Yield a record for each time that a command or session was made after `rewind`, because attempts are counted."""
-    for _, one in journal.records(rewind, holding=[b'{"k":"asked"', b'{"k":"repeated"']):
+def _are_siblings(key: str, other: str) -> bool:
+    """Return whether two requests were made in different branches of the same construct."""
+    for one, two in zip(key.split("/")[:-1], other.split("/")[:-1], strict=False):
+        if one != two:
+            first, second = _BRANCH.fullmatch(one), _BRANCH.fullmatch(two)
+            return first is not None and second is not None and first.groups() == second.groups()
+    return False
+
+
+def attempts_after(how: Resumption) -> Iterator[Repeated]:
+    """Yield a record for each time that a command or session was made after `rewind` and is not kept, because attempts
+    are counted."""
+    kept = {one.key for one in how.kept if one.digest}
+    for _, one in how.journal.records(how.rewind or 0, holding=[b'{"k":"asked"', b'{"k":"repeated"']):
         match one:
+            case Asked(key=key) if key in kept:
+                continue
             case Asked(key=key, kind="command"):
                 yield Repeated(key.partition("#")[0], one.t)  # its attempts share one path
             case Asked(key=key, kind="session") | Repeated(key=key, due=False):
@@ -218,12 +263,12 @@ def attempts_after(journal: JournalRead, rewind: int) -> Iterator[Repeated]:
 def _failed_requests(journal: JournalRead, before: int | None) -> Iterator[Asked]:
     """Yield the requests that had failed before the record `before`, while their branches waited for their turn."""
     for asked, last in journal.unanswered(before):
-        if isinstance(last, Completed) and _has_failed(asked, last):
+        if isinstance(last, Completed) and _has_failed(last):
             yield asked
 
 
-def _has_failed(asked: Asked, done: Completed) -> bool:
-    result = codec.readable(done.value, CommandResult) if asked.kind == "command" else None
+def _has_failed(done: Completed) -> bool:
+    result = codec.readable(done.value, CommandResult) if done.error == NOTHING else None
     return done.error != NOTHING or (result is not None and result.kind is not None)
 
 
@@ -237,11 +282,11 @@ def repetitions(how: Resumption, now: int) -> Iterator[Repeated]:
         yield Repeated(key, now, afresh=repeats_all_steps(made), due=True)
 
 
-def _byte_patterns(last: Ended | None) -> list[bytes]:
+def _byte_patterns(last: Ended | None, causes: Sequence[str]) -> list[bytes]:
     """Return byte strings, at least one of which is in each record that may have ended a text like `last`. Records
     without any of them need not be decoded."""
     if last is not None and last.status == "failed":
-        return _encoded_forms(last.cause)
+        return [form for key in causes for form in _encoded_forms(key)]
     return [b'{"k":"interrupted"', *([StoreFailed.__name__.encode()] if last is None else ())]
 
 
@@ -258,8 +303,7 @@ def refuse_dry_run(settings: Settings) -> None:
 
 def interrupted_at(journal: JournalRead) -> int | None:
     """Return the number of the record with the last text's interrupt; None if there was none."""
-    found = _last_record(journal, Ended(0, "interrupted"))
-    return found[0] if found is not None else None
+    return _ends(journal, Ended(0, "interrupted")).get("")
 
 
 def imported_texts(journal: JournalRead) -> dict[str, str]:

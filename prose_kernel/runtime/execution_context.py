@@ -65,11 +65,13 @@ class CancellationState:
     """Whether a branch is cancelled.
 
     `stopped` means that its siblings have cancelled it: it may finish, but starts nothing new. `closed_by` is the error
-    that ends the run; each further request to the outside raises it again.
+    that ends the run; each further request to the outside raises it again. `replaced` has the paths of failed requests
+    whose errors were still to be handled when the branch was cancelled.
     """
 
     stopped: bool = False
     closed_by: RunError | None = None
+    replaced: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -297,6 +299,21 @@ class ExecutionContext:
             return False
         caught[key] += 1
         return True
+
+    @contextmanager
+    def cleaning_up(self, error: BaseException) -> Iterator[None]:
+        """Enclose the code that runs before an error is raised again. An error or a cancellation that replaces it keeps
+        the paths of its failed requests."""
+        failures = error.failures if isinstance(error, RunError) else ()
+        try:
+            yield
+        except RunError as other:
+            if other is not error:
+                other.replaced += failures
+            raise
+        except asyncio.CancelledError:
+            self.cancellation.replaced += failures
+            raise
 
     @contextmanager
     def within(self, *more: Budget) -> Iterator[None]:

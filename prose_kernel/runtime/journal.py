@@ -126,9 +126,10 @@ class Journal:
             raise asyncio.CancelledError
         if asked is None:
             asked = self._record_request(described, request, also)
-            if (one := await self._earlier_answer(s, request, asked, kind, kept)) is not None:
+            keeps = replay.keeps(asked)
+            if not keeps and (one := await self._earlier_answer(s, request, asked, kind, kept)) is not None:
                 return one[0]
-            if replay.parked or self.usable is not None:  # kept answers come first
+            if keeps or replay.parked or self.usable is not None:  # kept answers come first
                 parked = replay.park(asked, known=False)
         elif (answered := replay.immediate(described.key)) is not None:
             return self._replayed(s, request, described, asked, answered, kind)
@@ -136,7 +137,9 @@ class Journal:
             parked = replay.park(asked, known=True)
         known = parked is not None and parked.known
         if parked is not None:
-            answered = await replay.answer(described, parked) or self._live.completed(described.key)
+            answered = await replay.answer(described, parked)
+            if answered is None and (known or replay.keeps(asked)):
+                answered = self._live.completed(described.key)
             if answered is None and known and replay.options.under_way == "fail" and described.key not in replay.due:
                 answered = self._live.give_up(described.key, kind)
             if answered is not None:

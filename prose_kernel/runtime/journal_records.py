@@ -117,7 +117,7 @@ class Completed(Struct, frozen=True, tag="completed", tag_field="k", omit_defaul
     """The work for a request has ended, but its branch waits for its turn: `Answered` follows when it gets the turn.
 
     If that record is missing, a resumed run answers the request with this one. A replay skips it. The fields are those
-    of `Answered`.
+    of `Answered`. `digest` is the request's, if the run continues at a point where it had not been made yet.
     """
 
     key: str
@@ -125,6 +125,7 @@ class Completed(Struct, frozen=True, tag="completed", tag_field="k", omit_defaul
     error: Raw = NOTHING
     aside: Raw = NOTHING
     t: int = 0
+    digest: str = ""
 
     def answered(self) -> Answered:
         """Return the answer in the form in which the program gets it."""
@@ -191,13 +192,15 @@ class Interrupted(Struct, frozen=True, tag="interrupted", tag_field="k", omit_de
 
 
 class Ended(Struct, frozen=True, tag="ended", tag_field="k", omit_defaults=True):
-    """A text has ended; `cause` is the key of the answer that made it fail, if there is one."""
+    """A text has ended; `cause` is the key of the answer that made it fail, if there is one. `failed` has the keys of
+    further failures that the program had received and not handled; None in journals of earlier versions."""
 
     number: int
     status: Literal["done", "failed", "interrupted"] = "done"
     cause: str = ""
     message: str = ""
     t: int = 0
+    failed: list[str] | None = None
 
 
 class Finished(Struct, frozen=True, tag="finished", tag_field="k", omit_defaults=True):

@@ -168,7 +168,8 @@ class Replay:
             self.number, coming = next(self._known, _NO_MORE)
         self.coming = coming
         if (self._completed or self._steps) and isinstance(coming, (Asked, Answered)):
-            self._completed.pop(coming.key, None)
+            if not (isinstance(coming, Asked) and self.keeps(coming)):
+                self._completed.pop(coming.key, None)
             self._steps.pop(coming.key, None)
         mark = self._recorder.passes(passed)
         looks = coming.looks if isinstance(coming, (Asked, Interrupted)) else 0
@@ -184,7 +185,13 @@ class Replay:
         elif isinstance(record, (Step, StepEnded)):
             self._steps.setdefault(record.key, []).append(record)
         else:
+            self._completed.pop(record.key, None)  # the last record determines the order
             self._completed[record.key] = record
+
+    def keeps(self, asked: Asked) -> bool:
+        """Return whether the result of this new request is known, because the run was taken back to before it."""
+        done = self._completed.get(asked.key)
+        return done is not None and done.digest == asked.digest
 
     def completed(self, key: str) -> Completed | None:
         """Take the result of a request whose work had ended when the run was killed, or None."""
@@ -305,8 +312,10 @@ class Replay:
         self._turns.resume(parked.turn)
 
     def _ask_next(self) -> None:
-        """Wake the next waiting request. Cancelled ones come first: a live request would no longer wait."""
-        key = next(iter(self._cancelled or self.parked), None)
+        """Wake the next waiting request. Cancelled ones come first: a live request would no longer wait. Then come
+        those with a known result, in the order of the results."""
+        known = [key for key in self._completed if key in self.parked]
+        key = next(iter(self._cancelled or known or self.parked), None)
         if key is not None:
             self._cancelled.pop(key, None)
             self.wake(self.parked.pop(key), None)

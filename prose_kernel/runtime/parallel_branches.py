@@ -129,6 +129,7 @@ class Fork(Generic[X]):
     _just_ended: list[int] = field(default_factory=list)
     _notes: dict[int, tuple[str, ...]] = field(default_factory=dict)
     _crash: BaseException | None = None
+    _dropped: tuple[str, ...] = ()  # the paths of failed requests whose errors came after the join's decision
     _living: int = 0
     _unwanted: bool = False  # branches that have not begun are skipped
     _task: asyncio.Task[Any] | None = None
@@ -161,12 +162,20 @@ class Fork(Generic[X]):
                 if not self._just_ended:
                     await self._next_end()
                 self._settle()
+            await self._end_all(siblings=True)
         except asyncio.CancelledError:
             await self._end_all(siblings=self.s.cancellation.stopped)
+            raised = self.join.raised.failures if self.join.raised is not None else ()
+            self.s.cancellation.replaced += raised + self._unhandled()
             raise
-        await self._end_all(siblings=True)
         if self._crash is not None:
             raise self._crash
+        if self.join.raised is not None:
+            self.join.raised.replaced += self._unhandled()
+
+    def _unhandled(self) -> tuple[str, ...]:
+        """Return the paths of failed requests whose errors no branch has handled, except the error that is raised."""
+        return sum((one.cancellation.replaced for one in self.contexts.values()), self._dropped)
 
     def _over(self) -> bool:
         return self.join.decided or self.left is not None or self._crash is not None
@@ -268,6 +277,7 @@ class Fork(Generic[X]):
                 self._crash = asyncio.CancelledError()  # cancelling a single branch from outside cancels the run
                 continue
             if self._over() and (outcome.status == "failed" or self.join.policy.strategy != "all"):
+                self._dropped += outcome.error.failures if outcome.error is not None else ()
                 outcome = CANCELLED
             elif not self._over():
                 self.join.settle(index, outcome)
@@ -307,7 +317,9 @@ class Fork(Generic[X]):
                 self._cancel(siblings)
         for task in self._tasks.values():
             problem = None if task.cancelled() else task.exception()
-            if problem is not None and not isinstance(problem, (RunError, ControlFlow)):
+            if isinstance(problem, RunError):
+                self._dropped += problem.failures
+            elif problem is not None and not isinstance(problem, ControlFlow):
                 self._crash = self._crash or problem
         tasks, self._tasks = self._tasks, {}
         if cancelled is not None:

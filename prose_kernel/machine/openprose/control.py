@@ -141,8 +141,9 @@ class TryCode(Code):
             with contextlib.suppress(RunError, ControlFlow):
                 await call(self._finally(s))
             raise
-        except BaseException:
-            await call(self._finally(s))
+        except BaseException as error:
+            with s.cleaning_up(error):
+                await call(self._finally(s))
             raise
         await call(self._finally(s))
         return value

@@ -294,7 +294,8 @@ class TryStep(Step):
         else:
             after = await self._finally(s)
             return left if after is None else after
-        after = await self._finally(s)
+        with s.cleaning_up(pending):
+            after = await self._finally(s)
         if after is not None:
             return after
         forget_trace(pending)
