@@ -177,6 +177,36 @@ def test_a50_a_server_that_answers_too_late_is_asked_over_another_connection(
     assert Path("ran").read_text().split() == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("damage", ["bindings", "gates", "file"])
+def test_a40_the_hint_for_a_damaged_file_names_the_way_to_rebuild_it(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("p.prose").write_text(
+        'let a = exec "echo a >> ran; echo one"\ngate go:\n  prompt: "Go?"\n'
+        'exec "echo b >> ran; test -f mended"\ngate on:\n  prompt: "On?"\noutput all = a\n'
+    )
+    assert main(["run", "p.prose", "--state=sqlite", "--yes=go"]) == 1
+    (file,) = Path(".prose/runs").glob("*/state.db")
+    if damage == "file":
+        file.write_text("not a database")
+    else:
+        with contextlib.closing(sqlite3.connect(file)) as database:
+            database.execute(f"DROP TABLE {damage}")
+    Path("mended").touch()
+    capfd.readouterr()
+    assert main(["run", "--resume", "--yes=go", "--yes=on"]) == 1
+    rebuild = ["runs", "rebuild", file.parent.name]
+    hint = f"hint: remove the state.db of the run, then type: prose {' '.join(rebuild)}\n"
+    assert hint in capfd.readouterr().err
+    file.unlink()
+    assert main(rebuild) == 0
+    capfd.readouterr()
+    assert main(["run", "--resume", "--yes=go", "--yes=on"]) == 0
+    assert capfd.readouterr().out == "all: one\n"
+    assert Path("ran").read_text().split() == ["a", "b", "b"]
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     yield from tiny_disk(tmp_path, 512)

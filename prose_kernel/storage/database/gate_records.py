@@ -159,7 +159,8 @@ class DatabaseRecords(Records):
                     if error.lost:
                         self._missed_at = time.monotonic()
                     failure = RecordsUnavailable if error.lost or error.busy else StoreFailed
-                    raise failure(f"{what} could not be recorded: {error}", hint=_HINT) from None
+                    hint = error.hint(self.run_id, _HINT)
+                    raise failure(f"{what} could not be recorded: {error}", hint=hint) from None
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

@@ -299,7 +299,8 @@ class RowWriter:
             new = [problem for key, problem in problems.items() if key not in self._reported]
             self._reported = set(problems) - self._renewed - {_USER_DATABASE}
         if new:
-            raise storage_error(new, _HINT) from cause
+            hint = cause.hint(self.home.run_id, _HINT) if cause is not None else _HINT
+            raise storage_error(new, hint) from cause
         return True
 
     def _is_due(self) -> bool:

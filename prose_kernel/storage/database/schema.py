@@ -39,8 +39,8 @@ class DatabaseError(Exception):
     """An operation of the database has failed; the message is the reason, for people, in lower case.
 
     `lost`: the connection is lost, uncommitted changes are not stored, and a new connection may help. `busy`: another
-    process has locked the database, or its disk is full, and the same operation may work later. `damaged`: the file is
-    damaged, or not a database.
+    process has locked the database, or its disk is full, and the same operation may work later. `damaged`: the file of
+    the run is damaged, lacks a table, or is not a database.
     """
 
     def __init__(self, reason: str, *, lost: bool = False, busy: bool = False, damaged: bool = False) -> None:
@@ -48,6 +48,10 @@ class DatabaseError(Exception):
         self.lost = lost
         self.busy = busy
         self.damaged = damaged
+
+    def hint(self, run_id: str, otherwise: str) -> str:
+        """Return how to repair a damaged file of a run; `otherwise` for other errors."""
+        return f"remove the state.db of the run, then type: prose runs rebuild {run_id}" if self.damaged else otherwise
 
 
 class Connection(Protocol):

@@ -143,7 +143,8 @@ def _translated(error: sqlite3.Error) -> DatabaseError:
     name = getattr(error, "sqlite_errorname", "") or ""
     reason = _REASONS.get(name) or _REASONS.get("_".join(name.split("_")[:2])) or str(error).lower()
     busy = name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL"))
-    return DatabaseError(reason, busy=busy, damaged=name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")))
+    damaged = name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or reason.startswith("no such ")
+    return DatabaseError(reason, busy=busy, damaged=damaged)
 
 
 # ---------------------------------------------------------------- network drives
