@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -33,10 +34,10 @@ def lsp(strict: bool, profile: Profile | None, vscode: Path | None, stdio: bool)
         from prose_kernel.lsp.editors import write_extension
 
         try:
-            folder = write_extension(Path(os.path.expanduser(vscode)))
+            package = write_extension(Path(os.path.expanduser(vscode)))
         except OSError as error:
             raise UsageError(f"{vscode} cannot be written: {reason_of(error, str(error))}") from None
-        click.echo(f"{folder}\nRestart VS Code to load it.")
+        click.echo(f"Install it: code --install-extension {shlex.quote(str(package))}")
         return 0
     try:
         from prose_kernel.lsp.server import serve

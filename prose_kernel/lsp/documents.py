@@ -245,9 +245,10 @@ class Documents:
                 self._texts.pop(name, None)
 
     def get(self, uri: str) -> Document | None:
-        """Return an open document, or else the file on disk; None if there is neither."""
+        """Return an open document, or else the program file on disk; None if there is neither."""
         path = path_of(uri)
-        return self._open.get(uri) or (self.read(path) if path is not None else None)
+        is_program = path is not None and path.name.endswith(languages.suffixes())
+        return self._open.get(uri) or (self.read(path) if path is not None and is_program else None)
 
     def opened(self) -> list[Document]:
         return list(self._open.values())

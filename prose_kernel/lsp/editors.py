@@ -6,13 +6,14 @@ import json
 import sys
 from pathlib import Path
 from typing import Any, Final
+from zipfile import ZIP_DEFLATED, ZipFile
 
 from prose_kernel._version import __version__
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
 
 FOLDER: Final = f"prose-kernel.prose-{__version__}"
-"""The name of the extension's folder, in the form that VS Code expects."""
+"""The name of the extension's folder and package, in the form that VS Code expects."""
 _COMMAND: Final = "import sys; from prose_kernel.cli.main import main; sys.exit(main())"
 
 
@@ -27,13 +28,17 @@ def extension() -> dict[str, str]:
 
 
 def write_extension(directory: Path) -> Path:
-    """Write the extension into a directory of extensions, replacing an earlier one. Return its folder."""
-    folder = directory / FOLDER
-    for name, text in extension().items():
-        file = folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    return folder
+    """Write the extension into a directory, replacing earlier ones: a package that VS Code installs, and a folder with
+    its files. Return the package."""
+    package = directory / f"{FOLDER}.vsix"
+    directory.mkdir(parents=True, exist_ok=True)
+    with ZipFile(package, "w", ZIP_DEFLATED) as archive:
+        for name, text in extension().items():
+            file = directory / FOLDER / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+            archive.write(file, f"extension/{name}")
+    return package
 
 
 def _text(content: dict[str, Any]) -> str:

@@ -187,6 +187,8 @@ def _initialized(server: ProseServer, params: types.InitializedParams) -> None:
 
 def _opened(server: ProseServer, params: types.DidOpenTextDocumentParams) -> None:
     one = params.text_document
+    if one.language_id == "markdown" and not one.uri.endswith(languages.suffixes()):
+        return  # an editor that knows contract files as Markdown sends every Markdown file
     server.documents.open(one.uri, one.text, one.language_id, one.version)
     server.check_soon(one.uri)
 

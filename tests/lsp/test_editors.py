@@ -6,6 +6,7 @@ import json
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from needs import needs_module
@@ -18,7 +19,12 @@ from prose_kernel.runs import languages
 def test_the_extension_for_vs_code_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lsp", "--vscode", str(tmp_path / "extensions")]) == 0
     folder = tmp_path / "extensions" / FOLDER
-    assert capsys.readouterr().out == f"{folder}\nRestart VS Code to load it.\n"
+    package = tmp_path / "extensions" / f"{FOLDER}.vsix"
+    assert capsys.readouterr().out == f"Install it: code --install-extension {package}\n"
+    with ZipFile(package) as archive:
+        packed = {name: archive.read(name) for name in archive.namelist()}
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    assert packed == {f"extension/{file.relative_to(folder).as_posix()}": file.read_bytes() for file in files}
     contributes = json.loads((folder / "package.json").read_text())["contributes"]
     assert [one["extensions"] for one in contributes["languages"]] == [[".prose"], [".vvm"]]
     for one in contributes["languages"]:

@@ -155,6 +155,20 @@ async def test_the_server_answers_a_session_of_an_editor(editor: Client, tmp_pat
     assert await editor.ask(client.text_document_hover_async(types.HoverParams(this, types.Position(99, 99)))) is None
 
 
+async def test_of_markdown_files_only_contract_files_are_analysed(editor: Client, tmp_path: Path) -> None:
+    client = editor.client
+    contract = "---\nname: f\nkind: function\n---\n\n```prose\nsession one\n```\n"
+    for name, text in (("README.md", "let a = 1\n"), ("f.prose.md", contract)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        one = types.TextDocumentItem(uri_of(tmp_path / name), "markdown", 1, text)
+        client.text_document_did_open(types.DidOpenTextDocumentParams(one))
+    found = await asyncio.wait_for(editor.published.get(), WAIT)
+    assert Path(found.uri).name == "f.prose.md" and found.diagnostics
+    readme = types.TextDocumentIdentifier(uri_of(tmp_path / "README.md"))
+    symbols = await editor.ask(client.text_document_document_symbol_async(types.DocumentSymbolParams(readme)))
+    assert symbols == []
+
+
 def test_ctrl_c_ends_the_server_at_a_terminal() -> None:
     ours, theirs = os.openpty()
     server = subprocess.Popen([PROSE, "lsp"], stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=os.setsid)
