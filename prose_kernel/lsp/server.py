@@ -65,6 +65,8 @@ class ProseServer(LanguageServer):
         self.documents = Documents(profile=profile)
         self._due: dict[str, asyncio.TimerHandle] = {}
         self._took: dict[str, float] = {}
+        self.explained: set[str] = set()
+        """Open documents whose comments were explained; an editor that formats on save would show it at each save."""
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """Do nothing: an error outside of a request is caused by an invalid message, which a person cannot fix."""
@@ -105,6 +107,7 @@ class ProseServer(LanguageServer):
         if uri in self._due:
             self._due.pop(uri).cancel()
         self._took.pop(uri, None)
+        self.explained.discard(uri)
         self.documents.close(uri)
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
 
@@ -277,8 +280,9 @@ def _rename(server: ProseServer, document: Document, params: types.RenameParams)
 
 def _formatting(server: ProseServer, document: Document, params: Any) -> list[types.TextEdit] | None:
     edits = language_features.formatting(document)
-    if edits is None:
-        message = "this text holds comments, which its canonical form drops; it was left alone"
+    if edits is None and document.uri not in server.explained:
+        server.explained.add(document.uri)
+        message = "not formatted: the canonical form would drop the comments"
         server.window_show_message(types.ShowMessageParams(types.MessageType.Info, message))
     return edits
 
