@@ -1,10 +1,11 @@
 """The monitor process and its guards: one guard for each program, which owns every process that the program starts
 (exec-and-tasks.md 1.3).
 
-The kernel runs this file once, by path, with `python -I -S`. The monitor always keeps one spare guard, which has forked
-the process that will become a program. Both wait for a job, so a program starts in two milliseconds; a new interpreter
-takes 25. A guard adopts every process below it that loses its parent, so none can escape. It enforces the time limit
-and ends the whole tree, even if the kernel has died. Neither monitor nor guard holds the pipes of a running program.
+The kernel runs this file once, by path, with `python -I -S`. At least one guard waits for a job. It has forked the
+process that will become the program, which takes the job and passes it to the guard, so a program starts in two
+milliseconds; a new interpreter takes 25. When its program has ended, a guard waits for the next one. A guard adopts
+every process below it that loses its parent, so none can escape. It enforces the time limit and ends the whole tree,
+even if the kernel has died. Neither monitor nor guard holds the pipes of a running program.
 
 A job is one message with four descriptors: a memory file with the job (a `dict`, marshalled), a socket to the kernel,
 and the program's stdout and stderr. The guard reports in lines: `guard PID`, `started PID TICKS`, `failed STEP ERRNO`,
@@ -36,9 +37,13 @@ _CHECK_INTERVAL = 0.02
 _KILL_INTERVAL = 0.002
 _FOUR_DESCRIPTORS = sockets.CMSG_SPACE(4 * 4)
 _IGNORED = (signals.SIGINT, signals.SIGQUIT, signals.SIGTERM, signals.SIGHUP)
+_IGNORED_BY_PYTHON = (signals.SIGPIPE, signals.SIGXFSZ)
+_MOST_WAITING = 4
+"""The number of guards that wait for a job."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     Job = dict[str, Any]
@@ -48,18 +53,20 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------- the child, until it becomes the program
 
 
-def become_program(guard: int, jobs: sockets.socket, failures: int) -> None:
-    """Wait for a job and execute its program; if a step fails, report it and exit. Never returns."""
+def become_program(guard: int, jobs: sockets.socket, to_guard: sockets.socket, failures: int) -> None:
+    """Wait for a job, pass it to the guard, and execute its program; if a step fails, report it and exit. Never
+    returns."""
     step = "start"
     try:
         os.setsid()
-        _sane_signals()
+        _default_signals((*_IGNORED, *_IGNORED_BY_PYTHON, signals.SIGCHLD))
         sandbox_syscalls.die_with_parent(signals.SIGKILL)
         if os.getppid() != guard:
             os._exit(127)
         os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
         system.prefer_for_out_of_memory(os.getpid())
-        job_file, stdout, stderr = _received(jobs)
+        job_file, link, stdout, stderr = _received(jobs)
+        _send(to_guard, (job_file, link))
         os.dup2(stdout, 1)
         os.dup2(stderr, 2)
         job = _read(job_file)
@@ -90,8 +97,8 @@ def _read(file: int) -> Job:
     return marshal.loads(data)  # type: ignore[no-any-return]  # noqa: S302 - from our own kernel, in memory
 
 
-def _sane_signals() -> None:
-    for number in range(1, signals.NSIG):
+def _default_signals(numbers: Iterable[int]) -> None:
+    for number in numbers:
         try:
             signals.signal(number, signals.SIG_DFL)
         except (OSError, ValueError):  # KILL, STOP, and the signals reserved by the C library
@@ -133,16 +140,20 @@ class Tree:
         self.main = main
         self.status = -1
         self.exited = False
+        self.cpu = 0.0
+        self.max_rss = 0
 
     def reap(self) -> bool:
         """Reap all processes that have ended; return whether any process is left."""
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return False
             if not pid:
                 return True
+            self.cpu += usage.ru_utime + usage.ru_stime
+            self.max_rss = max(self.max_rss, usage.ru_maxrss)
             if pid == self.main and not self.exited:
                 self.exited = True
                 self.status = status
@@ -189,7 +200,8 @@ class Guard:
         self._child_ends = child_ends
         self._poller.register(child_ends, select.POLLIN)
 
-    def run(self) -> None:
+    def run(self) -> bool:
+        """Watch the program to its end; return whether any process is left."""
         end = time.monotonic() + self._timeout if self._timeout is not None else None
         while True:
             self._tree.reap()
@@ -202,7 +214,7 @@ class Guard:
             self._killed = self._kill()
         else:
             self._end()
-        self._report_end()
+        return self._report_end()
 
     def _wait(self, seconds: float | None) -> None:
         """Wait until a process has ended, the kernel has sent something, or the time is over."""
@@ -253,50 +265,67 @@ class Guard:
             self._tree.signal(signals.SIGKILL)
         return first
 
-    def _report_end(self) -> None:
-        left = len(self._tree.members()) if self._tree.reap() else 0
-        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        status = self._tree.status if self._tree.exited else -1
-        cpu = usage.ru_utime + usage.ru_stime
-        _report(self._link, f"ended {status} {self._cause} {self._killed} {left} {usage.ru_maxrss} {cpu:.6f}".encode())
+    def _report_end(self) -> bool:
+        tree, is_left = self._tree, self._tree.reap()
+        left = len(tree.members()) if is_left else 0
+        status = tree.status if tree.exited else -1
+        end = f"ended {status} {self._cause} {self._killed} {left} {tree.max_rss} {tree.cpu:.6f}"
+        _report(self._link, end.encode())
+        return is_left
 
 
-def guard(jobs: sockets.socket, taken: int) -> None:
-    """Fork the process of a program, wait for its job, and watch the program until none of its processes is left."""
-    child_ends, own_pid = _child_ends(), os.getpid()
-    sandbox_syscalls.die_with_parent(signals.SIGKILL)  # while this is the spare guard
+def guard(jobs: sockets.socket, to_monitor: sockets.socket) -> None:
+    """Serve jobs, one after another, while the monitor wants this guard to wait for the next one."""
+    child_ends, monitor = _child_ends(), os.getppid()
     sandbox_syscalls.become_sub_reaper()
+    sandbox_syscalls.die_with_parent(signals.SIGKILL)  # whenever this guard waits
+    while _serve(jobs, to_monitor, child_ends):
+        sandbox_syscalls.die_with_parent(signals.SIGKILL)
+        if os.getppid() != monitor:
+            return
+        _report(to_monitor.fileno(), b"w")
+        jobs = sockets.socket(fileno=_received(to_monitor)[0])
+
+
+def _serve(jobs: sockets.socket, to_monitor: sockets.socket, child_ends: int) -> bool:
+    """Fork the process of a program, wait until it has a job, and watch the program until none of its processes is
+    left. Return whether all have ended."""
+    own_pid = os.getpid()
     here, there = sockets.socketpair()
     reader, failures = os.pipe()
     pid = os.fork()
     if pid == 0:
-        for socket in (jobs, here):
-            socket.close()
-        become_program(own_pid, there, failures)
-    there.close()
+        become_program(own_pid, jobs, there, failures)
+    for socket in (there, jobs):  # a busy guard keeps no job in the queue of a killed monitor
+        socket.close()
     os.close(failures)
     own = process_table.member_of(pid)
-    job_file, link, *streams = _received(jobs)
+    job_file, link = _received(here)
     sandbox_syscalls.die_with_parent(0)
     _report(link, b"guard %d" % own_pid)
-    here.sendmsg([b"j"], [(sockets.SOL_SOCKET, sockets.SCM_RIGHTS, struct.pack("3i", job_file, *streams))])
-    os.write(taken, b"t")
-    for descriptor in (taken, *streams):
-        os.close(descriptor)
-    for socket in (jobs, here):
-        socket.close()
+    _report(to_monitor.fileno(), b"b")
+    here.close()
     job = _read(job_file)
-    failure = _until_exec(reader, link, pid, job["start_timeout"])
-    if failure:
-        os.waitpid(pid, 0)
-        _report(link, b"failed " + failure)
-        return
-    _report(link, b"started %d %d" % (pid, own.ticks if own is not None else 0))
-    Guard(job, link, child_ends, pid).run()
+    try:
+        failure = _until_exec(reader, link, pid, job["start_timeout"])
+        if failure:
+            os.waitpid(pid, 0)
+            _report(link, b"failed " + failure)
+            return True
+        _report(link, b"started %d %d" % (pid, own.ticks if own is not None else 0))
+        return not Guard(job, link, child_ends, pid).run()
+    finally:
+        os.close(reader)
+        os.close(link)
+
+
+def _send(socket: sockets.socket, descriptors: Sequence[int]) -> None:
+    packed = struct.pack(f"{len(descriptors)}i", *descriptors)
+    socket.sendmsg([b"j"], [(sockets.SOL_SOCKET, sockets.SCM_RIGHTS, packed)] if packed else [])
 
 
 def _received(socket: sockets.socket) -> list[int]:
-    """Wait for a message and return its descriptors. Exits if the other end is closed."""
+    """Wait for a message and return its descriptors. Exits if it has none, or if the other end is closed."""
     _, sent, _, _ = socket.recvmsg(1, _FOUR_DESCRIPTORS, sockets.MSG_CMSG_CLOEXEC)
     if not sent:
         os._exit(0)
@@ -307,7 +336,7 @@ def _report(link: int, line: bytes) -> None:
     try:
         os.write(link, line + b"\n")
     except OSError:
-        return  # the kernel is gone
+        return  # the reader is gone
 
 
 def _until_exec(reader: int, link: int, pid: int, seconds: float) -> bytes:
@@ -327,40 +356,57 @@ def _until_exec(reader: int, link: int, pid: int, seconds: float) -> bytes:
 
 
 def monitor(channel: int) -> None:
-    """Keep a spare guard until the kernel has died. The guards end by themselves."""
+    """Keep a guard waiting until the kernel has died. The guards end by themselves."""
     gc.disable()  # a collection in a fork would copy the pages of all objects; nothing here makes reference cycles
+    _default_signals(set(range(1, signals.NSIG)) - {*_IGNORED_BY_PYTHON})
     for number in _IGNORED:
         signals.signal(number, signals.SIG_IGN)
     sandbox_syscalls.become_sub_reaper()
+    os.set_inheritable(channel, False)
     child_ends, jobs = _child_ends(), sockets.socket(fileno=channel)
     poller = select.poll()
     poller.register(channel, 0)  # only to notice its end
     poller.register(child_ends, select.POLLIN)
+    guards: dict[int, sockets.socket] = {}
+    waiting: set[int] = set()
     while True:
-        taken = _spare(jobs)
-        poller.register(taken, select.POLLIN)
-        ready: set[int] = set()
-        while taken not in ready:
-            ready = {descriptor for descriptor, _ in poller.poll()}
-            if channel in ready:
+        if not waiting:
+            started = _new_guard(jobs)
+            guards[started.fileno()] = started
+            waiting.add(started.fileno())
+            poller.register(started, select.POLLIN)
+        for number, _ in poller.poll():
+            if number == channel:
                 return
-            if child_ends in ready:
+            if number == child_ends:
                 os.read(child_ends, 4096)
                 _tidy()
-        poller.unregister(taken)
-        os.close(taken)
+                continue
+            waiting.discard(number)
+            wanted = len(waiting) < _MOST_WAITING
+            try:
+                states = guards[number].recv(4096)
+                if states.endswith(b"w\n"):
+                    _send(guards[number], [jobs.fileno()] if wanted else [])
+                    waiting.update([number] if wanted else [])
+            except OSError:  # it was killed
+                states = b""
+            if not states:
+                poller.unregister(number)
+                guards.pop(number).close()
 
 
-def _spare(jobs: sockets.socket) -> int:
-    """Fork a guard. Return a descriptor that becomes readable when the guard has a job, or has ended."""
-    reader, taken = os.pipe()
+def _new_guard(jobs: sockets.socket) -> sockets.socket:
+    """Fork a guard. Return a socket on which it reports `b`, it is busy, and `w`, it wants to wait for the next job."""
+    here, there = sockets.socketpair()
     if os.fork() == 0:
         try:
-            guard(jobs, taken)
+            here.close()
+            guard(jobs, there)
         finally:
             os._exit(0)
-    os.close(taken)
-    return reader
+    there.close()
+    return here
 
 
 def _tidy() -> None:

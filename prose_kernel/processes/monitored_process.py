@@ -299,10 +299,12 @@ class MonitoredProcess:
         self._backstop = self._owner.loop.call_later(seconds + _BACKSTOP, self._give_up)
 
     def _give_up(self) -> None:
+        if self._exited:  # the guard may have another program by now
+            return
         self._kill_visible_processes()
         if self._guard is None:
             self._owner.monitor.kill()  # it has started no guard
-        elif not self._exited:
+        else:
             with contextlib.suppress(OSError):
                 os.kill(self._guard, signal.SIGKILL)
 

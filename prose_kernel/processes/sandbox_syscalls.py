@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = (ctypes.c_int, *(ctypes.c_ulong,) * 4)
+# found here, once, and not in each fork
+_syscall, _unshare, _mount_, _capget, _capset = _libc.syscall, _libc.unshare, _libc.mount, _libc.capget, _libc.capset
+_CAPABILITY_WORDS = ctypes.c_char * 24
 
 _LIMITS = 16
 _NO_NEW_PRIVILEGES = 38
@@ -83,9 +86,8 @@ def no_new_privileges() -> None:
 
 def drop_capabilities() -> None:
     """Drop every capability that is not about files. Does nothing for a process without capabilities."""
-    header = ctypes.create_string_buffer(struct.pack("=Ii", 0x20080522, 0))
-    data = ctypes.create_string_buffer(24)
-    _check(_libc.capget(header, data), "capabilities")
+    header, data = struct.pack("=Ii", 0x20080522, 0), _CAPABILITY_WORDS()
+    _check(_capget(header, data), "capabilities")
     words = struct.unpack("=6I", data.raw)
     permitted = (words[1] | words[4] << 32) & _KEPT_CAPABILITIES
     effective = (words[0] | words[3] << 32) & _KEPT_CAPABILITIES
@@ -97,7 +99,7 @@ def drop_capabilities() -> None:
             break  # this system has no further capabilities
     low, high = 0xFFFFFFFF, 32
     kept = (effective & low, permitted & low, 0, effective >> high, permitted >> high, 0)
-    _check(_libc.capset(header, ctypes.create_string_buffer(struct.pack("=6I", *kept))), "capabilities")
+    _check(_capset(header, struct.pack("=6I", *kept)), "capabilities")
 
 
 # ---------------------------------------------------------------- system calls
@@ -107,9 +109,12 @@ _SECCOMP, _SECCOMP_FILTER = 22, 2
 
 def filter_calls(code: bytes) -> None:
     """Refuse system calls to this process and its descendants; `system_call_filter` makes the `code`."""
-    instructions = ctypes.create_string_buffer(code, len(code))
-    program = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(instructions)))
-    _check(_prctl(_SECCOMP, _SECCOMP_FILTER, ctypes.addressof(program)), "system call filter")
+    program = struct.pack("@HP", len(code) // 8, _address(code))
+    _check(_prctl(_SECCOMP, _SECCOMP_FILTER, _address(program)), "system call filter")
+
+
+def _address(data: bytes) -> int:
+    return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
 
 
 # ---------------------------------------------------------------- namespaces
@@ -122,9 +127,9 @@ def own_namespaces(network: bool, apart: bool, read_only: tuple[bytes, ...] = ()
     other processes, and `read_only` files and directories cannot be changed.
     """
     wanted = (_NEW_NETWORK if network else 0) | (_NEW_IPC | _NEW_MOUNTS if apart else 0)
-    if _libc.unshare(wanted) != 0:
+    if _unshare(wanted) != 0:
         user, group = os.geteuid(), os.getegid()
-        _check(_libc.unshare(_NEW_USER | wanted), "namespaces")
+        _check(_unshare(_NEW_USER | wanted), "namespaces")
         for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
             descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY | os.O_CLOEXEC)
             try:
@@ -133,10 +138,11 @@ def own_namespaces(network: bool, apart: bool, read_only: tuple[bytes, ...] = ()
                 os.close(descriptor)
     if apart:
         _mount(b"none", b"/", None, _RECURSIVE | _SLAVE)
-        if os.path.isdir("/dev/shm"):  # noqa: PTH112, S108
-            _mount(b"tmpfs", b"/dev/shm", b"tmpfs", _NO_DEVICES | _NO_SET_ID, b"mode=1777,size=256m")
-        if os.path.isdir("/dev/mqueue"):  # noqa: PTH112
-            _mount(b"mqueue", b"/dev/mqueue", b"mqueue", _NO_DEVICES | _NO_SET_ID)
+        for kind, target, data in ((b"tmpfs", b"/dev/shm", b"mode=1777,size=256m"), (b"mqueue", b"/dev/mqueue", None)):
+            try:
+                _mount(kind, target, kind, _NO_DEVICES | _NO_SET_ID, data)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
         for path in read_only:
             _make_read_only(path)
 
@@ -152,7 +158,7 @@ def _make_read_only(path: bytes) -> None:
 
 
 def _mount(source: bytes, target: bytes, kind: bytes | None, flags: int, data: bytes | None = None) -> None:
-    _check(_libc.mount(source, target, kind, ctypes.c_ulong(flags), data), "mounts")
+    _check(_mount_(source, target, kind, ctypes.c_ulong(flags), data), "mounts")
 
 
 # ---------------------------------------------------------------- Landlock
@@ -160,7 +166,7 @@ def _mount(source: bytes, target: bytes, kind: bytes | None, flags: int, data: b
 
 def landlock_version() -> int:
     """Return the supported version of Landlock; 0 if there is none."""
-    return max(0, int(_libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))))
+    return max(0, int(_syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)))
 
 
 def landlock(paths: list[tuple[bytes, int]] | None, no_tcp: bool) -> None:
@@ -176,14 +182,11 @@ def landlock(paths: list[tuple[bytes, int]] | None, no_tcp: bool) -> None:
     network = 3 if no_tcp and version >= 4 else 0
     scoped = 0 if version < 6 else 3 if no_tcp else 2
     attributes = struct.pack("=QQQ", handled, network, scoped)[: 24 if version >= 6 else 16 if version >= 4 else 8]
-    buffer = ctypes.create_string_buffer(attributes, len(attributes))
-    domain = _check(
-        _libc.syscall(_LANDLOCK_CREATE, buffer, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0)), "Landlock"
-    )
+    domain = _check(_syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0), "Landlock")
     try:
         for path, rights in paths or ():
             _allow(domain, path, rights & known)
-        _check(_libc.syscall(_LANDLOCK_RESTRICT, domain, ctypes.c_uint32(0)), "Landlock")
+        _check(_syscall(_LANDLOCK_RESTRICT, domain, 0), "Landlock")
     finally:
         os.close(domain)
 
@@ -205,8 +208,7 @@ def _allow(domain: int, path: bytes, rights: int) -> None:
     try:
         if os.fstat(descriptor).st_mode & 0o170000 != 0o040000:  # not a directory
             rights &= _OF_FILES
-        rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, descriptor), 12)
-        added = _libc.syscall(_LANDLOCK_ADD, domain, ctypes.c_int(1), rule, ctypes.c_uint32(0))
+        added = _syscall(_LANDLOCK_ADD, domain, 1, struct.pack("=Qi", rights, descriptor), 0)
         if added < 0 and ctypes.get_errno() != errno.EBADFD:  # a pipe at `/dev/stdin` needs no rule
             _check(added, "Landlock")
     finally:

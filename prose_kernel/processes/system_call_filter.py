@@ -1,7 +1,7 @@
 """Makes the filter of system calls for confined programs (exec-and-tasks.md 1.3).
 
-One filter covers all architectures to which a process may switch: the 32-bit calls of a 64-bit system have other
-numbers. All calls of an unknown architecture are refused.
+The filter covers all architectures to which a process may switch: the 32-bit calls of a 64-bit system have other
+numbers. All calls of another architecture are refused.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ _X86_64, _I386, _ARM64, _ARM, _RISCV64 = 0xC000003E, 0x40000003, 0xC00000B7, 0x4
 _X32 = 0x40000000
 """The bit of x32 calls, x86's third interface, with 32-bit pointers."""
 
-_MACHINES = ("x86_64", "i686", "i586", "i386", "aarch64", "armv7l", "armv8l", "riscv64")
-"""The machines, as named by `os.uname`, whose system calls this module knows."""
+_ARCHITECTURES = {
+    **dict.fromkeys(("x86_64", "i686", "i586", "i386"), (_X86_64, _I386)),
+    **dict.fromkeys(("aarch64", "armv7l", "armv8l"), (_ARM64, _ARM)),
+    "riscv64": (_RISCV64,),
+}
+"""The architectures to which a process may switch on each known machine, as named by `os.uname`."""
 
 # `prlimit64` is refused for other processes. `socketcall` is i386's old way to make sockets. The flags of `clone3` are
 # in memory, which a filter cannot read, so it is refused; the C library falls back to `clone`.
@@ -67,10 +71,11 @@ Instruction = tuple[int, int, int, int]
 def code(*, sockets: bool, shared: bool) -> bytes:
     """Return the filter in the system's format. `sockets` refuses all socket families except Unix, `shared` refuses
     objects shared by name with other processes. Raises `OSError` on a machine whose calls are unknown."""
-    if os.uname().machine not in _MACHINES:
+    architectures = _ARCHITECTURES.get(os.uname().machine)
+    if architectures is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), "system call filter")
     found: list[Instruction] = []
-    for architecture in (_X86_64, _ARM64, _RISCV64, _I386, _ARM):
+    for architecture in architectures:
         section = _section(architecture, sockets, shared)
         found += [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 0, len(section), architecture), *section]
     found.append(_refused(_ENOSYS))

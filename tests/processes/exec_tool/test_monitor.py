@@ -80,20 +80,35 @@ async def test_a_killed_monitor_leaves_programs_running_and_is_replaced(bench: B
     bench.engine.interrupt()
     for each in (stays, later):
         assert "interrupted" in (await each.outcome()).message
-    assert ended([stays.guard, later.guard])
+    assert ended([stays.guard, *later.pids])
 
 
-async def test_a_stopped_monitor_fails_the_call_and_is_replaced(bench: Bench) -> None:
+async def test_a_guard_serves_one_program_after_another(own_bench: Bench) -> None:
+    """The processes and the consumption of one program do not count for the next."""
+    idle = "import os; print(os.getppid())"
+    burn = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n" + idle
+    guards = set()
+    for _ in range(6):
+        guards.add(result(await own_bench.python(burn))["stdout"])
+        guards.add(result(await own_bench.python(idle))["stdout"])
+    assert len(guards) <= 3
+    spent = [event["cpu_s"] for event in own_bench.events("finished")]
+    assert min(spent[::2]) >= 0.3 > max(spent[1::2])
+
+
+async def test_a_stopped_monitor_fails_the_call_and_is_replaced(own_bench: Bench) -> None:
+    bench = own_bench
     first = await Program(bench, "94.1").running()
     os.kill(first.monitor, signal.SIGSTOP)
-    await bench("/bin/true")  # the spare guard takes this one
+    second = await Program(bench, "94.2").running()  # the spare guard takes this one
     waits = asyncio.ensure_future(bench("/bin/true"))
     await eventually(lambda: bench.events("dispatched")[2:])
     waits.cancel()
     assert await asyncio.wait([waits], timeout=PATIENCE) and waits.cancelled()
     assert result(await bench("/bin/true"))["exit_code"] == 0
-    first.call.cancel()
-    assert await asyncio.wait([first.call]) and first.pids == []
+    for each in (first, second):
+        each.call.cancel()
+        assert await asyncio.wait([each.call]) and each.pids == []
 
 
 async def test_detached_processes_of_a_killed_guard_are_ended(bench: Bench) -> None:
