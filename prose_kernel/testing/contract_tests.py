@@ -64,7 +64,8 @@ def test_contract(path: Path, name: str, options: Options) -> Tested:
         title, took = case.name or "test", time.monotonic() - begin
         outcomes.append(Outcome(title, "failed" if failed else "passed", tuple(failed), seconds=took))
         status = max(status, run.status, 1 if failed else 0)
-        interrupted = interrupted or run.watch.interrupted
+        if interrupted := run.watch.interrupted:
+            break
     return Tested(name, tuple(outcomes), (), interrupted, report="\n".join(lines), exit=status)
 
 

@@ -118,15 +118,18 @@ def test_an_error_of_the_subject_may_be_expected(world: ContractWorld) -> None:
     assert "the subject failed: nope" in world.out
 
 
-def test_an_interrupted_test_is_reported(world: ContractWorld) -> None:
-    world.write(slow=function("slow", returns("`x`"), script('exec "echo > begun; sleep 600"', 'return "a"')))
-    write_test(world, "### Expects", "- `x`: contains `a`", subject="slow")
+def test_an_interrupted_test_is_reported_and_the_last_one(world: ContractWorld) -> None:
+    body = script('exec "echo > begun; sleep 600"', 'return "a"')
+    world.write(slow=function("slow", parameters("`n`: n"), returns("`x`"), body))
+    cases = "### Fixtures\n- fixture: one\n  n: 1\n- fixture: two\n  n: 2\n"
+    write_test(world, cases, "### Expects", "- `x`: contains `a`", subject="slow")
     with forked.Command("test", "t.prose.md", cwd=Path.cwd()) as running:
         waiting.until(Path("begun").exists)
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=60)
     assert running.returncode == 130, (out, err)
-    assert "(the subject failed: it was interrupted)" in out
+    assert "t.prose.md, one\n✗ x: contains `a` (the subject failed: it was interrupted)" in out
+    assert "two" not in out
 
 
 @pytest.mark.parametrize(
