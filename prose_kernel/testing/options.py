@@ -1,8 +1,8 @@
 """Options of tests, and the time limit that ends a cell or program.
 
 At the limit, and on Ctrl-C, an interrupt cancels the program; the process continues. If the event loop is blocked
-because code computes and never waits, a signal stops that code at its current place, as in the kernel
-(`notebook/kernel.py`). Signals arrive only in the main thread.
+because code computes and never waits, a signal (or a second Ctrl-C) stops that code at its current place, as in the
+kernel (`notebook/kernel.py`). Signals arrive only in the main thread.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from prose_kernel.testing.outputs import Rules
 SECONDS = 300.0
 """The default time limit."""
 GRACE = 3.0
-"""Seconds between the steps: interrupt, interrupt again (which kills), stop the code at its current place."""
-STEPS = 3
+"""Seconds between the steps: interrupt (the second time, this kills), stop the code at its current place."""
 AGAIN = 0.1
 """Seconds between two attempts to stop code, which may have to finish a write first."""
 
@@ -58,25 +57,27 @@ class EarlyEnd:
 @contextmanager
 def time_limited(seconds: float, interrupt: Callable[[], None]) -> Iterator[EarlyEnd]:
     """Call `interrupt` when the time is over, or when the person interrupts. Must be used in a running loop."""
-    watch, task, done = EarlyEnd(), asyncio.current_task(), threading.Event()
+    watch, done = EarlyEnd(), threading.Event()
     signals = threading.current_thread() is threading.main_thread()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        if not forced.is_set():
+        stops = watch.interrupted
+        if forced.is_set():
+            stops = True
+            forced.clear()
+        else:
             watch.interrupted = True
             interrupt()
-            return
-        forced.clear()
-        if asyncio.current_task() is task:
-            if may_stop(frame):
-                raise asyncio.CancelledError
+        if stops and may_stop(frame):
+            raise asyncio.CancelledError
+        if stops and asyncio.current_task() is not None:
             again.set()  # the code has to finish a write first
 
     def keep_time() -> None:
         if done.wait(seconds):
             return
         watch.over = True
-        for _ in range(STEPS):
+        while True:
             interrupt()
             if done.wait(GRACE):
                 return

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import waiting
 from hypothesis import given
 from hypothesis import strategies as st
 from sample_files import png
@@ -256,6 +258,44 @@ def test_a_program_that_ignores_interrupts_is_killed_and_the_next_one_is_tested(
     assert (ran.returncode, ran.stderr) == (1, "")
     assert "the program did not end within 0.3 s and was interrupted" in ran.stdout
     assert ran.stdout.endswith("1 failed, 1 passed in 2 files\n")
+
+
+COMPUTES = """
+import sys
+from pathlib import Path
+from prose_kernel.machine.openprose import expressions
+from prose_kernel.runs.workspace import Workspace
+from prose_kernel.testing import options
+options.GRACE, options.AGAIN = 0.1, 0
+interrupt = Workspace.interrupt
+def compute(*arguments):
+    Path("computes").touch()
+    while True:
+        pass
+def interrupted(self):
+    interrupt(self)
+    Path("interrupted").touch()
+expressions._joined, Workspace.interrupt = compute, interrupted
+from prose_kernel.cli.main import main
+sys.exit(main())
+"""
+"""A statement computes without a wait and without end."""
+
+
+@pytest.mark.parametrize("around", ["{}", 'parallel:\n  do:\n    {}\n  exec "true"'], ids=["program", "branch"])
+def test_a_program_that_computes_is_stopped_at_its_time_limit_and_by_a_second_ctrl_c(around: str) -> None:
+    program("let n = 1\n" + around.format('let x = "slow {n}"') + "\n", "p.prose", "# p\n\nExit status: 0\n")
+    command = [sys.executable, "-c", COMPUTES, "test"]
+    ran = subprocess.run([*command, "--timeout", "0.3"], capture_output=True, text=True, timeout=60, check=False)
+    assert "the program did not end within 0.3 s and was interrupted" in ran.stdout
+    Path("computes").unlink(missing_ok=True)
+    Path("interrupted").unlink()
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        for shown in ("computes", "interrupted"):
+            waiting.until(Path(shown).exists)
+            running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (130, "interrupted\n")
 
 
 def test_snapshots_hide_directories_and_show_results_without_outputs() -> None:
