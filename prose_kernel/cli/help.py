@@ -104,9 +104,8 @@ def help_(context: click.Context, command: str | None) -> None:
         return
     group = context.find_root().command
     assert isinstance(group, click.Group)
-    found = group.get_command(context, command)
-    if found is None:
-        raise click.UsageError(f"no such command: {command}")
+    found = group.resolve_command(context, [command])[1]
+    assert found is not None
     with click.Context(found, info_name=command, parent=context.find_root()) as inner:
         click.echo(found.get_help(inner))
 

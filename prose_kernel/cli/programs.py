@@ -142,7 +142,7 @@ def remove(targets: tuple[str, ...]) -> None:
         click.echo(f"removed {target}")
 
 
-@programs.command()
+@programs.command(short_help="Delete fetched programs from your account's cache.")
 @click.option("--all", "everything", is_flag=True, help="Also pinned ones.")
 def clean(everything: bool) -> None:
     """Delete fetched programs from your account's cache, except those pinned here."""

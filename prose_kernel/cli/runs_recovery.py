@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _SIGNALLED = 128
 
 
-@click.command()
+@click.command(short_help="Resume programs one after another.")
 @click.argument("targets", metavar="[RUN]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All killed runs, the oldest first.")
 @click.option(
@@ -170,7 +170,7 @@ def repair(run: str, yes: bool, state_dir: str | None) -> None:
     click.echo(f"repaired {found.id}: {counted(read(journal.path).answers(), 'answer')} before line {lost + 1}")
 
 
-@click.command()
+@click.command(short_help="Write a run's rows in a database again, from its journal.")
 @click.argument("run", required=False)
 @state_dir_option
 def rebuild(run: str | None, state_dir: str | None) -> None:

@@ -20,8 +20,8 @@ def trust(names: tuple[str, ...]) -> int:
     """
     cwd = Path.cwd()
     if not names:
-        for path in created_code.waiting(cwd):
-            click.echo(os.path.relpath(path, cwd))
+        files = [os.path.relpath(path, cwd) for path in created_code.waiting(cwd)]
+        click.echo("\n".join(files) or "no file waits for your agreement")
         return 0
     if peers.inside_a_run():
         hint = "type the command in your own terminal"

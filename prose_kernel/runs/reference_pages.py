@@ -206,14 +206,15 @@ def section(wanted: str, prefer: str = DEFAULT) -> str:
             entry = _COMMENT.sub("", text(heading.page)[heading.start : heading.end]).rstrip() + "\n"
             example = _examples(heading.page).get(key) if is_code else None
             return f"{entry}\n{example}" if example else entry
-    kind = "code" if is_code else "section"
+    kind = "section" if not is_code else "code" if is_key(key) else "word"
     near = get_close_matches(key, dict.fromkeys(h.key for h in known if h.key[:1].isalpha() == is_code), 3)
     if not is_code and not page:
         elsewhere = [f"{name} {key}" for name in pages() for heading in headings(name) if heading.key == key]
         near = [*elsewhere, *near][:3]
     quoted = " or ".join(f"`{one}`" for one in near)
     hint = f"did you mean {quoted}?" if near else "a code such as E004, or a section such as 3.7"
-    raise UsageError(f"{page or 'the reference'} has no {kind} {key or wanted}", hint=hint)
+    named = wanted.rpartition(" ")[2] if kind == "word" else key or wanted
+    raise UsageError(f"{page or 'the reference'} has no {kind} {named}", hint=hint)
 
 
 def corrections(page: str) -> str:

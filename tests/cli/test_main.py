@@ -37,6 +37,26 @@ def test_an_unknown_command_prints_only_the_nearest_one(capsys: pytest.CaptureFi
     assert seen.err == "Error: there is no command complie; did you mean `prose compile`?\n"
 
 
+def test_help_of_an_unknown_command_prints_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "complie"]) == 2
+    assert "Error: there is no command complie; did you mean `prose compile`?\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("group", ["", "runs", "gate", "cassette", "tasks", "judge", "programs"])
+def test_lists_of_commands_hold_whole_sentences(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*group.split(), "--help"]) == 0
+    listed = capsys.readouterr().out.partition("Commands:\n")[2]
+    assert listed and "..." not in listed
+
+
+def test_trust_says_that_no_file_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["trust"]) == 0
+    assert capsys.readouterr().out == "no file waits for your agreement\n"
+
+
 def test_a_program_instead_of_a_command_has_a_hint_with_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["my flow.prose"]) == 2
     message = "Error: there is no command my flow.prose; did you mean `prose run 'my flow.prose'`?\n"

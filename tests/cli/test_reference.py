@@ -323,7 +323,8 @@ def test_markers_of_generated_parts_are_not_printed() -> None:
         ("V109", "the reference has no code V109", "did you mean"),
         ("3.99", "the reference has no section 3.99", "did you mean `3.9"),
         ("13.2", "the reference has no section 13.2", "did you mean `vvm 13.2"),
-        ("exec", "the reference has no", ""),
+        ("Exec", "the reference has no word Exec", ""),
+        ("vvm Exec", "vvm has no word Exec", ""),
         ("nothing 3.7", "the reference has no page nothing", "its pages: openprose"),
     ],
 )
