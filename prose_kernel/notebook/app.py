@@ -17,16 +17,18 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import zmq
 from ipykernel.control import ControlThread
 from ipykernel.heartbeat import Heartbeat
 from ipykernel.iostream import IOPubThread
 from ipykernel.parentpoller import ParentPollerUnix
 from jupyter_client.connect import ConnectionFileMixin
-from jupyter_client.session import Session, session_aliases, session_flags
+from jupyter_client.session import Session, json_packer, session_aliases, session_flags
 from jupyter_core.paths import jupyter_runtime_dir
 from tornado.ioloop import IOLoop
 from traitlets import Enum
@@ -45,6 +47,17 @@ _DESCRIPTORS = 48
 """Open files of a kernel that has run its first cell, without those of commands."""
 _LINGER = 1000
 """Milliseconds that a closing socket waits to send its last messages."""
+
+_PLAIN = frozenset((str, int, bool, datetime, type(None)))
+_encode = msgspec.json.Encoder().encode
+
+
+def _packed(part: Any) -> bytes:
+    """Return a part of a message as JSON. Headers and streams take a tenth of the time of the usual packer."""
+    if isinstance(part, dict) and _PLAIN.issuperset(map(type, part.values())):
+        with suppress(ValueError, OverflowError):  # such as a lone surrogate
+            return _encode(part)
+    return json_packer(part)
 
 
 class ProseApp(Application, ConnectionFileMixin):
@@ -85,6 +98,8 @@ class ProseApp(Application, ConnectionFileMixin):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the kernel brings its own handler
         add_prose_to_path()
         self._read_connection()
+        if self.session.pack is json_packer:
+            self.session.pack = _packed
         self._bind_sockets()
         self._write_connection()
         self._make_kernel()
