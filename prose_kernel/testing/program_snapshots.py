@@ -131,7 +131,10 @@ class _Test:
             found += self._sections(case, result)
         elif result.status == 3:
             detail = tuple(result.sections.get("Error", "").split("\n"))
-            found.append(Finding("an answer is missing", result.at, detail))
+            description = "an answer is missing"
+            if detail[0].startswith(("InputError", "GateRejected")):
+                description += f"; options in {self.file.name} give it (docs/how-to/testing-your-workflow.md)"
+            found.append(Finding(description, result.at, detail))
         own = case.options.cassette or self.path.stem
         for (file, raw), description in result.unused.items():
             if Path(file).stem != Path(own).stem:

@@ -232,8 +232,15 @@ def test_the_command_of_a_hint_can_be_typed(name: str, typed: str, capsys: pytes
 def test_a_missing_answer_is_not_saved(capsys: pytest.CaptureFixture[str]) -> None:
     program('let x = session "hello"\noutput y = x\n')
     assert prose("test", "--update", "p.prose") == 1
-    assert "line 1: an answer is missing" in capsys.readouterr().out
+    assert "line 1: an answer is missing\n" in capsys.readouterr().out
     assert not Path("p.prose" + SUFFIX).exists()
+
+
+@pytest.mark.parametrize("text", ['input x: "?"\n', 'gate x:\n  prompt: "?"\n'])
+def test_a_missing_input_or_decision_has_a_hint_for_tests(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    program(text)
+    assert prose("test", "--update", "p.prose") == 1
+    assert "an answer is missing; options in p.prose.expected.md give it" in capsys.readouterr().out
 
 
 def test_a_program_that_exceeds_the_timeout_is_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
