@@ -194,7 +194,10 @@ class ProgramRun:
             return asyncio.run(self.run_and_close())
 
     async def run_and_close(self) -> RunEnd:
-        with interrupts(self._interrupt) as received, streams.until_unread(self._unread):
+        with (
+            interrupts(self._interrupt, loop=asyncio.get_running_loop()) as received,
+            streams.until_unread(self._unread),
+        ):
             self.received = received
             try:
                 return await to_end(lambda: self.workspace, self._run_texts(), self.ended)

@@ -15,7 +15,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 _CLOSED: Final = {0: os.O_RDONLY, 1: os.O_RDONLY, 2: os.O_WRONLY}
 """The mode in which /dev/null replaces each closed stream. Writing to a closed standard output must still fail."""
@@ -136,12 +139,15 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def interrupts(
-    interrupt: Callable[[FrameType | None], None], signals: tuple[int, ...] = SIGNALS
+    interrupt: Callable[[FrameType | None], None],
+    signals: tuple[int, ...] = SIGNALS,
+    loop: AbstractEventLoop | None = None,
 ) -> Iterator[list[int]]:
     """Add each signal that arrives inside the block to the yielded list, and call `interrupt` with the running frame.
 
     A third signal has its default effect. A signal that was ignored at the start (nohup) stays ignored. These are plain
-    signal handlers because handlers of the event loop do not run while it is busy.
+    signal handlers because handlers of the event loop do not run while it is busy. A signal still wakes `loop`, which
+    may be about to wait.
     """
     received: list[int] = []
 
@@ -155,9 +161,13 @@ def interrupts(
     before = {number: signal.getsignal(number) for number in signals}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
+            if loop is not None:
+                loop.add_signal_handler(number, int)
             signal.signal(number, hear)
     try:
         yield received
     finally:
         for number, handler in before.items():
+            if loop is not None:
+                loop.remove_signal_handler(number)
             signal.signal(number, handler)
