@@ -124,6 +124,20 @@ def silent(server: PostgresServer) -> Callable[[], None]:
     return restore
 
 
+def frozen(server: PostgresServer) -> Callable[[], None]:
+    """Stop also the process that accepts connections."""
+    ((place,),) = _rows(server, "SHOW data_directory")
+    pid = int(Path(place, "postmaster.pid").read_text().split()[0])
+    restore = silent(server)
+    os.kill(pid, signal.SIGSTOP)
+
+    def continues() -> None:
+        os.kill(pid, signal.SIGCONT)
+        restore()
+
+    return continues
+
+
 def without_schema(server: PostgresServer) -> Callable[[], None]:
     _rows(server, "DROP SCHEMA openprose CASCADE")
     return lambda: None
@@ -453,6 +467,30 @@ def test_a50_an_interrupt_ends_the_wait(server: PostgresServer, waits: threading
     status = main(["run", "p.prose", "--state=postgres"])
     assert status == 130
     server.start()
+    assert main(["run", "--resume"]) == 0
+    assert Path("ran").read_text().split() == ["a", "b", "c"]
+
+
+def test_a50_an_interrupt_does_not_wait_for_a_frozen_server(
+    server: PostgresServer, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_SILENT_SECONDS", 1000)
+    monkeypatch.setattr(postgres, "_CONNECT_SECONDS", 1000)
+    monkeypatch.setattr(postgres, "_HURRIED_SECONDS", 0.1)
+    restore = list[Callable[[], None]]()
+
+    def freeze() -> None:
+        restore.append(frozen(server))
+        Path("go").touch()
+        (run,) = all_runs([Directories(Path(".prose/runs"))])
+        until(lambda: run.path.read_bytes().count(b'"k":"answered"') == 2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    meanwhile(freeze)
+    try:
+        assert main(["run", "p.prose", "--state=postgres"]) == 130
+    finally:
+        restore[0]()
     assert main(["run", "--resume"]) == 0
     assert Path("ran").read_text().split() == ["a", "b", "c"]
 

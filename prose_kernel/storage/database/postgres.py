@@ -11,7 +11,7 @@ import functools
 import importlib.util
 import re
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.storage.database.schema import (
@@ -36,6 +36,8 @@ _CONNECT_SECONDS: Final = 5
 _STATEMENT_SECONDS: Final = 10
 _SILENT_SECONDS: Final = 12
 """Seconds after which a silent server counts as lost: more than its limit for a statement, which it reports."""
+_HURRIED_SECONDS: Final = 1
+"""The same after an interrupt."""
 _SCHEMA_LOCK: Final = 5_760_210
 """The number of the advisory lock for creating tables, because several first runs may begin at the same time."""
 
@@ -58,6 +60,7 @@ class PostgresDatabase:
     def __init__(self, url: str, run_id: str = "") -> None:
         self._url = _URL.sub("postgresql://", url, count=1)
         self._run_id = run_id
+        self.hurried = False
 
     @property
     def place(self) -> str:
@@ -105,7 +108,7 @@ class PostgresDatabase:
         if "@" in self._parts().get("host", ""):  # a part of a password, which must not be shown
             raise DatabaseError(_UNREADABLE)
         try:
-            connection = _limited_connections().connect(
+            connection = self._connections.connect(
                 self._url,
                 autocommit=True,
                 connect_timeout=_CONNECT_SECONDS,
@@ -136,6 +139,10 @@ class PostgresDatabase:
         where = f"name='{name}', run_id='{self._run_id}', execution_id={frame}"
         return f"PostgreSQL {self.place} (openprose.bindings, {where})"
 
+    @functools.cached_property
+    def _connections(self) -> type[psycopg.Connection[Any]]:
+        return _limited_connections(lambda: _HURRIED_SECONDS if self.hurried else _SILENT_SECONDS)
+
     def _parts(self) -> dict[str, str]:
         try:
             from psycopg.conninfo import conninfo_to_dict
@@ -154,10 +161,10 @@ class PostgresDatabase:
         return text[:1].lower() + text[1:]
 
 
-@functools.cache
-def _limited_connections() -> type[psycopg.Connection[Any]]:
+def _limited_connections(patience: Callable[[], float]) -> type[psycopg.Connection[Any]]:
     """Return a class of connections on which no statement waits forever. A frozen server, or a proxy that has lost its
-    server, keeps the connection open and answers nothing; no limit of the server or of TCP ends that.
+    server, keeps the connection open and answers nothing; no limit of the server or of TCP ends that. `patience`
+    returns the seconds after which a silent server counts as lost.
 
     Errors of a lost connection reach people only as `DatabaseError`, so the driver's log is not printed.
     """
@@ -167,26 +174,31 @@ def _limited_connections() -> type[psycopg.Connection[Any]]:
 
     logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
+    def limited(gen: Generator[Any, Any, Any], finish: Callable[[], object]) -> Generator[Any, Any, Any]:
+        """Pass on the exchange with the server; call `finish` and raise if the server is silent for too long."""
+        heard = time.monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                now = time.monotonic()
+                if ready:
+                    heard = now
+                elif now - heard > patience():
+                    finish()
+                    raise psycopg.OperationalError("the server does not answer")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            return end.value
+
     class Limited(psycopg.Connection[Any]):
         def wait(self, gen: Generator[Any, Any, Any], *args: Any, **options: Any) -> Any:
-            return super().wait(self._limited(gen), *args, **options)
+            return super().wait(limited(gen, self.pgconn.finish), *args, **options)
 
-        def _limited(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-            """Pass on the exchange with the server; raise if the server is silent for too long."""
-            heard = time.monotonic()
-            try:
-                wanted = next(gen)
-                while True:
-                    ready = yield wanted
-                    now = time.monotonic()
-                    if ready:
-                        heard = now
-                    elif now - heard > _SILENT_SECONDS:
-                        self.pgconn.finish()
-                        raise psycopg.OperationalError("the server does not answer")
-                    wanted = gen.send(ready)
-            except StopIteration as end:
-                return end.value
+        @classmethod
+        def _connect_gen(cls, *args: Any, **options: Any) -> Generator[Any, Any, Any]:
+            gen = super()._connect_gen(*args, **options)
+            return limited(gen, gen.close)
 
     return Limited
 

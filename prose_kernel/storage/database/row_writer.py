@@ -113,6 +113,7 @@ class RowWriter:
         self._on_wait = on_wait
         self._wait_reason = ""
         self._interrupted = False
+        self._unreachable = ""  # why the last attempt to connect has failed
         self.sql: Final = Statements(database.dialect, home.run_id)
         self._upserts: dict[str, str] = {}
         self._connection: Connection | None = None
@@ -229,7 +230,6 @@ class RowWriter:
         small = self.database.local and self._weight <= _SMALL_BATCH and not (self._being_written or self._reported)
         if not small or not self.write(report=False):
             await self._write_or_wait()
-        self._interrupted = False
 
     async def _write_or_wait(self) -> None:
         """Write in a thread. While the database is unreachable, locked or full, retry until the patience ends, or the
@@ -240,7 +240,7 @@ class RowWriter:
                 over = self._clock.monotonic() - began >= self._patience
                 if await asyncio.to_thread(self.write, report=over or self._interrupted or bool(self._reported)):
                     break
-                if not waiting and self._clock.monotonic() - began > _SILENT:
+                if not (waiting or self._interrupted) and self._clock.monotonic() - began > _SILENT:
                     waiting = True
                     self._on_wait(self._wait_reason)
                 await self._clock.sleep(pause)
@@ -249,9 +249,10 @@ class RowWriter:
             if waiting:
                 self._on_wait(None)
 
-    def interrupt(self) -> None:
-        """Stop waiting for the database until a flush succeeds. Callable from any thread."""
-        self._interrupted = True
+    def interrupt(self, interrupted: bool = True) -> None:
+        """Stop waiting for the database, until a new text begins: then this is called with False. Callable from any
+        thread."""
+        self._interrupted = self.database.hurried = interrupted
 
     def write(self, *, report: bool = True) -> bool:
         """Write as `flush` does, but without an event loop and without waiting. If not `report`, return False when the
@@ -352,7 +353,14 @@ class RowWriter:
 
     def _connect(self) -> Connection:
         if self._connection is None:
-            self._connection = self.database.connect()
+            if self._interrupted and self._unreachable:
+                raise DatabaseError(self._unreachable, lost=True)
+            try:
+                self._connection = self.database.connect()
+            except DatabaseError as error:
+                self._unreachable = str(error) if error.lost else ""
+                raise
+            self._unreachable = ""
         return self._connection
 
     def _disconnect(self) -> None:

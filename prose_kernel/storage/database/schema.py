@@ -74,8 +74,11 @@ class Database(Protocol):
     """A database that can be connected to.
 
     `local`: a small transaction takes less time than a change of threads, so it runs in the calling thread. `inside`:
-    the database is a file in the directory of the run.
+    the database is a file in the directory of the run. `hurried`: a person has interrupted the run, and a server that
+    does not answer counts as lost after a second.
     """
+
+    hurried: bool
 
     @property
     def dialect(self) -> Dialect: ...

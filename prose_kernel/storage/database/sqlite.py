@@ -51,6 +51,7 @@ class SqliteDatabase:
     def __init__(self, file: Path, shown: str) -> None:
         self.file = file
         self.shown = shown
+        self.hurried = False
 
     def connect(self) -> Connection:
         connection = SqliteConnection(_open(self.file))
