@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -13,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from waiting import until
 
 from prose_kernel.storage import file_digests
 from prose_kernel.storage.journal_file import JournalFile
@@ -439,14 +437,15 @@ def test_globs_that_match_too_many_files_are_bounded_and_say_so(place: Place, mo
 def test_files_that_change_while_they_are_read_are_not_compared(place: Place) -> None:
     place.write("p.prose", 'exec "echo a >> ran"\n  reads: ["log"]\n')
     stop = threading.Event()
+    (place.path / "log").write_bytes(bytes(4 << 20))  # reading it takes longer than the pause between two writes
 
     def write() -> None:
-        while not stop.is_set():
-            (place.path / "log").write_bytes(os.urandom(4 << 20))
+        with (place.path / "log").open("ab", buffering=0) as log:
+            while not stop.wait(0.001):
+                log.write(b"x")
 
     writer = threading.Thread(target=write)
     writer.start()
-    until((place.path / "log").exists)
     try:
         place.prose("run", "p.prose")
         seen = keep(place, YES, "--why")
