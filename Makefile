@@ -51,16 +51,17 @@ lab: .make/lab
 wild: .make/lint
 	$(BIN)/python scripts/wild.py $(DIR)
 
-lint: .make/lint
+LINTERS ?= .make/lint
+lint: $(LINTERS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Linters, the gallery, the notebooks and `posix` run while tools and agents are downloaded. Then all tests run in parallel,
-# the slowest first.
-test: .make/test
-	@$(MAKE) --no-print-directory -j 4 -O lint tools agents older-lab bytecode programs posix
+# The environment, tools and agents are downloaded at the same time; linters, the gallery, the notebooks and `posix` run as soon
+# as they can. Then all tests run in parallel, the slowest first.
+test: .make/venv
+	@$(MAKE) --no-print-directory -j 4 -O LINTERS=.make/test .make/test tools agents older-lab lint bytecode programs posix
 	$(BIN)/python -m pytest $(WORKERS) tests $(NBVAL) $(PYTEST_ARGS)
 
 # The gallery (docs/how-to/gallery.md), its evaluations, and the notebooks.
