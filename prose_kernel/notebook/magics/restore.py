@@ -17,6 +17,7 @@ from prose_kernel.views.escaping import clip
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
+    from prose_kernel.notebook.notebook_run import NotebookRun
     from prose_kernel.runtime.journal_records import Asked, Text
     from prose_kernel.storage.journal_reading import JournalRead, TextRead
     from prose_kernel.storage.runs import KeptRun
@@ -196,13 +197,13 @@ def _run_of(cells: Cells, wanted: str) -> KeptRun | None:
     return found
 
 
-def _is_mine(cells: Cells, run: KeptRun) -> bool:
+def _is_mine(notebook: NotebookRun, run: KeptRun) -> bool:
     """Return whether a run belongs to this notebook, or to its directory if the path of either notebook is unknown."""
     head = run.head
     assert head is not None
-    if cells.notebook_path and head.notebook_path:
-        return head.notebook_path == cells.notebook_path
-    return Path(head.directory) == cells.cwd
+    if notebook.notebook_path and head.notebook_path:
+        return head.notebook_path == notebook.notebook_path
+    return Path(head.directory) == notebook.cwd
 
 
 def _may_be_mine(run: KeptRun) -> bool:
@@ -219,10 +220,10 @@ def _restore_hint(cells: Cells) -> str:
     return f"{magic}reset ends it; then {earlier or f'{magic}restore brings it back'}"
 
 
-def earlier_run_hint(cells: Cells) -> str:
+def earlier_run_hint(notebook: NotebookRun) -> str:
     """Return how to restore the run of this notebook before the last one; "" if there is none."""
-    earlier = restorable_runs(cells, mine=True)
-    return f"{serial(cells.asker).magic}restore {earlier[0]} brings back the one before" if earlier else ""
+    earlier = restorable_runs(notebook, mine=True)
+    return f"{serial(notebook.asker).magic}restore {earlier[0]} brings back the one before" if earlier else ""
 
 
 def _nothing_to_restore(cells: Cells) -> doc.Paragraph:
@@ -235,15 +236,15 @@ def _nothing_to_restore(cells: Cells) -> doc.Paragraph:
     return doc.paragraph(words)
 
 
-def restorable_runs(cells: Cells, mine: bool = False) -> list[str]:
+def restorable_runs(notebook: NotebookRun, mine: bool = False) -> list[str]:
     """Return the ids of runs that `%restore` can restore here, the latest first; `mine`: only of this notebook."""
     from prose_kernel.storage import runs
 
     try:
-        known = runs.all_runs(runs.places(cells.cwd, cells.settings.state_dir))
+        known = runs.all_runs(runs.places(notebook.cwd, notebook.settings.state_dir))
     except UsageError:
         return []
-    kept = [run for run in reversed(known) if run.interactive and (_is_mine(cells, run) or not mine)]
+    kept = [run for run in reversed(known) if run.interactive and (_is_mine(notebook, run) or not mine)]
     return [run.id for run in kept if run.state != "running"]
 
 
