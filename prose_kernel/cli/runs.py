@@ -56,7 +56,7 @@ def runs(context: click.Context, form: str, state_dir: str | None) -> None:
     failed       ended with an error; prose run --resume RUN repeats a failed request, after an error of the
                  program itself with --changed
     interrupted  ended by a person; prose run --resume RUN continues it, in a notebook %restore RUN
-    killed       its process was ended; the same
+    killed       its process was ended, or a branch has not begun to run; the same
     lost         PostgreSQL: its process on another machine is gone, or cannot reach the database; the same
     unreadable   its journal cannot be used; prose runs show RUN shows why
     unknown      it has no journal
