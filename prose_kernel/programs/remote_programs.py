@@ -61,6 +61,7 @@ class RemotePrograms:
         self._sleep = sleep
         self._fetched: dict[str, Fetched] = {}  # fetched and not pinned, or not pinned yet
         self._agreed: set[str] = set()  # digests of agreed texts that cannot be pinned
+        self._admitting = asyncio.Lock()  # a parallel import of the same programs waits for the answer
 
     def address(self, path: str) -> str:
         """Return the URL for a registry name or URL. Raises `ImportProgramError` (E215)."""
@@ -109,10 +110,16 @@ class RemotePrograms:
 
     async def admit(self, candidates: Sequence[Candidate]) -> None:
         """Return if all candidates may run, and pin them. Raises `ImportProgramError` (E215)."""
+        if await self._new(candidates):
+            async with self._admitting:
+                await self._admit_new(candidates)
+
+    async def _new(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         pins = await asyncio.to_thread(self.lock.pins)
-        new = [one for one in candidates if not self._is_pinned(one, pins.get(one.fetched.url))]
-        if not new:
-            return
+        return [one for one in candidates if not self._is_pinned(one, pins.get(one.fetched.url))]
+
+    async def _admit_new(self, candidates: Sequence[Candidate]) -> None:
+        new, pins = await self._new(candidates), self.lock.pins()
         agreed = self._agreed.union(pin.sha256 for pin in pins.values())
         undecided = [
             Candidate(one.fetched, one.holds, one.via, pin.sha256 if (pin := pins.get(one.fetched.url)) else None)
@@ -126,7 +133,7 @@ class RemotePrograms:
             for one in new:
                 self._fetched.pop(one.fetched.url, None)
             raise
-        if not self._writes or not await self._write([self._pin_of(one) for one in new]):
+        if new and not (self._writes and await self._write([self._pin_of(one) for one in new])):
             self._agreed.update(one.fetched.digest for one in new)
 
     def _pin(self, url: str) -> Pin | None:

@@ -523,6 +523,16 @@ async def test_refused_programs_are_fetched_again(shelf: Shelf) -> None:
     assert (await load(resolver, "dana/outline")).source.text == QUIET
 
 
+@pytest.mark.parametrize("writes", [True, False])
+async def test_parallel_imports_of_a_program_ask_once(shelf: Shelf, writes: bool) -> None:
+    shelf.put("dana/outline", HELLO)
+    person = ScriptedPerson("y", "n")
+    resolver = shelf.resolver(person=person, writes=writes)
+    found = await asyncio.gather(*(load(resolver, "dana/outline") for _ in range(2)))
+    assert [one.source.text for one in found] == [HELLO, HELLO]
+    assert person.answers == ["n"]
+
+
 async def test_a_removed_program_needs_agreement_again(shelf: Shelf) -> None:
     """`prose programs remove` may run in a terminal while a notebook runs."""
     url = shelf.put("dana/outline", HELLO)
