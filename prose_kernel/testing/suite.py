@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -251,20 +251,22 @@ def _in_turn(found: Sequence[Target], options: Options, each: Callable[[Tested],
 def _parallel(found: Sequence[Target], options: Options, workers: int, each: Callable[[Tested], None]) -> list[Tested]:
     from concurrent.futures import ThreadPoolExecutor
 
+    from prose_kernel.cli.streams import interrupts
+
     results: list[Tested] = []
     count = min(workers, len(found)) or 1
-    with closing(_Processes(count)) as processes, ThreadPoolExecutor(count) as threads:
-        try:
-            for future in [threads.submit(processes.run, target, options) for target in found]:
-                results.append(future.result())
-                each(results[-1])
-                if results[-1].interrupted or (options.first and results[-1].failed):
-                    break
-        except KeyboardInterrupt:
-            results.append(Tested("", interrupted=True))
-        finally:
-            threads.shutdown(cancel_futures=True)
-    return results
+    with (
+        closing(_Processes(count)) as processes,
+        interrupts(processes.interrupt, (signal.SIGINT,)) as received,
+        ThreadPoolExecutor(count) as threads,
+    ):
+        for future in [threads.submit(processes.run, target, options) for target in found]:
+            results.append(future.result())
+            each(results[-1])
+            if results[-1].interrupted or (options.first and results[-1].failed):
+                break
+        threads.shutdown(cancel_futures=True)
+    return [*results, Tested("", interrupted=True)] if received else results
 
 
 class _Processes:
@@ -273,6 +275,7 @@ class _Processes:
     def __init__(self, count: int) -> None:
         from queue import SimpleQueue
 
+        self._interrupted = False
         self._free: SimpleQueue[ProcessPoolExecutor] = SimpleQueue()
         for _ in range(count):
             self._free.put(_new_process())
@@ -280,9 +283,12 @@ class _Processes:
     def run(self, target: Target, options: Options) -> Tested:
         from concurrent.futures.process import BrokenProcessPool
 
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # inherited by a process that this thread starts
         process = self._free.get()
         try:
-            return process.submit(run_one, target, options).result()
+            if self._interrupted:
+                return Tested(target.name, interrupted=True)
+            return process.submit(_run_in_process, target, options).result()
         except BrokenProcessPool:
             process.shutdown()
             process = _new_process()
@@ -290,6 +296,15 @@ class _Processes:
             return Tested(target.name, (Outcome("process", "failed", (finding,)),))
         finally:
             self._free.put(process)
+
+    def interrupt(self, frame: object) -> None:
+        """Interrupt the running tests, and begin no more."""
+        import multiprocessing
+
+        self._interrupted = True
+        for pid in filter(None, (process.pid for process in multiprocessing.active_children())):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGINT)
 
     def close(self) -> None:
         while not self._free.empty():
@@ -300,11 +315,12 @@ def _new_process() -> ProcessPoolExecutor:
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_begin_process)
 
 
-def _end_with_parent() -> None:
-    """End this process when the one that started it has been killed; otherwise it would wait for a file forever."""
+def _begin_process() -> None:
+    """Leave Ctrl-C to the parent, which interrupts this process. End when the parent has been killed; otherwise this
+    process would wait for a file forever."""
     import multiprocessing
     import threading
 
@@ -313,7 +329,19 @@ def _end_with_parent() -> None:
             parent.join()
             os.kill(os.getpid(), signal.SIGKILL)  # the watchdog ends its commands
 
+    os.setpgid(0, 0)
     threading.Thread(target=wait, daemon=True).start()
+
+
+def _run_in_process(target: Target, options: Options) -> Tested:
+    """Test a file. Interrupts are blocked except here, so that none is lost before a file begins."""
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        return run_one(target, options)
+    except KeyboardInterrupt:
+        return Tested(target.name, interrupted=True)
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 
 
 def _shared_recordings(results: Sequence[Tested]) -> list[Tested]:

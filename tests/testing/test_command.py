@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 from xml.etree import ElementTree
@@ -123,6 +124,23 @@ def test_the_processes_end_when_the_command_is_killed() -> None:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["to the command", "to its processes, too"])
+def test_ctrl_c_ends_the_processes(send: Callable[[int, int], None]) -> None:
+    good("a.ipynb")
+    write(Path("b.ipynb"), code('exec "echo > begun; sleep 600"'))
+    command = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [*command, "test", "-n", "2"], stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "a.ipynb: 1 passed\n"  # its process waits for another file
+        waiting.until(Path("begun").exists)
+        send(running.pid, signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+    assert (running.returncode, err) == (130, "interrupted\n")
 
 
 def test_a_junit_xml_report_is_written(capsys: pytest.CaptureFixture[str]) -> None:
