@@ -68,28 +68,32 @@ def to_range(text: Text, span: Span) -> types.Range:
 # ---------------------------------------------------------------- diagnostics
 
 
-def diagnostics(document: Document) -> list[types.Diagnostic]:
+def diagnostics(document: Document, related: bool = True) -> list[types.Diagnostic]:
     """Return the diagnostics of a document. Errors of an imported file are reported at the import, with their place.
+    `related`: the editor shows related information; otherwise hints are in the messages.
 
     Returns none for a notebook, which an editor sends as one text: only its kernel knows magics and earlier names.
     """
     if document.path is not None and document.path.suffix == ".ipynb":
         return []
     found = document.compiled.diagnostics
-    own = [_diagnostic(document, one) for one in found if not one.file]
+    own = [_diagnostic(document, one, related) for one in found if not one.file]
     others: dict[str, Diagnostic] = {}
     for one in found:
         if one.file and one.severity == "error":
             others.setdefault(one.file, one)
-    return [*own, *(_import_error(document, one) for one in others.values())][:_MAX_DIAGNOSTICS]
+    return [*own, *(_import_error(document, one, related) for one in others.values())][:_MAX_DIAGNOSTICS]
 
 
-def _diagnostic(document: Document, one: Diagnostic) -> types.Diagnostic:
+def _diagnostic(document: Document, one: Diagnostic, related: bool) -> types.Diagnostic:
     where = to_range(document.text, one.span)
-    return _as_protocol(one, where, one.message, types.Location(document.uri, where), one.hint and f"hint: {one.hint}")
+    hint = one.hint and f"hint: {one.hint}"
+    if hint and not related:
+        return _as_protocol(one, where, f"{one.message}\n{hint}", None, None)
+    return _as_protocol(one, where, one.message, types.Location(document.uri, where), hint)
 
 
-def _import_error(document: Document, one: Diagnostic) -> types.Diagnostic:
+def _import_error(document: Document, one: Diagnostic, related: bool) -> types.Diagnostic:
     """Report an error in another file, at the import of that file, or else at the first import."""
     folder = document.path.parent if document.path is not None else None
     file = (folder / one.file).resolve() if folder is not None else None
@@ -98,7 +102,7 @@ def _import_error(document: Document, one: Diagnostic) -> types.Diagnostic:
     span = next((span for span, path in links if path in files and files[path].resolve() == file), None)
     span = span or (links[0][0] if links else Span(0, 0))
     there = types.Position(one.line - 1, one.column - 1)
-    place = types.Location(uri_of(file), types.Range(there, there)) if file is not None else None
+    place = types.Location(uri_of(file), types.Range(there, there)) if file is not None and related else None
     message = f"{one.file} has errors, line {one.line}: {one.message}"
     return _as_protocol(one, to_range(document.text, span), message, place, one.message)
 
@@ -335,7 +339,7 @@ def formatting(document: Document) -> list[types.TextEdit] | None:
     return [types.TextEdit(whole, document.text.with_line_ends(text))]
 
 
-def code_actions(document: Document, wanted: types.Range) -> list[types.CodeAction]:
+def code_actions(document: Document, wanted: types.Range, related: bool = True) -> list[types.CodeAction]:
     """Return quick fixes for the diagnostics in a range. Each was tried: it removes one, and causes no new error."""
     first, last = document.text.offset(wanted.start), document.text.offset(wanted.end)
     found = [
@@ -350,7 +354,7 @@ def code_actions(document: Document, wanted: types.Range) -> list[types.CodeActi
             actions[fix.title] = types.CodeAction(
                 fix.title,
                 kind=types.CodeActionKind.QuickFix,
-                diagnostics=[_diagnostic(document, one)],
+                diagnostics=[_diagnostic(document, one, related)],
                 is_preferred=True,
                 edit=types.WorkspaceEdit(changes={document.uri: edits(document.text, fix.edits)}),
             )

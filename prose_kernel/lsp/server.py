@@ -71,6 +71,12 @@ class ProseServer(LanguageServer):
     def report_server_error(self, error: Exception, source: Any) -> None:
         """Do nothing: an error outside of a request is caused by an invalid message, which a person cannot fix."""
 
+    @property
+    def shows_related(self) -> bool:
+        """Whether the editor shows the related information of diagnostics."""
+        text = self.client_capabilities.text_document
+        return bool(text and text.publish_diagnostics and text.publish_diagnostics.related_information)
+
     # ---- diagnostics
 
     def check_soon(self, uri: str) -> None:
@@ -98,7 +104,7 @@ class ProseServer(LanguageServer):
         if document is None:
             return
         begin = time.perf_counter()
-        found = language_features.diagnostics(document)
+        found = language_features.diagnostics(document, self.shows_related)
         self._took[uri] = time.perf_counter() - begin
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, document.version))
 
@@ -332,7 +338,7 @@ _REQUESTS: Final[Mapping[str, tuple[Callable[[ProseServer, Document, Any], objec
         language_features.TOKENS,
     ),
     types.TEXT_DOCUMENT_CODE_ACTION: (
-        lambda _, document, params: language_features.code_actions(document, params.range),
+        lambda server, document, params: language_features.code_actions(document, params.range, server.shows_related),
         [],
         types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix]),
     ),

@@ -155,6 +155,19 @@ async def test_the_server_answers_a_session_of_an_editor(editor: Client, tmp_pat
     assert await editor.ask(client.text_document_hover_async(types.HoverParams(this, types.Position(99, 99)))) is None
 
 
+async def test_an_editor_without_related_information_gets_hints_in_messages(editor: Client, tmp_path: Path) -> None:
+    client, uri = editor.client, uri_of(tmp_path / "p.prose")
+    text = 'let summary = 1\nsession "{sumary}"\n'
+    client.text_document_did_open(types.DidOpenTextDocumentParams(types.TextDocumentItem(uri, "prose", 1, text)))
+    (found,) = (await asyncio.wait_for(editor.published.get(), WAIT)).diagnostics
+    assert found.message == "Undefined name `sumary` in a text\nhint: did you mean `summary`?"
+    assert not found.related_information
+    this, whole = types.TextDocumentIdentifier(uri), types.Range(types.Position(1, 0), types.Position(2, 0))
+    asked = types.CodeActionParams(this, whole, types.CodeActionContext([found]))
+    (action,) = await editor.ask(client.text_document_code_action_async(asked))
+    assert action.diagnostics == (found,)
+
+
 async def test_of_markdown_files_only_contract_files_are_analysed(editor: Client, tmp_path: Path) -> None:
     client = editor.client
     contract = "---\nname: f\nkind: function\n---\n\n```prose\nsession one\n```\n"
