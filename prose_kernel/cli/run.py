@@ -224,7 +224,8 @@ def begin(request: Request, key: RunKey | None = None) -> int:
     program = run_of(request, screen)
     if key is not None:
         key.begin(program.workspace.context)
-    return _report_end(request, program.execute(), screen)
+    here = Path.cwd()  # the program may remove it
+    return _report_end(request, program.execute(), screen, here)
 
 
 def _run_once(request: Request, key: str, given: shared_options.RunOptions) -> int:
@@ -272,14 +273,14 @@ def run_of(request: Request, screen: Screen) -> ProgramRun:
 # ---------------------------------------------------------------- the end of a run
 
 
-def _report_end(request: Request, ended: RunEnd, screen: Screen) -> int:
-    """Print the end of a run, and return the exit status."""
+def _report_end(request: Request, ended: RunEnd, screen: Screen, here: Path) -> int:
+    """Print the end of a run that was begun in the directory `here`, and return the exit status."""
     error = ended.error
     if error is not None:
-        screen.line("stderr", _error_text(request, ended, error))
+        screen.line("stderr", _error_text(request, ended, error, here))
         screen.explain(result_text.code_of(error), request.settings.docs_url)
     elif ended.signal is not None:
-        screen.line("stderr", "interrupted" + _resume_lines(request, ended))
+        screen.line("stderr", "interrupted" + _resume_lines(request, ended, here))
     if request.json:
         click.echo(result_text.result_line(_result(ended)))
     elif error is None and ended.signal is None:
@@ -290,15 +291,14 @@ def _report_end(request: Request, ended: RunEnd, screen: Screen) -> int:
     return ended.status
 
 
-def _error_text(request: Request, ended: RunEnd, error: ProseError) -> str:
+def _error_text(request: Request, ended: RunEnd, error: ProseError, here: Path) -> str:
     named = isinstance(error, RunError) or ended.text_name == request.program_file
     place = "" if named else f"In {ended.text_name}:\n"
-    return place + result_text.error_text(error, ended.stderr_shown) + _resume_lines(request, ended)
+    return place + result_text.error_text(error, ended.stderr_shown) + _resume_lines(request, ended, here)
 
 
-def _resume_lines(request: Request, ended: RunEnd) -> str:
+def _resume_lines(request: Request, ended: RunEnd, cwd: Path) -> str:
     """Return lines with the directory of the run, and the command that resumes it (docs/reference/openprose.md 8)."""
-    cwd = Path.cwd()
     lines: list[str] = []
     if ended.run_directory is not None:
         lines.append(f"\nrun directory: {program_files.shortest(ended.run_directory, cwd)}")

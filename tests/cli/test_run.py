@@ -524,6 +524,14 @@ def test_a_second_ctrl_c_stops_a_statement_that_computes(around: str, finally_ra
     assert (tmp_path / "ran").read_text() == f"a\n{2 * finally_ran}b\n"
 
 
+def test_a_program_that_fails_after_it_has_removed_its_directory(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone/p.prose").write_text('exec "rm -rf ../gone"\nthrow "mine"\n')
+    running = process(tmp_path / "gone", "run", "p.prose")
+    _, err = running.communicate(timeout=30)
+    assert (running.returncode, "ThrowError at line 2, column 1 of p.prose: mine" in err) == (1, True), err
+
+
 def test_a_closed_output_pipe_ends_the_run(tmp_path: Path) -> None:
     (tmp_path / "p.prose").write_text('exec "echo one; exec sleep 600"\nexec "touch done"\noutput x = "y"\n')
     read, write = os.pipe()
