@@ -206,7 +206,7 @@ def _json(body: object) -> None:
 def _list(form: str, state_dir: str | None) -> None:
     from prose_kernel.storage.runs import all_runs
 
-    found = all_runs(places_here(state_dir))
+    found = [run for run in all_runs(places_here(state_dir)) if run.state != "unreadable" or run.path.exists()]
     if form == "json":
         return _json([_facts(run) for run in found])
     if not found:

@@ -19,7 +19,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.runs.resumption import branch
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished
-from prose_kernel.storage import file_history
+from prose_kernel.storage import file_history, journal_reading
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import NAME, read
 from prose_kernel.storage.runs import Directories, find, places
@@ -223,6 +223,20 @@ def test_runs_are_removed(prose: Prose, ids: list[str]) -> None:
     assert prose("runs", "rm", ids[0], "--yes") == "removed RUN\n"
     assert list(runs.iterdir()) == []
     assert prose("runs") == "no run is kept here\n"
+
+
+def test_a_run_that_is_removed_while_it_is_listed_is_left_out(
+    prose: Prose, ids: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_facts = journal_reading.read_facts
+
+    def remove_and_read(path: Path) -> object:
+        if ids[0] in str(path):
+            shutil.rmtree(path.parent)
+        return read_facts(path)
+
+    monkeypatch.setattr(journal_reading, "read_facts", remove_and_read)
+    assert [run["run"] for run in prose.data("runs")] == ids[1:]
 
 
 def test_a_run_that_is_removed_before_it_is_continued_stays_removed(ids: list[str]) -> None:
