@@ -75,11 +75,13 @@ def files_loaded_by(listed: Iterable[os.DirEntry[str]]) -> frozenset[str]:
 
 def files_in_commands(workspace: str) -> frozenset[str]:
     """Return the files that the workspace's settings name in the commands of tool servers and agents."""
+    place = os.path.join(workspace, "prose.toml")  # noqa: PTH118
+    if not os.path.exists(place):  # noqa: PTH110
+        return frozenset()
     import tomllib
 
-    place = os.path.join(workspace, "prose.toml")  # noqa: PTH118
     try:
-        data = tomllib.loads(_text(place)) if os.path.exists(place) else {}  # noqa: PTH110
+        data = tomllib.loads(_text(place))
     except (ValueError, RecursionError):
         return frozenset()
     texts = {text for table in ("mcp", "agents") for text in _texts(data.get(table))}

@@ -236,7 +236,7 @@ def kept_from_programs(
             yield entry
 
     kept: list[str] = []
-    named = files_in_commands(resolve(surface.cwd).path)
+    named = files_in_commands(surface.cwd)
     more = files_loaded_by(noted())
     if not more <= named:  # entries before the one that names them were missed
         named |= more

@@ -21,6 +21,8 @@ from typing import Final
 MAGIC: Final = ("/proc", "/sys", "/dev/fd")
 """Directories whose names mean something else for this process than for the process that uses the path."""
 
+_BELOW_MAGIC: Final = tuple(f"{each}/" for each in MAGIC)
+
 TOO_LONG: Final = "the name is too long"
 
 _LINKS: Final = 40
@@ -101,7 +103,7 @@ def _missing(path: str, links: int) -> Resolved:
 
 
 def _magic(path: str) -> bool:
-    return any(is_below(path, each) for each in MAGIC)
+    return path.startswith(_BELOW_MAGIC) or path in MAGIC
 
 
 def _found(path: str) -> tuple[str, os.stat_result]:
