@@ -29,12 +29,13 @@ _NOTHING_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 @dataclass(slots=True)
 class FileRestoration:
     """The effect of going back on the files of a run. `targets` maps changed paths to their new content (None: the file
-    is removed). `foreign` are the targets that other programs have changed since; `left` describes the paths that stay
-    as they are, with the reason."""
+    is removed), `found` to their present one. `foreign` are the targets that other programs have changed since; `left`
+    describes the paths that stay as they are, with the reason."""
 
     directory: str
     contents: Path
     targets: dict[str, Entry | None] = field(default_factory=dict)
+    found: dict[str, Entry | None] = field(default_factory=dict)
     foreign: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
@@ -66,7 +67,7 @@ class FileRestoration:
             if target is not None and target.kind == "f" and not plan.has(target.content):
                 plan.left.append(f"{path} (its content was not kept)")
                 continue
-            plan.targets[path] = target
+            plan.targets[path], plan.found[path] = target, now
             if now is not None and (path in foreign or not is_known):
                 plan.foreign.append(path)
         away = dict.fromkeys(line.outside for line in history.lines if line.at >= record and line.outside)
@@ -90,7 +91,10 @@ class FileRestoration:
             return False
 
     def apply(self) -> None:
-        """Change the files. Paths that cannot be changed are added to `left`."""
+        """Change the files. Paths that cannot be changed, or that were changed since `before`, are added to `left`."""
+        for path in [path for path, found in self.found.items() if self.entry(path) != found]:
+            del self.targets[path]
+            self.left.append(f"{path} (it has just been changed)")
         down = sorted(self.targets, key=lambda path: path.count("/"))
         for path in down:
             self._at(path, self._open_up)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from prose_kernel.cli import runs_recovery
 from prose_kernel.cli.main import main
 from prose_kernel.storage import file_history
 
@@ -149,6 +150,24 @@ def test_changes_by_others_are_not_overwritten_silently(place: Path, capfd: pyte
     }
     assert not (place / "new/made").exists()
     assert "  new (it is not empty)\n" in capfd.readouterr().out
+
+
+def test_changes_while_the_person_is_asked_are_not_overwritten(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_id = run(place, "for f in a b c; do echo run > $f; done")
+    (place / "a").write_text("person")
+
+    def change_and_agree(*_: str) -> None:
+        (place / "b").write_text("later")
+
+    monkeypatch.setattr(runs_recovery, "confirm", change_and_agree)
+    fork(run_id, "c1/1")
+    assert (sorted(one.name for one in place.glob("?")), (place / "b").read_text()) == (["b"], "later")
+    assert (
+        "Files and directories: 2 removed.\nLeft as they are:\n  b (it has just been changed)\n"
+        in capfd.readouterr().out
+    )
 
 
 def test_changes_between_two_commands_do_not_belong_to_the_run(place: Path) -> None:
