@@ -16,7 +16,6 @@ from typing import Unpack
 from prose_kernel.errors import RunError, UsageError
 from prose_kernel.runs.context import Start
 from prose_kernel.runs.execution import Program, Result
-from prose_kernel.runs.languages import without_errors
 from prose_kernel.runs.loop_thread import LoopThread
 from prose_kernel.runs.python_run import Options, PythonRun, directory_of, language_named
 from prose_kernel.runs.settings import Settings
@@ -51,7 +50,7 @@ def run(
     """
     with closing(LoopThread()) as thread:
         made = PythonRun.of(program, inputs, options)
-        return thread.wait(made.run_to_end(), made.workspace.interrupt)
+        return thread.wait(made.run_to_end(), made.interrupt)
 
 
 async def arun(
@@ -91,7 +90,7 @@ class EventStream:
 
     def interrupt(self) -> None:
         """End the program, from any thread; the iteration continues to its end, with the status `interrupted`."""
-        self._execution.workspace.interrupt()
+        self._execution.interrupt()
 
     async def __aenter__(self) -> EventStream:
         self._task = asyncio.create_task(self._execution.run_to_end())
@@ -143,16 +142,14 @@ class AsyncSession(AbstractAsyncContextManager["AsyncSession"]):
     async def cell(self, text: str, *, language: str | None = None) -> Result:
         """Run a cell. Raises `CompileError` or `UsageError` if nothing of it has run."""
         async with self._turn:
-            workspace = self._execution.workspace
-            meant = language_named(language) if language is not None else workspace.language
-            compiled = without_errors(workspace.compile(text, "cell", meant))
-            result = await self._execution.text(compiled, meant)
+            meant = language_named(language) if language is not None else self._execution.workspace.language
+            result = await self._execution.text(text, meant)
             self._error = result.error if isinstance(result.error, RunError) else None
             return result
 
     def interrupt(self) -> None:
         """End the cell that is running, from any thread."""
-        self._execution.workspace.interrupt()
+        self._execution.interrupt()
 
     async def close(self) -> None:
         """End the run and all of its processes, also a cell that another task runs."""

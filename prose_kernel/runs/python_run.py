@@ -84,6 +84,7 @@ class PythonRun:
         self.workspace = Workspace(settings, start, asker=asker or Unattended(why=_UNATTENDED), listeners=listeners)
         self._program: Program | None = None
         self._value: Value = None
+        self._interrupted = False
 
     @classmethod
     def of(
@@ -126,19 +127,27 @@ class PythonRun:
 
         return await to_end(lambda: self.workspace, self._run(self.program.compiled, self.workspace.language), result)
 
-    async def text(self, compiled: Compiled, language: Language) -> Result:
-        """Run a text and return its result. The run stays open for further texts."""
+    async def text(self, text: str, language: Language) -> Result:
+        """Compile and run a text, and return its result. The run stays open for further texts."""
+        self._interrupted = False
+        compiled = languages.without_errors(self.workspace.compile(text, "cell", language))
         try:
             await self._run(compiled, language)
         except ProseError as error:
             return self._result(error)
         return self._result(None)
 
+    def interrupt(self) -> None:
+        """End the text that runs, or that has begun to be compiled, from any thread."""
+        self._interrupted = True
+        self.workspace.interrupt()
+
     async def _run(self, compiled: Compiled, language: Language) -> None:
         """Run a text. Raises `Interrupted` after `interrupt`, and `CancelledError` if the caller was cancelled."""
         self._value = None
         try:
-            self._value = await self._run_shielded(self.workspace.run(compiled, language=language))
+            running = self.workspace.run(compiled, language=language, interrupted=lambda: self._interrupted)
+            self._value = await self._run_shielded(running)
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
@@ -166,7 +175,7 @@ class PythonRun:
         that its commands end and its `finally` bodies run before the cancellation continues, also a second one."""
         from prose_kernel.processes.cross_loop import await_answer
 
-        return await await_answer(asyncio.ensure_future(work), self.workspace.interrupt)
+        return await await_answer(asyncio.ensure_future(work), self.interrupt)
 
 
 def _usage(services: SessionServices | None) -> Usage:

@@ -20,6 +20,7 @@ from prose_kernel.errors import CompileError, InputError, ProviderError, RunErro
 from prose_kernel.judging.python_function import Decision, JudgeFunction
 from prose_kernel.models.providers.python_function import Prompt
 from prose_kernel.runs import api
+from prose_kernel.runs.workspace import Workspace
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.events import CommandFinished, CommandStarted, Event, RunEnded
 from prose_kernel.runtime.ports import Binding
@@ -350,6 +351,28 @@ def test_another_thread_can_interrupt_a_cell() -> None:
         assert session.cell('let a = 1\nexec "sleep 60"').status == "interrupted"
         interrupting.join()
         assert session.cell("let b = a").value == 1
+
+
+def test_a_cell_can_be_interrupted_while_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    with api.Session(settings=MEMORY) as session:
+        compile_text = Workspace.compile
+
+        def compile_and_interrupt(self: Workspace, *arguments: Any) -> Any:
+            session.interrupt()
+            return compile_text(self, *arguments)
+
+        monkeypatch.setattr(Workspace, "compile", compile_and_interrupt)
+        assert session.cell("let a = 1").status == "interrupted"
+        monkeypatch.undo()
+        assert session.cell("let a = 2").value == 2
+
+
+async def test_a_stream_can_be_interrupted_before_its_program_begins() -> None:
+    async with api.stream("let a = 1", settings=MEMORY) as running:
+        running.interrupt()
+        assert [event async for event in running] == []
+    assert running.result is not None
+    assert running.result.status == "interrupted"
 
 
 def test_control_c_ends_the_program_first(tmp_path: Path) -> None:
