@@ -221,7 +221,8 @@ class Directories:
                 yield StoredBinding(found.name, found.kind, found.value)
 
     def remove(self, run: KeptRun) -> None:
-        """Remove a run's directory; rename it first, so that a partly removed run is never visible."""
+        """Remove a run's directory; rename it first, so that a partly removed run is never visible. What an interrupted
+        removal has left is removed, too."""
         directory = self.path / run.id
         if not directory.is_dir():
             return
@@ -233,7 +234,8 @@ class Directories:
             elif journal_reading.is_written(journal):
                 raise UsageError(f"run {run.id} is being run by another process", hint="wait until that one has ended")
             directory.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        for one in self.path.glob(f"{_REMOVED}*"):
+            shutil.rmtree(one, ignore_errors=True)
 
 
 def _sizes(directory: Path) -> Iterator[int]:

@@ -249,6 +249,18 @@ def test_a_run_that_is_removed_before_it_is_continued_stays_removed(ids: list[st
     assert not journal.path.parent.exists()
 
 
+def test_the_next_removal_completes_an_interrupted_one(ids: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(shutil, "rmtree", interrupt)
+        assert main(["runs", "rm", "--yes", ids[0]]) == 130
+    assert len(list(Path(".prose/runs").iterdir())) == 2
+    assert main(["runs", "rm", "--yes", ids[1]]) == 0
+    assert list(Path(".prose/runs").iterdir()) == []
+
+
 @pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), asyncio.CancelledError()])
 def test_a_branch_that_cannot_be_written_leaves_nothing(
     ids: list[str], monkeypatch: pytest.MonkeyPatch, failure: BaseException
