@@ -291,10 +291,10 @@ class CassetteStore:
         if not batch or not self.options.writes:
             self._pending.clear()
             return True
-        own = self._files.get(self.own)
-        unchanged = (own.signature if own is not None else None) == plain_files.stamp_of(self.own)
+        own, before = self._files.get(self.own), plain_files.stamp_of(self.own)
+        lines = b"".join(line for _, line in batch)
         try:
-            first = self._writer.append(b"".join(line for _, line in batch), patience=patience)
+            first = self._writer.append(lines, patience=patience)
         except BlockingIOError:
             return False
         except OSError as problem:
@@ -303,8 +303,9 @@ class CassetteStore:
         for number, (entry, _) in enumerate(batch, first):
             entry.line = number
             self._pending.popleft()
-        if unchanged and own is not None:
-            own.signature = plain_files.stamp_of(self.own)
+        size, after = before.size + len(lines) if before is not None else 0, plain_files.stamp_of(self.own)
+        if own is not None and own.signature == before and after is not None and after.size == size:
+            own.signature = after  # otherwise another process has added records
         return True
 
     def _give_up(self, why: str = "another process keeps writing to it") -> None:

@@ -339,6 +339,32 @@ async def test_records_that_another_kernel_adds_meanwhile_are_found(there: Recor
     assert live["b"]
 
 
+async def test_records_that_another_kernel_adds_while_a_record_waits_are_found(
+    there: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    other = Recording(tmp_path / "other")
+    await other.run('session "Three"\n', provider=Provider(FakeClock()))
+    (theirs,) = other.records(kind="session")
+    await there.run(ONE, provider=Provider(FakeClock()))
+    added = threading.Event()
+
+    def add(_: float) -> None:
+        if not added.is_set():
+            there.path().write_bytes(
+                there.path().read_bytes() + other.path().read_bytes().splitlines(keepends=True)[-1]
+            )
+            added.set()
+
+    monkeypatch.setattr(plain_files, "time", SimpleNamespace(monotonic=time.monotonic, sleep=add))
+    with plain_files.locked(there.cwd / "cassettes" / ".lock"):
+        running = asyncio.ensure_future(there.run('session "Two"\n', provider=Provider(FakeClock())))
+        await eventually(added.is_set)
+    await running
+    assert there.cassettes is not None
+    assert there.cassettes.store.lookup(theirs["key"], "c1/9/s0") is not None
+
+
 async def test_records_may_be_written_while_others_are_read(there: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     cassettes = there.open("auto")
     store, put = cassettes.store, CassetteFile.put
