@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -182,6 +182,8 @@ def prune(
     from prose_kernel.cli.cassette_prune import replayed
 
     used: set[tuple[str, bytes]] = set()
+    # records that are added later may belong to another program that runs now
+    known = {path: {entry.raw for entry in _read(path).entries} for path in (_chosen(names) if names else ())}
     for program in programs:
         done = replayed(program, inputs, yes, no)
         if done.error is not None:
@@ -189,20 +191,22 @@ def prune(
             click.echo(f"nothing is removed: {program} did not replay to its end", err=True)
             return done.status
         used |= done.used
+        for path in {Path(name) for name, _ in done.known} - known.keys():
+            known[path] = {raw for name, raw in done.known if Path(name) == path}
     paths = _chosen(names) if names else [Path(name) for name in sorted({name for name, _ in used})]
     if not paths:
         click.echo("nothing is removed: the programs have used no recording")
     for path in paths:
-        _prune(path, frozenset(raw for name, raw in used if Path(name) == path), dry_run)
+        _prune(path, known[path] - {raw for name, raw in used if Path(name) == path}, dry_run)
     return 0
 
 
-def _prune(path: Path, kept: frozenset[bytes], dry_run: bool) -> None:
+def _prune(path: Path, unused: Container[bytes], dry_run: bool) -> None:
     from prose_kernel.cassettes import records
     from prose_kernel.cassettes.cassette_edits import without
 
     def unwanted(entry: Entry) -> bool:
-        return entry.record.t in records.DECIDES and entry.raw not in kept
+        return entry.record.t in records.DECIDES and entry.raw in unused
 
     _, gone = without(_bytes(path), unwanted)
     if not dry_run and gone:

@@ -23,29 +23,35 @@ _MODE = re.compile(r"^(%cassette\b.*?)\s+--mode[=\s]+\S+", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The result of a program's replay: the used records (file, record), or the error that ended it early."""
+    """The result of a program's replay: the used records (file, record) and all that it has read, or the error that
+    ended it early."""
 
     used: frozenset[tuple[str, bytes]]
+    known: frozenset[tuple[str, bytes]] = frozenset()
     error: str | None = None
     status: int = 0
 
 
 class _Watched(ProgramRun):
-    """A run that notes its used records before it is closed."""
+    """A run that notes its records before it is closed."""
 
     used: frozenset[tuple[str, bytes]] = frozenset()
+    known: frozenset[tuple[str, bytes]] = frozenset()
 
     def __init__(self, request: Request, screen: Screen) -> None:
         super().__init__(request, screen)
         self.asker = TerminalAsker(sys.stdin, screen, available=False)
 
     async def ended(self, error: ProseError | None) -> RunEnd:
-        self.used = self.workspace.opened.services.cassettes.used()
+        cassettes = self.workspace.opened.services.cassettes
+        self.used = cassettes.used()
+        read = cassettes.store.cassettes if self.used else ()
+        self.known = frozenset((str(one.path), entry.raw) for one in read for entry in one.entries)
         return await super().ended(error)
 
 
 class _WatchedNotebook(_Watched, NotebookRun):
-    """A run of a notebook that notes its used records before it is closed."""
+    """A run of a notebook that notes its records before it is closed."""
 
 
 def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequence[str]) -> Replayed:
@@ -69,9 +75,9 @@ def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequen
     watched = (_WatchedNotebook if is_notebook else _Watched)(request, Screen(io.StringIO(), sys.stderr))
     ended = asyncio.run(watched.run_and_close())
     if ended.error is None and ended.signal is None:
-        return Replayed(watched.used)
+        return Replayed(watched.used, watched.known)
     ending = result_text.error_text(ended.error, ended.stderr_shown) if ended.error is not None else "interrupted"
-    return Replayed(frozenset(), ending, ended.status or execution.FAILED)
+    return Replayed(frozenset(), error=ending, status=ended.status or execution.FAILED)
 
 
 def _in_replay(text: str) -> str:

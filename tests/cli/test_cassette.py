@@ -202,6 +202,14 @@ def test_prune_removes_records_that_no_program_uses(program: Path, capsys: pytes
     assert [line.get("at") for line in lines()] == [None, "c1/1/s0", "c1/2/s0"]
 
 
+@pytest.mark.parametrize("named", [(), ("--cassette", str(HERE))])
+def test_prune_keeps_records_that_are_added_meanwhile(program: Path, named: tuple[str, ...]) -> None:
+    write(record("c9/1/s0", "Write about newts", "Newts swim."), path=Path("new.jsonl"))
+    program.write_text(f'{PROGRAM}exec "tail -n 1 new.jsonl >> {HERE}"\n')
+    assert main(["cassette", "prune", str(program), *named]) == 0
+    assert [line.get("at") for line in lines()] == [None, "c1/1/s0", "c1/2/s0", "c9/1/s0"]
+
+
 def test_prune_removes_nothing_when_a_program_does_not_replay(
     program: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
