@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from prose_kernel.cassettes.recordings import SharedCassettes
-from prose_kernel.evaluation.runner import Evaluation, Options
+from prose_kernel.evaluation.runner import Evaluation, EvaluationOptions
 from prose_kernel.evaluation.spec import read
 from prose_kernel.language.source import Source
 from prose_kernel.models.provider_pool import LiveProviders
@@ -74,7 +74,7 @@ def prepare(directory: Path, count: int) -> Path:
 def evaluated(spec: Path, **options: Any) -> float:
     """Return the processor seconds of one evaluation."""
     began = time.process_time()
-    summary = asyncio.run(Evaluation(read(spec), Options(**options)).run())
+    summary = asyncio.run(Evaluation(read(spec), EvaluationOptions(**options)).run())
     assert all(one.passed for one in summary.results), summary.results[0]
     return time.process_time() - began
 

@@ -54,7 +54,7 @@ class _Note:
 
 
 @dataclass(slots=True)
-class Watch:
+class ProtectedFiles:
     """The protected files while one program runs. `kept` are the existing ones, which are closed to it."""
 
     workspace: str
@@ -80,7 +80,7 @@ class Watch:
         return f"it created {', '.join(names)}{more}: protected, and not used before a person agrees" if created else ""
 
 
-def watch(workspace: str, places: Mapping[str, bool]) -> Watch:
+def watch(workspace: str, places: Mapping[str, bool]) -> ProtectedFiles:
     """Start to watch resolved directories; a value of True means everything below, False only code directly in the
     directory. If no note can be written in the workspace, `file` is None, and created files are only reported."""
     lock, file = -1, Path(workspace, _NOTES, f"{os.urandom(8).hex()}.json")
@@ -98,8 +98,8 @@ def watch(workspace: str, places: Mapping[str, bool]) -> Watch:
             with contextlib.suppress(OSError):
                 file.unlink()
         kept, cut = _listed(places, workspace)
-        return Watch(workspace, kept, _Note(dict(places), sorted(_without_state(kept)), cut), None)
-    return Watch(workspace, kept, note, file, lock)
+        return ProtectedFiles(workspace, kept, _Note(dict(places), sorted(_without_state(kept)), cut), None)
+    return ProtectedFiles(workspace, kept, note, file, lock)
 
 
 def require_agreed(paths: Iterable[Path]) -> None:

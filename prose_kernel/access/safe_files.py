@@ -38,14 +38,14 @@ class ToolFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ResolvedPath:
     """A path as given (`named`) and the resolved one: absolute, without links, `.` or `..` (it may not exist)."""
 
     named: str
     path: str
 
 
-def resolve(text: str, cwd: str, home: str) -> Place:
+def resolve(text: str, cwd: str, home: str) -> ResolvedPath:
     """Return the place that a path names, relative to `cwd`; `~/` is `home`.
 
     Raises `ToolFailed` for an invalid path, `ToolRefused` for one that leads nowhere or into the kernel's files.
@@ -64,7 +64,7 @@ def resolve(text: str, cwd: str, home: str) -> Place:
     found = path_resolver.resolve(full)
     if found.reason is not None:
         raise (ToolFailed if found.reason == path_resolver.TOO_LONG else ToolRefused)(f"'{text}': {found.reason}")
-    return Place(text, found.path)
+    return ResolvedPath(text, found.path)
 
 
 @contextlib.contextmanager
@@ -98,7 +98,7 @@ def _enter(directory: int, name: str, *, create: bool) -> int:
 
 
 @contextlib.contextmanager
-def opened(place: Place) -> Iterator[int]:
+def opened(place: ResolvedPath) -> Iterator[int]:
     """Yield a descriptor of a regular file, for reading. Raises `ToolFailed` with a readable message."""
     with tool_errors(place), parent(place.path) as (directory, name):
         _regular(os.stat(name, dir_fd=directory, follow_symlinks=False), place)
@@ -108,7 +108,7 @@ def opened(place: Place) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def opened_directory(place: Place) -> Iterator[int]:
+def opened_directory(place: ResolvedPath) -> Iterator[int]:
     """Yield a descriptor of a directory, for listing. Raises `ToolFailed` with a readable message."""
     with (
         tool_errors(place),
@@ -118,7 +118,7 @@ def opened_directory(place: Place) -> Iterator[int]:
         yield descriptor
 
 
-def _regular(found: os.stat_result, place: Place) -> None:
+def _regular(found: os.stat_result, place: ResolvedPath) -> None:
     if stat.S_ISLNK(found.st_mode):
         raise OSError(errno.ELOOP, "link")
     if stat.S_ISDIR(found.st_mode):
@@ -127,7 +127,7 @@ def _regular(found: os.stat_result, place: Place) -> None:
         raise ToolFailed(f"'{place.named}' is not a regular file")
 
 
-def write_whole(place: Place, data: bytes) -> None:
+def write_whole(place: ResolvedPath, data: bytes) -> None:
     """Create or replace a file atomically; an existing file keeps its mode. Missing directories are created.
 
     Raises `ToolFailed` with a readable message.
@@ -138,7 +138,7 @@ def write_whole(place: Place, data: bytes) -> None:
         atomic.replace(temporary, name, [data], mode, directory=directory)
 
 
-def _mode(directory: int, name: str, place: Place) -> int | None:
+def _mode(directory: int, name: str, place: ResolvedPath) -> int | None:
     """Return the mode bits to keep; None for a new file."""
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -149,7 +149,7 @@ def _mode(directory: int, name: str, place: Place) -> int | None:
 
 
 @contextlib.contextmanager
-def tool_errors(place: Place) -> Iterator[None]:
+def tool_errors(place: ResolvedPath) -> Iterator[None]:
     """Convert the system's errors to `ToolFailed`, with messages that contain the path as given."""
     try:
         yield

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes import records
-from prose_kernel.cassettes.cassette_files import CassetteFile, Entry
+from prose_kernel.cassettes.cassette_files import CassetteFile, PlacedRecord
 from prose_kernel.cassettes.keys import HEAD, digest
 from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.recorded_files import LONGEST
@@ -53,7 +53,7 @@ def tidied(data: bytes) -> Tidied:
     )
 
 
-def _sort_key(entry: Entry) -> tuple[list[tuple[str, int]], str, int]:
+def _sort_key(entry: PlacedRecord) -> tuple[list[tuple[str, int]], str, int]:
     """Return the sort key of a record: paths by their numbers (`c2/1` before `c10/1`), then attempts in order."""
     parts = []
     for part in entry.record.at.split("/"):
@@ -72,12 +72,14 @@ def upgraded(data: bytes) -> tuple[bytes, int]:
     return data, sum(entry.record.t != "head" for entry in old)
 
 
-def without(data: bytes, unwanted: Callable[[Entry], bool]) -> tuple[bytes, list[Entry]]:
+def without(data: bytes, unwanted: Callable[[PlacedRecord], bool]) -> tuple[bytes, list[PlacedRecord]]:
     """Return the file without the unwanted records, and these records."""
     return _edited(data, unwanted, lambda entry: b"")
 
 
-def _edited(data: bytes, chosen: Callable[[Entry], bool], new: Callable[[Entry], bytes]) -> tuple[bytes, list[Entry]]:
+def _edited(
+    data: bytes, chosen: Callable[[PlacedRecord], bool], new: Callable[[PlacedRecord], bytes]
+) -> tuple[bytes, list[PlacedRecord]]:
     """Return the file with `new` lines for the chosen records, and these records; every other line is unchanged."""
     found = [entry for entry in parsed(data).entries if chosen(entry)]
     lines = [line + b"\n" for line in data.split(b"\n")]

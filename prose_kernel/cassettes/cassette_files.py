@@ -16,7 +16,7 @@ from typing import Final
 
 from prose_kernel.access import atomic, jsonl, plain_files
 from prose_kernel.cassettes import records
-from prose_kernel.cassettes.records import BadLine, Record, encoded, head
+from prose_kernel.cassettes.records import BadLine, SearchFields, encoded, head
 from prose_kernel.errors import UsageError
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 
@@ -31,13 +31,13 @@ LISTED: Final = 10
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class PlacedRecord:
     """A record and its place. `used`: this run has replayed or written it. `replaced`: a later record counts
     instead."""
 
     file: str
     line: int
-    record: Record
+    record: SearchFields
     raw: bytes
     used: bool = False
     replaced: bool = False
@@ -59,15 +59,15 @@ class Take:
     file: str
     key: str
     at: str
-    attempts: dict[int, Entry] = field(default_factory=dict)
+    attempts: dict[int, PlacedRecord] = field(default_factory=dict)
     is_free: bool = True
 
-    def entry(self, attempt: int) -> Entry | None:
+    def entry(self, attempt: int) -> PlacedRecord | None:
         """Return the record of an attempt. If the record of the first attempt is lost, return the earliest one."""
         return self.attempts.get(min(self.attempts, default=1) if attempt == 1 else attempt)
 
     @property
-    def last(self) -> Entry:
+    def last(self) -> PlacedRecord:
         return self.attempts[max(self.attempts)]
 
 
@@ -90,13 +90,13 @@ class CassetteFile:
     path: Path
     name: str
     signature: plain_files.Stamp | None = None
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[PlacedRecord] = field(default_factory=list)
     bad: list[IgnoredLine] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
     takes: dict[tuple[str, str], Take] = field(default_factory=dict)
     """The answers that count, by key and path, in the order of their first attempts."""
 
-    def put(self, entry: Entry) -> int:
+    def put(self, entry: PlacedRecord) -> int:
         """Add a record and return the number of records that it replaces.
 
         A first attempt replaces all earlier records of its key and path; a further attempt replaces records of the same
@@ -166,12 +166,12 @@ def _add_line(found: CassetteFile, number: int, line: bytes, torn: bool) -> None
     elif (record.key, record.at) in found.takes and (why := records.damage(record)) is not None:
         found.bad.append(IgnoredLine(number, line, why))
     else:
-        found.put(Entry(found.name, number, record, line))
+        found.put(PlacedRecord(found.name, number, record, line))
         if b'"ws":' in line or b'"home":' in line:
             _note_directories(found, record)
 
 
-def _note_directories(found: CassetteFile, record: Record) -> None:
+def _note_directories(found: CassetteFile, record: SearchFields) -> None:
     """Note the directories of the machine that made this record: in keys, they count as this machine's."""
     try:
         meta = records.part(record.meta, records.Meta)

@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from prose_kernel.cassettes.cassette_files import CassetteFile, Entry, Take
+from prose_kernel.cassettes.cassette_files import CassetteFile, PlacedRecord, Take
 from prose_kernel.runtime.requests import EqualAnswers
 from prose_kernel.runtime.session_options import Repeats
 
@@ -26,7 +26,7 @@ def scope(at: str) -> str:
     return found[0] if found is not None else ""
 
 
-class Index:
+class CassetteIndex:
     """The takes of all cassettes, in order of preference.
 
     A run of an evaluation uses the records made for it, and else (in its first repetition) those of ordinary runs,
@@ -62,9 +62,9 @@ class Index:
                     of_cells[take.key, tail(take.at), cell] = take
         self._by_cell = of_cells | self._by_cell
 
-    def renewed(self, files: Iterable[CassetteFile]) -> Index:
+    def renewed(self, files: Iterable[CassetteFile]) -> CassetteIndex:
         """Return an index of the files now on disk that remembers which takes this run has used."""
-        fresh = Index(self._repeats)
+        fresh = CassetteIndex(self._repeats)
         for file in files:
             fresh.add(file.takes.values())
         for (_, at), take in self._bound.items():
@@ -84,7 +84,7 @@ class Index:
         own = self._by_cell.get((key, tail(at), cell)) if cell else None
         return own.at if own is not None else at
 
-    def record(self, take: Take, entry: Entry, at: str) -> None:
+    def record(self, take: Take, entry: PlacedRecord, at: str) -> None:
         """Add a record that this run has just written, and its take, for a request at this path."""
         if self.exact.get((take.key, take.at)) is not take:
             self.exact[take.key, take.at] = take

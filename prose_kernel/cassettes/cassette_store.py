@@ -16,8 +16,8 @@ from prose_kernel._version import __version__
 from prose_kernel.access import plain_files
 from prose_kernel.cassettes import cassette_edits, differences, records
 from prose_kernel.cassettes import cassette_files as files
-from prose_kernel.cassettes.cassette_files import PATIENCE, CassetteFile, Entry, Writer
-from prose_kernel.cassettes.cassette_index import Index, scope
+from prose_kernel.cassettes.cassette_files import PATIENCE, CassetteFile, PlacedRecord, Writer
+from prose_kernel.cassettes.cassette_index import CassetteIndex, scope
 from prose_kernel.cassettes.keys import Identity
 from prose_kernel.cassettes.portable_redaction import Redaction, without_surrogates
 from prose_kernel.cassettes.recorded_requests import Found, Miss, RecordedRequest, RecordedSession
@@ -61,9 +61,9 @@ class CassetteStore:
         self._writer = Writer(self.own, private=options.private)
         self._turn = asyncio.Lock()
         self._writing = threading.Lock()
-        self._pending: deque[tuple[Entry, bytes]] = deque()
+        self._pending: deque[tuple[PlacedRecord, bytes]] = deque()
         self._files: dict[Path, CassetteFile] = {}
-        self._index = Index(options.repeats)
+        self._index = CassetteIndex(options.repeats)
         self._warned: set[str] = set()
         self.races_with_requests: set[str] = set()
         """The races in which sessions or judgements were requested."""
@@ -127,7 +127,7 @@ class CassetteStore:
             self._warned.add(warning)
             self._warn(warning)
 
-    def entries(self) -> Iterable[Entry]:
+    def entries(self) -> Iterable[PlacedRecord]:
         return (entry for found in self.cassettes for entry in found.entries)
 
     def session(self, request: SessionRequest) -> RecordedSession:
@@ -171,7 +171,7 @@ class CassetteStore:
         self._index.use(found.take, at, open_request.cell.get())
         self._count(at, found.entry)
 
-    def _count(self, at: str, entry: Entry) -> None:
+    def _count(self, at: str, entry: PlacedRecord) -> None:
         entry.used = True
         if self._on_use is not None:
             self._on_use(at, records.part(entry.record.meta, Meta))
@@ -190,7 +190,7 @@ class CassetteStore:
             self._count(at, entry)
         self.note_request(at)
 
-    def unused(self) -> Iterable[Entry]:
+    def unused(self) -> Iterable[PlacedRecord]:
         """Yield the records that a replay needs but this run has not used, in the cassettes that it has used."""
         touched = {entry.file for entry in self.entries() if entry.used}
         for entry in self.entries():
@@ -267,9 +267,9 @@ class CassetteStore:
         line = records.encoded(data)
         self._pending.append((self._index_record(line, at), line))
 
-    def _index_record(self, line: bytes, at: str) -> Entry:
+    def _index_record(self, line: bytes, at: str) -> PlacedRecord:
         """Add a new record to the index, so that this run uses it, too."""
-        entry = Entry(self.own_name, 0, records.read(line[:-1]), line[:-1])
+        entry = PlacedRecord(self.own_name, 0, records.read(line[:-1]), line[:-1])
         if entry.record.t in records.ANSWERS:
             own = self._files.setdefault(self.own, CassetteFile(self.own, self.own_name))
             self._replaced += own.put(entry)

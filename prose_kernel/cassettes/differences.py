@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from prose_kernel.cassettes import records
-from prose_kernel.cassettes.cassette_files import CassetteFile, Entry
-from prose_kernel.cassettes.records import Record
+from prose_kernel.cassettes.cassette_files import CassetteFile, PlacedRecord
+from prose_kernel.cassettes.records import SearchFields
 from prose_kernel.language.text import as_argument, one_line
 
 CANDIDATES: Final = 20
@@ -56,15 +56,15 @@ class Nearest:
     Records are split once, not again for each miss.
     """
 
-    def __init__(self, entries: Iterable[Entry], own: str = "") -> None:
+    def __init__(self, entries: Iterable[PlacedRecord], own: str = "") -> None:
         self._own = own
-        self._known: dict[str, list[tuple[_Request, Entry]]] = defaultdict(list)
+        self._known: dict[str, list[tuple[_Request, PlacedRecord]]] = defaultdict(list)
         for entry in entries:
             if entry.record.t in ("session", "error", "judge"):
                 one = _Request(records.mapping(entry.record.req))
                 self._known[one.kind].append((one, entry))
 
-    def find(self, req: Mapping[str, Any], at: str) -> tuple[Entry, bool] | None:
+    def find(self, req: Mapping[str, Any], at: str) -> tuple[PlacedRecord, bool] | None:
         """Return the nearest record, and whether it has the same path. Sessions are compared with sessions, judgements
         with judgements of the same kind.
 
@@ -238,7 +238,7 @@ class Change:
     details: tuple[str, ...] = ()
 
 
-_MATCHED_BY: Final[tuple[Callable[[Record], tuple[object, ...]], ...]] = (
+_MATCHED_BY: Final[tuple[Callable[[SearchFields], tuple[object, ...]], ...]] = (
     lambda one: (one.key, one.at, one.tried),
     # a moved record
     lambda one: (one.key, one.tried),
@@ -251,10 +251,10 @@ _MATCHED_BY: Final[tuple[Callable[[Record], tuple[object, ...]], ...]] = (
 def changes(old: CassetteFile, new: CassetteFile) -> list[Change]:
     """Return the changes from one cassette to another, in the order of the new one; removed records come last."""
     before, after = _answers(old), _answers(new)
-    pairs: dict[int, Entry] = {}
+    pairs: dict[int, PlacedRecord] = {}
     taken: set[int] = set()
     for alike in _MATCHED_BY:
-        waiting: dict[tuple[object, ...], list[Entry]] = {}
+        waiting: dict[tuple[object, ...], list[PlacedRecord]] = {}
         for entry in before:
             if id(entry) not in taken:
                 waiting.setdefault(alike(entry.record), []).append(entry)
@@ -267,11 +267,11 @@ def changes(old: CassetteFile, new: CassetteFile) -> list[Change]:
     return found + [Change("removed", e.record.t, e.record.at, e.record.tried) for e in gone]
 
 
-def _answers(found: CassetteFile) -> list[Entry]:
+def _answers(found: CassetteFile) -> list[PlacedRecord]:
     return [entry for entry in found.entries if entry.record.t in records.ANSWERS and not entry.replaced]
 
 
-def _change(old: Entry | None, new: Entry) -> Change | None:
+def _change(old: PlacedRecord | None, new: PlacedRecord) -> Change | None:
     record = new.record
     if old is None:
         return Change("added", record.t, record.at, record.tried)
@@ -281,7 +281,7 @@ def _change(old: Entry | None, new: Entry) -> Change | None:
     return Change("changed", record.t, record.at, record.tried, "", details) if details else None
 
 
-def details_of(old: Entry, new: Entry) -> Iterable[str]:
+def details_of(old: PlacedRecord, new: PlacedRecord) -> Iterable[str]:
     """Yield the differences between two records of one path: the question, then the answer, then its source."""
     if old.record.t != new.record.t:
         was, is_now = (_NOUNS.get(e.record.t, e.record.t) for e in (old, new))

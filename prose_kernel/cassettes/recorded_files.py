@@ -22,7 +22,7 @@ from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import Facts, Written, without_facts
 from prose_kernel.errors import PermissionDenied, ProviderError, reason_of
 from prose_kernel.language.text import one_line
-from prose_kernel.runtime.ports import FileRead, FileWrite, SessionRequest, SessionResult, Target
+from prose_kernel.runtime.ports import AnswerFile, FileRead, FileWrite, SessionRequest, SessionResult
 from prose_kernel.runtime.secret_patterns import holds_private_key
 from prose_kernel.runtime.structured_text import value_of
 
@@ -220,7 +220,7 @@ def answer_of(
     return answer, Facts(result.reads, tuple(writes))
 
 
-def written_answer(target: Target | None, cwd: str) -> str | None:
+def written_answer(target: AnswerFile | None, cwd: str) -> str | None:
     """Return the answer that a session wrote to its binding, without the header; None if it cannot be read."""
     if target is None or not target.location:
         return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from msgspec import structs
 
 from prose_kernel.cassettes import recorded_files, records
-from prose_kernel.cassettes.cassette_files import Entry, Take
+from prose_kernel.cassettes.cassette_files import PlacedRecord, Take
 from prose_kernel.errors import BudgetSpent, CassetteMiss, NoProvider, PermissionDenied, ProviderAuth, ProviderError
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.budgets import Consumption
@@ -26,7 +26,7 @@ class Found(NamedTuple):
     """The record that answers a request."""
 
     take: Take
-    entry: Entry
+    entry: PlacedRecord
 
     @property
     def answer(self) -> object:

@@ -14,7 +14,7 @@ from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.session_options import CassetteMode, CassetteOptions, Rule, Surroundings
 
 if TYPE_CHECKING:
-    from prose_kernel.cassettes.cassette_files import Entry
+    from prose_kernel.cassettes.cassette_files import PlacedRecord
     from prose_kernel.cassettes.cassette_store import CassetteStore
     from prose_kernel.cassettes.keys import ToolNames
     from prose_kernel.cassettes.records import Meta
@@ -101,7 +101,7 @@ class Cassettes:
         if self._mode in ("auto", "record"):
             self.store.add_nowait("ask", at, {"question": question, "answer": answer}, self.store.meta())
 
-    def unused(self) -> tuple[Entry, ...]:
+    def unused(self) -> tuple[PlacedRecord, ...]:
         """Return the records of used cassettes that this run has not needed, in file order."""
         return tuple(self._opened.unused()) if self._opened is not None else ()
 

@@ -1,9 +1,9 @@
 """The lines of a cassette: the content of a record, how it is written and read (sessions.md 4.2).
 
 A cassette has one JSON object per line, in UTF-8 with sorted keys. Answers, errors and keys are those of a journal
-(`runtime/journal_codec.py`, `runtime/requests.py`). Reading a file decodes only the search fields (`Record`); the rest
-stays bytes until it is needed. A line of format 1 is converted when it is read (`old_format.py`). A line that is
-damaged or comes from a newer version is kept when the file is rewritten.
+(`runtime/journal_codec.py`, `runtime/requests.py`). Reading a file decodes only the search fields (`SearchFields`);
+the rest stays bytes until it is needed. A line of format 1 is converted when it is read (`old_format.py`). A line that
+is damaged or comes from a newer version is kept when the file is rewritten.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NAMED: Final = ("context", "bindings", "previews")
 """The parts of a request that are values by their names."""
 
 
-class Record(msgspec.Struct, frozen=True):
+class SearchFields(msgspec.Struct, frozen=True):
     """The search fields of a line: type, version, key, execution path, attempt (from 1), and the id of the notebook's
     cell if the front end gives one; the rest is undecoded."""
 
@@ -118,7 +118,7 @@ class BadLine(ValueError):
     """A line that isn't a record; the message gives the reason in a few words."""
 
 
-_read = msgspec.json.Decoder(Record).decode
+_read = msgspec.json.Decoder(SearchFields).decode
 _plain = msgspec.json.Decoder().decode
 canonical = msgspec.json.Encoder(order="sorted").encode
 """Return JSON in the form of which keys are computed: sorted, without spaces, UTF-8."""
@@ -133,7 +133,7 @@ def head() -> dict[str, object]:
     return {"t": "head", "v": VERSION, "format": "prose-cassette", "prose": __version__}
 
 
-def read(line: bytes) -> Record:
+def read(line: bytes) -> SearchFields:
     """Return the record of a line, in the current format; `v` is the version of the line. Raises `BadLine`."""
     try:
         record = _read(line)
@@ -201,7 +201,7 @@ def part(raw: msgspec.Raw, kind: type[T], message: str = "it is not a record") -
         raise BadLine(f"{message}: {problem}".replace("\n", " ")[:160]) from None
 
 
-def failure(record: Record) -> Exception:
+def failure(record: SearchFields) -> Exception:
     """Return the error that ended an attempt. Raises `BadLine`."""
     try:
         error = codec.decode_error(record.out)
@@ -215,7 +215,7 @@ def failure(record: Record) -> Exception:
     return error
 
 
-def answer_of(record: Record) -> SessionResult | Exception | Verdict | Pick | Finding | Order:
+def answer_of(record: SearchFields) -> SessionResult | Exception | Verdict | Pick | Finding | Order:
     """Return the answer of a record. Raises `BadLine`."""
     match record.t:
         case "error":
@@ -236,7 +236,7 @@ def plain_answer(answer: object) -> Any:
     return codec.loads(out, object)
 
 
-def damage(record: Record) -> str | None:
+def damage(record: SearchFields) -> str | None:
     """Return why a record cannot answer anything, for example because its key does not match its request; None if it
     can."""
     try:
@@ -270,7 +270,7 @@ def usage_facts(usage: Usage | None) -> Mapping[str, float]:
     return {name: value for name, value in found.items() if value}
 
 
-def usage_of(record: Record) -> Usage:
+def usage_of(record: SearchFields) -> Usage:
     """Return the usage of an answer when it was recorded."""
     facts = part(record.meta, Meta).usage
     requests, tokens_in, tokens_out = (int(facts.get(name, 0)) for name in ("requests", "in", "out"))

@@ -18,7 +18,7 @@ from prose_kernel.views.document import Table, counted, plain_text
 from prose_kernel.views.escaping import visible
 
 if TYPE_CHECKING:
-    from prose_kernel.cassettes.cassette_files import CassetteFile, Entry, Writer
+    from prose_kernel.cassettes.cassette_files import CassetteFile, PlacedRecord, Writer
     from prose_kernel.cassettes.differences import Change
 
 CUT = 72
@@ -62,7 +62,7 @@ def show(names: Sequence[str], at: str | None, kind: str | None, grep: str | Non
             click.echo(f"Warning: {visible(warning)}", err=True)
 
 
-def _wanted(entry: Entry, at: str | None, kind: str | None, grep: str | None) -> bool:
+def _wanted(entry: PlacedRecord, at: str | None, kind: str | None, grep: str | None) -> bool:
     place = entry.record.at
     below = at is None or place == at or place.startswith(at.rstrip("/") + "/")
     return below and kind in (None, entry.record.t) and (grep is None or _contains(_decoded(entry), grep))
@@ -76,13 +76,13 @@ def _contains(data: Any, text: str) -> bool:
     return isinstance(data, list) and any(_contains(value, text) for value in data)
 
 
-def _decoded(entry: Entry) -> dict[str, Any]:
+def _decoded(entry: PlacedRecord) -> dict[str, Any]:
     from prose_kernel.cassettes import records
 
     return records.plain(entry.raw)
 
 
-def _as_markdown(entry: Entry) -> str:
+def _as_markdown(entry: PlacedRecord) -> str:
     """Return a record as Markdown; for a malformed one, a text that says so."""
     from prose_kernel.cli import cassette_view
 
@@ -92,7 +92,7 @@ def _as_markdown(entry: Entry) -> str:
         return f"## {entry.record.t} {entry.record.at} (line {entry.line})\n\nThis record cannot be decoded.\n"
 
 
-def _print(found: CassetteFile, entries: Sequence[Entry], full: bool) -> None:
+def _print(found: CassetteFile, entries: Sequence[PlacedRecord], full: bool) -> None:
     from prose_kernel.cli import cassette_view
 
     if full:
@@ -205,7 +205,7 @@ def _prune(path: Path, unused: Container[bytes], dry_run: bool) -> None:
     from prose_kernel.cassettes import records
     from prose_kernel.cassettes.cassette_edits import without
 
-    def unwanted(entry: Entry) -> bool:
+    def unwanted(entry: PlacedRecord) -> bool:
         return entry.record.t in records.DECIDES and entry.raw in unused
 
     _, gone = without(_bytes(path), unwanted)

@@ -323,12 +323,12 @@ def graph(name: str, form: str, strict: bool, profile: str | None) -> int:
 
     Exit status 1: errors in the program.
     """
-    from prose_kernel.views.diagram import Part, fence, mermaid, outline
+    from prose_kernel.views.diagram import DiagramText, fence, mermaid, outline
 
     compiled = correct_file(name, profile_of(profile, strict))
     if compiled is None:
         return FAULT
-    parts = [Part("", compiled.language.flow(compiled.program, Source.of(compiled.text, name)))]
+    parts = [DiagramText("", compiled.language.flow(compiled.program, Source.of(compiled.text, name)))]
     if form == "text":
         click.echo(outline(parts))
     else:

@@ -29,7 +29,7 @@ def export(notebook: str, output: str, force: bool) -> int:
     from prose_kernel.cli import program_files
     from prose_kernel.cli.notebook_file import MAY_FAIL, of_magic, read_book
     from prose_kernel.notebook.contract_notebooks import as_file, is_contract_notebook
-    from prose_kernel.notebook.exporting import Part, as_program
+    from prose_kernel.notebook.exporting import ExportedCell, as_program
     from prose_kernel.runs.languages import Language, default, of_file
 
     book, language = read_book(notebook)
@@ -38,7 +38,7 @@ def export(notebook: str, output: str, force: bool) -> int:
             raise UsageError(f"the name of a contract file ends with {SUFFIX}")
         write(output, as_file(book), force=force)
         return 0
-    parts, number = list[Part](), 0
+    parts, number = list[ExportedCell](), 0
     for cell in book.cells:
         gap = cell.metadata.get("prose", {}).get("gap", 1 if parts else 0)
         if cell.cell_type == "code":
@@ -46,9 +46,9 @@ def export(notebook: str, output: str, force: bool) -> int:
             left_out = "it is expected to fail" if MAY_FAIL in cell.metadata.get("tags", ()) else ""
             if language is None and of_magic(cell.source) is None:
                 left_out = "it is in another language"
-            parts.append(Part(cell.source, f"cell {number}", left_out=left_out, gap=gap))
+            parts.append(ExportedCell(cell.source, f"cell {number}", left_out=left_out, gap=gap))
         elif cell.cell_type == "markdown" and cell.source.strip():
-            parts.append(Part(cell.source, "words", is_text=True, gap=gap))
+            parts.append(ExportedCell(cell.source, "words", is_text=True, gap=gap))
 
     def read(name: str) -> tuple[str, Language]:
         return program_files.read_source(str(Path(notebook).parent / name)).text, of_file(name)

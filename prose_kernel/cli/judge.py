@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from prose_kernel.judging.calibration import Answer, Calibration
+    from prose_kernel.judging.calibration import Calibration, JudgeAnswer
     from prose_kernel.runs.settings import Settings
 
 NO_ANSWER = 3
@@ -70,7 +70,7 @@ async def _calibrate(chosen: Settings, file: str | None, only: str | None) -> Ca
 
     done, live = 0, sys.stderr.isatty()
 
-    def count(answer: Answer, of: int) -> None:
+    def count(answer: JudgeAnswer, of: int) -> None:
         nonlocal done
         done += 1
         if live:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TextIO
 
 from prose_kernel.views.escaping import visible
-from prose_kernel.views.live_text import Line
+from prose_kernel.views.live_text import LiveLine
 
 BAR: Final = 12
 """The width of a progress bar, in terminal cells."""
@@ -44,7 +44,7 @@ class LiveRegion:
         self._colour = colour
         self._drawn: list[int] = []  # the widths of the lines on the screen
         self._left = False
-        self._lines: Sequence[Line] = ()
+        self._lines: Sequence[LiveLine] = ()
         self._open = ""
 
     @property
@@ -56,7 +56,7 @@ class LiveRegion:
         """The number of rows for the lines."""
         return max(0, self._size()[1] - 2)
 
-    def draw(self, lines: Sequence[Line], unfinished: str = "") -> None:
+    def draw(self, lines: Sequence[LiveLine], unfinished: str = "") -> None:
         """Replace the shown lines. The end of `unfinished`, an incomplete line of output, is shown above them."""
         self._lines, self._open = lines, unfinished
         columns, rows = self._size()
@@ -112,7 +112,7 @@ def terminal_size(stream: TextIO) -> tuple[int, int]:
 # ---------------------------------------------------------------- rendering
 
 
-def region_lines(lines: Sequence[Line], columns: int, colour: bool) -> list[str]:
+def region_lines(lines: Sequence[LiveLine], columns: int, colour: bool) -> list[str]:
     """Return the rendered lines, one per row. The names and times of indented lines form columns."""
     names = max((_width(visible(line.name)) for line in lines if line.depth and line.mark.strip()), default=0)
     shown: list[str] = []
@@ -123,7 +123,7 @@ def region_lines(lines: Sequence[Line], columns: int, colour: bool) -> list[str]
     return shown
 
 
-def _heading(line: Line, columns: int) -> list[Part]:
+def _heading(line: LiveLine, columns: int) -> list[Part]:
     """Return the parts of a heading. If there is little room, its name is shortened first."""
     parts: list[Part] = [(f"{line.mark} ", _MARKS.get(line.mark, ""))]
     if line.done is not None and line.done[1]:
@@ -136,7 +136,7 @@ def _heading(line: Line, columns: int) -> list[Part]:
     return [*parts, (details, "dim")]
 
 
-def _row(line: Line, names: int) -> list[Part]:
+def _row(line: LiveLine, names: int) -> list[Part]:
     indent = "  " * line.depth
     if not line.mark.strip():
         return [(f"{indent}  {visible(line.name)}", "dim")]

@@ -21,8 +21,8 @@ _MOST_LISTED = 20
 """The number of requests that are listed; the others are only counted."""
 
 if TYPE_CHECKING:
-    from prose_kernel.cassettes.cassette_files import Entry
-    from prose_kernel.models.usage_and_prices import Line
+    from prose_kernel.cassettes.cassette_files import PlacedRecord
+    from prose_kernel.models.usage_and_prices import UsageLine
     from prose_kernel.runs.languages import Language
     from prose_kernel.runs.provider_chain import SessionServices
     from prose_kernel.runs.resumption import Resumption
@@ -206,7 +206,7 @@ def session_notes(services: SessionServices | None, *, usage: bool = False) -> t
     return tuple(notes)
 
 
-def _paid(line: Line, services: SessionServices) -> bool:
+def _paid(line: UsageLine, services: SessionServices) -> bool:
     """Return whether the answers may cost money: a price is known, or the server needs an API key."""
     from prose_kernel.models.providers import vendors
 
@@ -216,7 +216,7 @@ def _paid(line: Line, services: SessionServices) -> bool:
         return False
 
 
-def _line(line: Line, who: str = "") -> str:
+def _line(line: UsageLine, who: str = "") -> str:
     who = who or " ".join(part for part in (line.provider, line.model) if part)
     kinds = ((line.sessions, "session"), (line.judgements, "judgement"))
     parts = [counted(number, kind) for number, kind in kinds if number]
@@ -234,7 +234,7 @@ def _line(line: Line, who: str = "") -> str:
     return f"usage of {who}: {', '.join(parts)}"
 
 
-def _unused(unused: tuple[Entry, ...]) -> str:
+def _unused(unused: tuple[PlacedRecord, ...]) -> str:
     named = ", ".join(
         f"{entry.file} line {entry.line}" + (f" ({entry.record.at})" if entry.record.at else "")
         for entry in unused[:UNUSED_SHOWN]

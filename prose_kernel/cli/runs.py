@@ -30,7 +30,7 @@ from prose_kernel.views.problems import message_line
 if TYPE_CHECKING:
     from prose_kernel.storage.bindings import StoredBinding
     from prose_kernel.storage.journal_reading import JournalRead
-    from prose_kernel.storage.run_history import Difference, RunCell, Step
+    from prose_kernel.storage.run_history import HistoryStep, RunCell, RunDifference
     from prose_kernel.storage.runs import KeptRun, RunPlace
 
 _form = click.option(
@@ -118,7 +118,7 @@ def diff(first: str, second: str, form: str, state_dir: str | None) -> int:
     return 1 if parts else 0
 
 
-def difference_lines(parts: Iterable[Difference]) -> Iterator[str]:
+def difference_lines(parts: Iterable[RunDifference]) -> Iterator[str]:
     """Yield the differences between two runs as lines of text."""
     for part in parts:
         yield from (visible(line) for line in ["", f"{part.what} {part.at}", *(f"  {line}" for line in part.lines)])
@@ -343,7 +343,7 @@ def _of_cell(cell: RunCell) -> Iterator[str]:
         yield from map(_of_step, steps[-_STEPS // 2 :])
 
 
-def _of_step(step: Step) -> str:
+def _of_step(step: HistoryStep) -> str:
     answer = f" → {clip(step.answer, 60)}" if step.answer.strip() else ""
     made = f" ({clip(str(step.made), 120)})" if step.made.calls or step.made.doing else ""
     return f"  {step.mark} {step.at}  {step.kind} {clip(step.text, 80)}{answer}{made}"
@@ -354,27 +354,27 @@ def _of_step(step: Step) -> str:
 
 def differences(
     one: KeptRun, other: KeptRun, ones: list[StoredBinding], others_: list[StoredBinding]
-) -> Iterator[Difference]:
+) -> Iterator[RunDifference]:
     """Yield the differences between two runs: first texts, then answers, then bindings."""
-    from prose_kernel.storage.run_history import Difference
+    from prose_kernel.storage.run_history import RunDifference
 
     cells, others = _cells(one), _cells(other)
     for number in range(max(len(cells), len(others))):
         texts = [at[number].text if number < len(at) else "" for at in (cells, others)]
         if texts[0] != texts[1]:
-            yield Difference("text", f"c{number + 1}", texts[0], texts[1])
+            yield RunDifference("text", f"c{number + 1}", texts[0], texts[1])
     steps, others_steps = ({step.at: step for cell in found for step in cell.steps} for found in (cells, others))
     for key in dict.fromkeys((*steps, *others_steps)):
         found = steps.get(key), others_steps.get(key)
         answers = [f"{step.kind} {step.text}\n{step.mark} {step.answer}".rstrip() if step else "" for step in found]
         if answers[0] != answers[1]:
             decision = all(step is not None and step.kind == "judge" for step in found)
-            yield Difference("answer", key, answers[0], answers[1], decision)
+            yield RunDifference("answer", key, answers[0], answers[1], decision)
     bound, others_bound = ({item.name: item.value for item in found} for found in (ones, others_))
     for name in dict.fromkeys((*bound, *others_bound)):
         if bound.get(name) != others_bound.get(name):
             then, now = (at[name] or "(empty)" if name in at else "" for at in (bound, others_bound))
-            yield Difference("binding", name, then, now)
+            yield RunDifference("binding", name, then, now)
 
 
 # ---------------------------------------------------------------- report

@@ -26,7 +26,7 @@ _CLOSED: Final = {0: os.O_RDONLY, 1: os.O_RDONLY, 2: os.O_WRONLY}
 _NAMES: Final = ("stdin", "stdout", "stderr")
 
 
-class Output(io.FileIO):
+class StandardStream(io.FileIO):
     """Standard output or standard error. A failed write raises nothing; the first error is kept in `problem`. `unread`
     is called when a pipe has lost its reader."""
 
@@ -87,7 +87,7 @@ def _replacement(stream: io.TextIOWrapper | None, number: int) -> io.TextIOWrapp
         stream.flush()
     line_buffering = stream.line_buffering if stream is not None else number == 2
     return io.TextIOWrapper(
-        io.BufferedWriter(Output(number, "wb", closefd=False)),
+        io.BufferedWriter(StandardStream(number, "wb", closefd=False)),
         encoding=stream.encoding if stream is not None else "utf-8",
         errors="backslashreplace",
         line_buffering=line_buffering,
@@ -113,10 +113,10 @@ def until_unread(stop: Callable[[], None]) -> Iterator[None]:
             output.unread = None
 
 
-def _output() -> Output | None:
+def _output() -> StandardStream | None:
     """Return standard output; None if it was replaced."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    return raw if isinstance(raw, Output) else None
+    return raw if isinstance(raw, StandardStream) else None
 
 
 def output_problem() -> str | None:

@@ -25,7 +25,7 @@ from prose_kernel.errors import NoPerson, UsageError
 from prose_kernel.runtime.asker import DECISIONS, NEXT_PART, PARTS_OF_A_PASTE, Form, discard_typed
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.views.escaping import TerminalText, terminal, visible
-from prose_kernel.views.live_text import Line
+from prose_kernel.views.live_text import LiveLine
 
 Notify = Literal["off", "bell", "desktop"]
 LONG_PAUSE = 10.0
@@ -170,7 +170,7 @@ class Screen:
         """The number of rows for running activities."""
         return self._region.rows if self._region is not None else 0
 
-    def show(self, lines: Sequence[Line]) -> None:
+    def show(self, lines: Sequence[LiveLine]) -> None:
         """Show these lines below the output instead of the former ones; without lines, remove the former ones.
 
         No lines are shown while a person is asked, and they do not begin below an unfinished line of output.

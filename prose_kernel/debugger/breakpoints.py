@@ -51,7 +51,7 @@ def murmur2(data: bytes) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StatementLines:
     """A statement: its first and last line, its offset, and the line of the first statement inside it, if any."""
 
     line: int
@@ -60,7 +60,7 @@ class Stop:
     inner: int | None = None
 
 
-def stops_in(source: Source, language: Language) -> list[Stop]:
+def stops_in(source: Source, language: Language) -> list[StatementLines]:
     """Return the statements at which a text can pause, in order, outer ones first."""
     try:
         spans = language.stops(language.compile(source, cell=True).program)
@@ -73,18 +73,18 @@ def stops_in(source: Source, language: Language) -> list[Stop]:
         following = at + 1 if at + 1 < len(spans) and spans[at + 1].start < span.end else None
         inner = lines[following] if following is not None else None
         end = source.line_column(span.start + len(source.slice(span).rstrip()))[0]
-        found.append(Stop(lines[at], end, span.start, inner))
+        found.append(StatementLines(lines[at], end, span.start, inner))
     return found
 
 
 @dataclass(slots=True)
-class Text:
+class DebuggedText:
     """A text in the form that clients know: a cell as typed, or a program file."""
 
     path: str
     name: str
     content: str
-    stops: list[Stop]
+    stops: list[StatementLines]
     is_cell: bool = True
     _lines: list[int] = field(init=False, repr=False)
     _ends: list[int] = field(init=False, repr=False)  # the greatest end among the statements so far
@@ -116,7 +116,7 @@ class Text:
             return after if after is not None and after <= inside.end else inside.line
         return inside.line
 
-    def _enclosing(self, wanted: int, following: int) -> Stop | None:
+    def _enclosing(self, wanted: int, following: int) -> StatementLines | None:
         """Return the innermost statement that begins above a line and ends on or below it. It does not search for lines
         that no statement reaches, because thousands of breakpoints are placed together."""
         at = following - 1
@@ -137,14 +137,14 @@ class Texts:
         self.suffix = suffix
         self._directory = directory
         self._read_cell = read_cell
-        self._by_key: dict[str, Text] = {}
+        self._by_key: dict[str, DebuggedText] = {}
         self._cells: dict[str, str] = {}  # path of the cell that contains a program text
 
     def path_of(self, code: str) -> str:
         """Return the path of a cell, which depends on its exact text."""
         return f"{PREFIX}{murmur2(code.encode('utf-8', 'replace'))}{self.suffix}"
 
-    def cell(self, code: str) -> Text:
+    def cell(self, code: str) -> DebuggedText:
         """Return the text of a cell as typed."""
         path = self.path_of(code)
         known = self.find(path)
@@ -152,7 +152,9 @@ class Texts:
             language, pieces = self._read_cell(code)
             sources = [Source.of(piece, CELL) for piece in pieces]
             stops = [stop for source in sources for stop in stops_in(source, language)]
-            known = self._by_key[self.key(path)] = Text(path, CELL, code, sorted(stops, key=lambda stop: stop.line))
+            known = self._by_key[self.key(path)] = DebuggedText(
+                path, CELL, code, sorted(stops, key=lambda stop: stop.line)
+            )
             for source in sources:
                 self._cells.setdefault(source.text, path)
         return known
@@ -163,12 +165,12 @@ class Texts:
         for piece in self._read_cell(code)[1]:
             self._cells[Source.of(piece, CELL).text] = path
 
-    def of_source(self, source: Source, language: str) -> Text:
+    def of_source(self, source: Source, language: str) -> DebuggedText:
         path = self.known_path(source)
         known = self.find(path)
         if known is None or (source.name != CELL and known.content != source.text):
             stops = stops_in(source, languages.LANGUAGES[language])
-            known = Text(path, source.name, source.text, stops, source.name == CELL)
+            known = DebuggedText(path, source.name, source.text, stops, source.name == CELL)
             self._by_key[self.key(path)] = known
         return known
 
@@ -177,7 +179,7 @@ class Texts:
             return source.name
         return self._cells.get(source.text) or self.path_of(source.text)
 
-    def find(self, path: str) -> Text | None:
+    def find(self, path: str) -> DebuggedText | None:
         return self._by_key.get(self.key(path))
 
     def key(self, path: str) -> str:
@@ -187,7 +189,7 @@ class Texts:
         except ValueError:  # characters that no path can have
             return path
 
-    def files(self) -> list[Text]:
+    def files(self) -> list[DebuggedText]:
         return [text for text in self._by_key.values() if not text.is_cell]
 
 

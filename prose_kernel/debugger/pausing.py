@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from prose_kernel.debugger.breakpoints import Breakpoint, Text, Texts, evaluated_in, stops_in
+from prose_kernel.debugger.breakpoints import Breakpoint, DebuggedText, Texts, evaluated_in, stops_in
 from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
@@ -46,7 +46,7 @@ class PausedProgram:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RunningStep:
     """A running step: its depth and branch at the start, and its end."""
 
     kind: Literal["over", "in", "out"]
@@ -68,7 +68,7 @@ class _Source:
     """A running text, and its breakpoints by the offsets of statements. `source` is kept so its id stays unique."""
 
     source: Source
-    text: Text
+    text: DebuggedText
     points: dict[int, Breakpoint]
 
 
@@ -99,7 +99,7 @@ class Debugger:
         self.pause_at: int | None = None  # the number of the statement at which to pause a cell that runs again
         self._points = False
         self._target: Breakpoint | None = None  # a place at which to pause one time
-        self._step: Step | None = None
+        self._step: RunningStep | None = None
         self._pausing = False
         self._interrupted = False  # the cell has been interrupted
         self._known: dict[int, _Source] = {}
@@ -171,7 +171,7 @@ class Debugger:
             starts.setdefault(stop.line, stop.start)
         known.points = {start: lines[line] for line, start in starts.items() if line in lines}
 
-    def _breakpoints_of(self, text: Text) -> Sequence[Breakpoint]:
+    def _breakpoints_of(self, text: DebuggedText) -> Sequence[Breakpoint]:
         return self.breakpoints.get(self.texts.key(text.path), ())
 
     async def _pause_if_met(self, s: ExecutionContext, node: Node, point: Breakpoint) -> None:
@@ -218,7 +218,7 @@ class Debugger:
         paused = self.paused
         if paused is None or paused.released.done():
             return False
-        self._step = Step(kind, paused.context.level, paused.context.branches) if kind is not None else None
+        self._step = RunningStep(kind, paused.context.level, paused.context.branches) if kind is not None else None
         paused.released.set_result(None)
         return True
 
@@ -304,7 +304,7 @@ class Debugger:
         self._step, self._pausing = None, False
         self.resume()
 
-    def text_of(self, frame: StackFrame) -> Text:
+    def text_of(self, frame: StackFrame) -> DebuggedText:
         known = self._known.get(id(frame.source)) or self._register(frame.source, frame.context.language)
         return known.text
 

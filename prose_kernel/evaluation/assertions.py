@@ -29,7 +29,7 @@ from prose_kernel.runtime.value_text import NAME, preview
 from prose_kernel.runtime.values import Value, verbatim
 
 if TYPE_CHECKING:
-    from prose_kernel.evaluation.item import Item
+    from prose_kernel.evaluation.item import EvaluationItem
 
 PARAMETERS: Final = ("output", "outputs", "bindings", "expected", "case", "variant", "repetition")
 """The names of the parameters that a Python function may have."""
@@ -49,7 +49,7 @@ class FinishedRun:
     """A finished run for assertions. `values` has its names and the columns of the case, `outputs` the outputs of the
     program. `judged` is called with the details of each judgement, to count them."""
 
-    item: Item
+    item: EvaluationItem
     machine: Machine
     values: Mapping[str, Value]
     outputs: Mapping[str, Value]

@@ -18,7 +18,7 @@ from prose_kernel.cli.streams import interrupts
 from prose_kernel.errors import usage_errors
 
 if TYPE_CHECKING:
-    from prose_kernel.evaluation.results import Result, Summary
+    from prose_kernel.evaluation.results import CaseResult, Summary
 
 
 def _path(name: str) -> Path:
@@ -60,7 +60,7 @@ def evaluate(
     Exit status 1: a regression, too few passes, or errors; 3: a missing answer.
     """
     from prose_kernel.evaluation.report import document, html_page
-    from prose_kernel.evaluation.runner import Evaluation, Options
+    from prose_kernel.evaluation.runner import Evaluation, EvaluationOptions
     from prose_kernel.evaluation.spec import read
     from prose_kernel.runs import settings
     from prose_kernel.runs.run_assembly import add_prose_to_path
@@ -69,7 +69,9 @@ def evaluate(
     from prose_kernel.views.test_results import check_junit
 
     path = _path(spec)
-    how = Options(**options, overrides=settings.checked(provider=provider, judge=judge, cassette_mode=cassette_mode))
+    how = EvaluationOptions(
+        **options, overrides=settings.checked(provider=provider, judge=judge, cassette_mode=cassette_mode)
+    )
     if how.budget is not None:
         settings.budget_limits(how.budget)
     add_prose_to_path()
@@ -91,11 +93,11 @@ def evaluate(
     return summary.status
 
 
-def _progress() -> Callable[[Result, int, int], None]:
+def _progress() -> Callable[[CaseResult, int, int], None]:
     """Return the function that shows the number of results on a terminal, and shows nothing elsewhere."""
     counts, first = sys.stderr.isatty(), True
 
-    def show(result: Result, done: int, planned: int) -> None:
+    def show(result: CaseResult, done: int, planned: int) -> None:
         nonlocal first
         if first:
             gc.freeze()  # the first run has loaded all modules, which later collections can skip now
@@ -116,7 +118,7 @@ def _coloured(text: str) -> str:
 
 def _write_junit(path: Path, summary: Summary) -> None:
     from prose_kernel.evaluation.report import failure_of
-    from prose_kernel.views.test_results import Finding, Outcome, Tested, write_junit
+    from prose_kernel.views.test_results import Outcome, StateDifference, Tested, write_junit
 
     suites = []
     for variant in summary.variants:
@@ -124,7 +126,7 @@ def _write_junit(path: Path, summary: Summary) -> None:
             Outcome(
                 f"{one.case} ({one.repetition})" if summary.spec.repeat > 1 else one.case,
                 "passed" if one.passed else "failed",
-                () if one.passed else (Finding(failure_of(one)),),
+                () if one.passed else (StateDifference(failure_of(one)),),
                 seconds=one.seconds,
             )
             for one in variant.results

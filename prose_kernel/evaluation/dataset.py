@@ -21,7 +21,7 @@ EXPECTED: Final = "expected"
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class DatasetCase:
     """A case of the data set. `line` is its line number; `broken` is the reason if a counted line isn't a case."""
 
     id: str
@@ -30,7 +30,7 @@ class Case:
     broken: str = ""
 
 
-def read(path: Path, shown: str, id_column: str, *, count_broken: bool = False) -> list[Case]:
+def read(path: Path, shown: str, id_column: str, *, count_broken: bool = False) -> list[DatasetCase]:
     """Return the cases of a file. Raises `UsageError` for an unreadable or empty file, a repeated id, and, unless
     `count_broken`, a broken line."""
     try:
@@ -45,7 +45,7 @@ def read(path: Path, shown: str, id_column: str, *, count_broken: bool = False) 
     return found
 
 
-def _lines(path: Path, file: Any, shown: str, count_broken: bool) -> Iterator[Case]:
+def _lines(path: Path, file: Any, shown: str, count_broken: bool) -> Iterator[DatasetCase]:
     """Yield the lines as cases without ids."""
     kind = path.suffix.lower()
     if kind not in (".jsonl", ".ndjson", ".csv", ".tsv"):
@@ -58,12 +58,12 @@ def _lines(path: Path, file: Any, shown: str, count_broken: bool) -> Iterator[Ca
         yield case
 
 
-def _json(file: Any) -> Iterator[Case]:
+def _json(file: Any) -> Iterator[DatasetCase]:
     number = 0
     while line := file.readline(LARGEST_LINE + 1):
         number += 1
         if len(line) > LARGEST_LINE:
-            yield Case("", number, broken=f"longer than {LARGEST_LINE:,} characters")
+            yield DatasetCase("", number, broken=f"longer than {LARGEST_LINE:,} characters")
             while line and not line.endswith("\n"):
                 line = file.readline(LARGEST_LINE)
             continue
@@ -72,14 +72,14 @@ def _json(file: Any) -> Iterator[Case]:
         try:
             data = json.loads(line)
         except (ValueError, RecursionError) as problem:
-            yield Case("", number, broken=_not_json(problem))
+            yield DatasetCase("", number, broken=_not_json(problem))
             continue
         if "\\ud" in line.lower() and not _is_text(data):
-            yield Case("", number, broken="half of a surrogate pair isn't a character")
+            yield DatasetCase("", number, broken="half of a surrogate pair isn't a character")
         elif not isinstance(data, dict):
-            yield Case("", number, broken='a case is an object: {"question": ..., "expected": ...}')
+            yield DatasetCase("", number, broken='a case is an object: {"question": ..., "expected": ...}')
         else:
-            yield Case("", number, data)
+            yield DatasetCase("", number, data)
 
 
 def _is_text(data: object) -> bool:
@@ -98,23 +98,23 @@ def _not_json(problem: Exception) -> str:
     return "not JSON that can be read here: a number is too long"
 
 
-def _csv(file: Any) -> Iterator[Case]:
+def _csv(file: Any) -> Iterator[DatasetCase]:
     try:
         for line, row in numbered_rows(file, LARGEST_LINE):
             if isinstance(row, NotData):
-                yield Case("", line, broken=row.reason)
+                yield DatasetCase("", line, broken=row.reason)
             else:
-                yield Case("", line, row)
+                yield DatasetCase("", line, row)
     except NotData as problem:
-        yield Case("", problem.line, broken=problem.reason)
+        yield DatasetCase("", problem.line, broken=problem.reason)
 
 
-def _numbered(cases: Iterator[Case], id_column: str, shown: str) -> Iterator[Case]:
+def _numbered(cases: Iterator[DatasetCase], id_column: str, shown: str) -> Iterator[DatasetCase]:
     """Yield the cases with ids: the value of the id column, or a digest, which does not depend on other lines."""
     seen: dict[str, int] = {}
     for case in cases:
         if case.broken:
-            yield Case(f"line {case.line}", case.line, broken=case.broken)
+            yield DatasetCase(f"line {case.line}", case.line, broken=case.broken)
             continue
         columns = dict(case.columns)
         given = columns.get(id_column)
@@ -122,7 +122,7 @@ def _numbered(cases: Iterator[Case], id_column: str, shown: str) -> Iterator[Cas
             name = _digest(columns)
             again = seen.get(name, 0)
             seen[name] = again + 1
-            yield Case(f"{name}~{again}" if again else name, case.line, columns)
+            yield DatasetCase(f"{name}~{again}" if again else name, case.line, columns)
             continue
         name = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
         if len(name) > LONGEST_ID:
@@ -130,7 +130,7 @@ def _numbered(cases: Iterator[Case], id_column: str, shown: str) -> Iterator[Cas
         if name in seen:
             raise UsageError(f"{shown} line {case.line}: a second case with the id {name!r} (line {seen[name]})")
         seen[name] = case.line
-        yield Case(name, case.line, columns)
+        yield DatasetCase(name, case.line, columns)
 
 
 def _digest(columns: Mapping[str, Any]) -> str:

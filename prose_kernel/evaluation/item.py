@@ -15,9 +15,9 @@ import msgspec
 from prose_kernel.cassettes.recordings import SharedCassettes
 from prose_kernel.errors import BudgetSpent, CompileError, ProseError, RunError, Undecided
 from prose_kernel.evaluation.assertions import Assertions, FinishedRun
-from prose_kernel.evaluation.dataset import EXPECTED, Case
+from prose_kernel.evaluation.dataset import EXPECTED, DatasetCase
 from prose_kernel.evaluation.programs import Prepared
-from prose_kernel.evaluation.results import Check, Result, Status
+from prose_kernel.evaluation.results import CaseResult, Check, Status
 from prose_kernel.evaluation.spec import Spec
 from prose_kernel.language.text import clipped, one_line
 from prose_kernel.models.providers.model_servers import SharedConnections
@@ -89,10 +89,10 @@ class Meter:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class EvaluationItem:
     """A run to make: a case, a variant, and the number of the repetition, from 1."""
 
-    case: Case
+    case: DatasetCase
     prepared: Prepared
     repetition: int
     key: str
@@ -121,7 +121,7 @@ class SharedParts:
 class ItemRun:
     """A run, which can be interrupted from any thread. `run` may be called once."""
 
-    def __init__(self, item: Item, shared: SharedParts) -> None:
+    def __init__(self, item: EvaluationItem, shared: SharedParts) -> None:
         self.item = item
         self.shared = shared
         self.over_time = False
@@ -138,7 +138,7 @@ class ItemRun:
         elif self._workspace is not None:
             self._workspace.interrupt()
 
-    async def run(self) -> Result:
+    async def run(self) -> CaseResult:
         """Make the run and return its result. Raises `BudgetSpent` if the budget of the evaluation is spent, and
         `CancelledError` if the run is interrupted."""
         item, shared = self.item, self.shared
@@ -156,7 +156,7 @@ class ItemRun:
         self.over_time = True
         self.interrupt()
 
-    async def _run_to_result(self) -> Result:
+    async def _run_to_result(self) -> CaseResult:
         item, shared = self.item, self.shared
         prepared = item.prepared
         start = Start(
@@ -199,7 +199,7 @@ class ItemRun:
             await workspace.close(error)
             shared.warnings.update(one for one in shown if one.startswith("Warning: "))
 
-    async def _run_and_check(self, workspace: Workspace) -> Result:
+    async def _run_and_check(self, workspace: Workspace) -> CaseResult:
         item, shared = self.item, self.shared
         prepared, budget = item.prepared, shared.budget
         machine = workspace.machine_of(prepared.language)
@@ -229,7 +229,7 @@ class ItemRun:
             checks, no_answer = await shared.assertions.check(ran)
         return self._judged(checks, no_answer, outputs or {"result": value})
 
-    def _judged(self, checks: Sequence[Check], no_answer: bool, outputs: Mapping[str, Value]) -> Result:
+    def _judged(self, checks: Sequence[Check], no_answer: bool, outputs: Mapping[str, Value]) -> CaseResult:
         score = self.shared.assertions.score(checks)
         threshold = self.shared.spec.threshold
         broken = next((check for check in checks if check.error), None)
@@ -240,9 +240,9 @@ class ItemRun:
         result = self._result(status, error, no_answer)
         return msgspec.structs.replace(result, score=score, checks=tuple(checks), outputs=shown)
 
-    def _result(self, status: Status, error: str, no_answer: bool = False) -> Result:
+    def _result(self, status: Status, error: str, no_answer: bool = False) -> CaseResult:
         item, meter = self.item, self._meter
-        return Result(
+        return CaseResult(
             item.key,
             item.case.id,
             item.prepared.variant.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import uuid4
 
-from prose_kernel.notebook.magics.registry import Call, magic, resolve_path
+from prose_kernel.notebook.magics.registry import MagicCall, magic, resolve_path
 from prose_kernel.runs.settings import ANSWER_SOURCES, Settings
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.document import paragraph
@@ -18,9 +18,9 @@ _FILES = ("--baseline", "--save-baseline", "--html")
     "%eval SPEC [-n N] [--fresh] [--baseline FILE] [--save-baseline FILE] [--html FILE]",
     "run a program over a data set: pass rates, differences between variants, what has become worse",
 )
-async def evaluate(call: Call) -> None:
+async def evaluate(call: MagicCall) -> None:
     from prose_kernel.evaluation.report import document, html_page
-    from prose_kernel.evaluation.runner import Evaluation, Options
+    from prose_kernel.evaluation.runner import Evaluation, EvaluationOptions
     from prose_kernel.evaluation.spec import read
     from prose_kernel.runtime.python_calls import in_daemon_thread
     from prose_kernel.views.page import check_page, write_page
@@ -42,7 +42,7 @@ async def evaluate(call: Call) -> None:
         check_page(page, force=False)
     default = Settings().answer_sources
     chosen = {name: value for name, value in call.cells.overrides.items() if name in ANSWER_SOURCES}
-    options = Options(
+    options = EvaluationOptions(
         parallel=int(at_once) if at_once is not None else None,
         fresh=fresh,
         baseline=paths["--baseline"],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of, usage_errors
-from prose_kernel.evaluation.dataset import EXPECTED, Case
+from prose_kernel.evaluation.dataset import EXPECTED, DatasetCase
 from prose_kernel.evaluation.spec import Spec, Variant
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.fixes import Edit, replaced
@@ -34,7 +34,7 @@ LARGEST: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class ProgramText:
     """A text to run: a program, or a part of a notebook's cell."""
 
     text: str
@@ -49,7 +49,7 @@ class Prepared:
     variant: Variant
     name: str
     language: Language
-    source: tuple[Text, ...]
+    source: tuple[ProgramText, ...]
     settings: Settings
     given: Mapping[str, Any]
     """Values of inputs and constants that are the same for all cases."""
@@ -85,11 +85,11 @@ class Prepared:
     def agents(self) -> tuple[str, ...]:
         return self._of_texts(lambda language, program: language.agents(program))
 
-    def inputs(self, case: Case) -> dict[str, str]:
+    def inputs(self, case: DatasetCase) -> dict[str, str]:
         values = {**self.given, **case.columns}
         return {name: _as_text(values[name]) for name in self.declared if name in values}
 
-    def texts(self, case: Case) -> Sequence[Text]:
+    def texts(self, case: DatasetCase) -> Sequence[ProgramText]:
         """Return the texts with the constants of a case."""
         wanted = {name: v for name, v in case.columns.items() if name in self._own_constants}
         return self._with(wanted) if wanted else self.source
@@ -103,12 +103,12 @@ class Prepared:
                 found.update(one.language.constants(parsed.program))
         return frozenset(found - {EXPECTED})
 
-    def _with(self, values: Mapping[str, Any]) -> tuple[Text, ...]:
+    def _with(self, values: Mapping[str, Any]) -> tuple[ProgramText, ...]:
         pairs = zip(self.source, self._parsed, strict=True)
         edits = ((one, tuple(_constant_edits(one.language, p.program, values))) for one, p in pairs)
         return tuple(replace(one, text=replaced(one.text, found)) if found else one for one, found in edits)
 
-    def bind(self, workspace: Workspace, case: Case) -> None:
+    def bind(self, workspace: Workspace, case: DatasetCase) -> None:
         """Bind the columns of a case, which a program in a language without inputs may use by name."""
         spoken = {one.language.name: one.language for one in self.source if not one.language.has_inputs}
         for language in spoken.values():
@@ -134,7 +134,7 @@ class Prepared:
             errors = errors or wrong
         return errors[0] if errors else None
 
-    def compiled(self, workspace: Workspace, text: Text) -> Compiled:
+    def compiled(self, workspace: Workspace, text: ProgramText) -> Compiled:
         """Return a compiled text. Raises `CompileError`."""
         found = self._kept.get(text.text)
         if found is None:
@@ -188,7 +188,7 @@ class VariantPreparer:
                 raise self._unknown(where, f"the program {name} has no input and no constant `{value}`", value, known)
         return prepared
 
-    def _read(self, name: str, at: Key) -> tuple[Sequence[Text], Language]:
+    def _read(self, name: str, at: Key) -> tuple[Sequence[ProgramText], Language]:
         path = self._directory / name
         if not path.is_file():
             hint = missing_files.hint(name, languages.runnable_suffixes(), path=str(path))
@@ -203,7 +203,7 @@ class VariantPreparer:
             data = plain_files.read(path, LARGEST)
         except OSError as problem:
             raise self._spec.mistake(at, f"{name} cannot be read: {reason_of(problem)}") from None
-        return [Text(language.decode(data, name).text, name, language)], language
+        return [ProgramText(language.decode(data, name).text, name, language)], language
 
     def _with_agents(self, prepared: Prepared, key: Key) -> Prepared:
         for agent, properties in prepared.variant.agent.items():
@@ -250,7 +250,7 @@ class VariantPreparer:
         return chosen.changed(**values)
 
 
-def _read_notebook(path: Path, name: str) -> tuple[Sequence[Text], Language]:
+def _read_notebook(path: Path, name: str) -> tuple[Sequence[ProgramText], Language]:
     """Return the texts of a notebook, cell by cell, and its language. Magics are left out: the specification replaces
     their settings. Raises `UsageError`."""
     from prose_kernel.notebook.cell_scan import draft_language, segments
@@ -261,7 +261,7 @@ def _read_notebook(path: Path, name: str) -> tuple[Sequence[Text], Language]:
     metadata = data.get("metadata") or {}
     whole = language_of(metadata)
     default = whole or in_profile_of(languages.default(), metadata)
-    found: list[Text] = []
+    found: list[ProgramText] = []
     codes = (cell for cell in data.get("cells", ()) if isinstance(cell, dict) and cell.get("cell_type") == "code")
     for number, cell in enumerate(codes, 1):
         source = cell.get("source", "")
@@ -269,7 +269,9 @@ def _read_notebook(path: Path, name: str) -> tuple[Sequence[Text], Language]:
         language, text = draft_language(code, default)
         if whole is None and text is code:
             continue  # a Python cell
-        found += [Text(piece.text, f"cell {number}", language) for piece in segments(text, language) if not piece.magic]
+        found += [
+            ProgramText(piece.text, f"cell {number}", language) for piece in segments(text, language) if not piece.magic
+        ]
     if not found:
         raise UsageError(f"{name} has no cells for Prose")
     return found, default

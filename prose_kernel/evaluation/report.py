@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from prose_kernel.evaluation.results import INTERRUPTED, Difference, Result, Summary, VariantSummary
+from prose_kernel.evaluation.results import INTERRUPTED, CaseResult, Summary, VariantDifference, VariantSummary
 from prose_kernel.views import document as doc
 from prose_kernel.views.escaping import Html, clip, html, tag, visible
 from prose_kernel.views.page import Filter, Section, as_html, page
@@ -96,7 +96,7 @@ def remarks(summary: Summary) -> Iterator[str]:
         yield f"{why}: {done}; the same command continues with the rest"
 
 
-def _cases(one: Difference) -> str:
+def _cases(one: VariantDifference) -> str:
     return f"better in {doc.counted(one.better, 'case')}, worse in {one.worse:,}, the same in {one.same:,}"
 
 
@@ -114,14 +114,14 @@ def not_passed(summary: Summary) -> Iterator[str]:
         yield f"… and {len(found) - NOT_PASSED:,} more (--html FILE shows all)"
 
 
-def failure_of(one: Result) -> str:
+def failure_of(one: CaseResult) -> str:
     """Return the reason why a run has not passed."""
     if one.error:
         return one.error
     return "; ".join(f"{check.name}: {check.reason or 'it does not hold'}" for check in one.checks if not check.passed)
 
 
-def _run(summary: Summary, one: Result) -> str:
+def _run(summary: Summary, one: CaseResult) -> str:
     parts = [one.case]
     if len(summary.variants) > 1:
         parts.append(one.variant)
@@ -155,7 +155,7 @@ def html_page(summary: Summary) -> str:
     )
 
 
-def _html_run(summary: Summary, one: Result) -> Html:
+def _html_run(summary: Summary, one: CaseResult) -> Html:
     body = [tag("p", one.error)] if one.error else []
     if one.checks:
         checks = [

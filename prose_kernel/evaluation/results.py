@@ -40,7 +40,7 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
     error: bool = False
 
 
-class Result(msgspec.Struct, frozen=True, omit_defaults=True):
+class CaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of one run: a case, a variant, a repetition.
 
     `error` is the reason if the run has no result; `no_answer`: no answer was recorded and no provider could answer.
@@ -85,7 +85,7 @@ class ResultsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def read(self) -> dict[str, Result]:
+    def read(self) -> dict[str, CaseResult]:
         """Return the results of an incomplete evaluation by key, none for a complete one; ignore incomplete lines."""
         try:
             data = plain_files.read(self.path)
@@ -93,7 +93,7 @@ class ResultsFile:
             return {}
         if data.endswith(_ENDED):
             return {}
-        decode = msgspec.json.Decoder(Result).decode
+        decode = msgspec.json.Decoder(CaseResult).decode
         found = {}
         for _, line, _ in jsonl.lines(data):
             with contextlib.suppress(msgspec.DecodeError):
@@ -101,12 +101,12 @@ class ResultsFile:
                 found[result.key] = result
         return found
 
-    def begin(self, kept: Mapping[str, Result]) -> None:
+    def begin(self, kept: Mapping[str, CaseResult]) -> None:
         """Begin a new file with the results `kept`. Raises `UsageError`."""
         with usage_errors(f"results cannot be noted in {self.path.name}"):
             atomic.write_whole(self.path, msgspec.json.Encoder().encode_lines(kept.values()))
 
-    def add(self, result: Result) -> None:
+    def add(self, result: CaseResult) -> None:
         self._write(msgspec.json.encode(result) + b"\n")
 
     def end(self) -> None:
@@ -128,7 +128,7 @@ class VariantSummary:
     """The results of a variant. `checks` has the share of passes by assertion; `seconds` is the median of its runs."""
 
     name: str
-    results: Sequence[Result] = field(repr=False)
+    results: Sequence[CaseResult] = field(repr=False)
     checks: Mapping[str, float]
     wanted: float | None = None
 
@@ -189,7 +189,7 @@ class VariantSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class VariantDifference:
     """A comparison of a variant with another one, or with itself in a baseline, by the number of better and worse
     cases. `rates` are the pass rates of both."""
 
@@ -219,7 +219,7 @@ class Difference:
 Cases = Mapping[str, tuple[int, int]]
 
 
-def difference(name: str, cases: Cases, against: str, others: Cases) -> Difference:
+def difference(name: str, cases: Cases, against: str, others: Cases) -> VariantDifference:
     """Compare the common cases by their shares of passes."""
     counts = {"better": 0, "worse": 0, "same": 0}
     worse_cases = []
@@ -234,7 +234,9 @@ def difference(name: str, cases: Cases, against: str, others: Cases) -> Differen
         passed[0] += now / runs
         passed[1] += then / then_runs
     rates = (passed[0] / len(both), passed[1] / len(both)) if both else (0.0, 0.0)
-    return Difference(name, against, counts["better"], counts["worse"], counts["same"], tuple(worse_cases), rates)
+    return VariantDifference(
+        name, against, counts["better"], counts["worse"], counts["same"], tuple(worse_cases), rates
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,22 +250,22 @@ class Summary:
     variants: tuple[VariantSummary, ...]
     notes: tuple[str, ...] = ()
     stopped: str = ""
-    against: tuple[Difference, ...] = ()
+    against: tuple[VariantDifference, ...] = ()
     """The comparison of each variant with itself in the baseline."""
 
     @property
-    def results(self) -> list[Result]:
+    def results(self) -> list[CaseResult]:
         return [one for variant in self.variants for one in variant.results]
 
     @property
-    def differences(self) -> tuple[Difference, ...]:
+    def differences(self) -> tuple[VariantDifference, ...]:
         """The comparison of each further variant with the first one."""
         first, *others = self.variants
         own = first.cases()
         return tuple(difference(one.name, one.cases(), first.name, own) for one in others)
 
     @property
-    def regressions(self) -> tuple[Difference, ...]:
+    def regressions(self) -> tuple[VariantDifference, ...]:
         return tuple(one for one in self.against if one.regressed(self.spec.regression))
 
     @property
@@ -281,7 +283,7 @@ class Summary:
 INTERRUPTED: Final = "interrupted"
 
 
-def summary_of(spec: Spec, names: Sequence[str], results: Sequence[Result], cases: int, **more: Any) -> Summary:
+def summary_of(spec: Spec, names: Sequence[str], results: Sequence[CaseResult], cases: int, **more: Any) -> Summary:
     """Return the summary of `results`, which are in the order of the data set."""
     variants = []
     for name, variant in zip(names, spec.variants, strict=True):
@@ -325,7 +327,7 @@ def read_baseline(path: Path, shown: str) -> Mapping[str, Cases]:
         raise UsageError(f"{shown} isn't a baseline", hint="--save-baseline FILE writes one") from None
 
 
-def against_baseline(summary: Summary, baseline: Mapping[str, Cases], shown: str) -> tuple[Difference, ...]:
+def against_baseline(summary: Summary, baseline: Mapping[str, Cases], shown: str) -> tuple[VariantDifference, ...]:
     """Compare each variant with itself in the baseline. Raises `UsageError` if they have no variant in common."""
     both = [one for one in summary.variants if one.name in baseline]
     if not both:

@@ -19,12 +19,12 @@ from prose_kernel.cassettes.recordings import SharedCassettes
 from prose_kernel.errors import BudgetSpent, UsageError, usage_errors
 from prose_kernel.evaluation import dataset
 from prose_kernel.evaluation.assertions import Assertions
-from prose_kernel.evaluation.item import EVALUATION, NAMES, Item, ItemRun, Meter, SharedParts
+from prose_kernel.evaluation.item import EVALUATION, NAMES, EvaluationItem, ItemRun, Meter, SharedParts
 from prose_kernel.evaluation.programs import Prepared, VariantPreparer
 from prose_kernel.evaluation.results import (
     DIRECTORY,
     INTERRUPTED,
-    Result,
+    CaseResult,
     ResultsFile,
     Summary,
     against_baseline,
@@ -50,7 +50,7 @@ NO_LIVE_MODEL: Final = ("human", "replay", "dry-run", "auto", None)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class EvaluationOptions:
     """Options of an evaluation. `parallel` defaults to that of the specification; `overrides` are settings."""
 
     parallel: int | None = None
@@ -68,8 +68,8 @@ class Evaluation:
     def __init__(
         self,
         spec: Spec,
-        options: Options,
-        on_result: Callable[[Result, int, int], None] = lambda result, done, planned: None,
+        options: EvaluationOptions,
+        on_result: Callable[[CaseResult, int, int], None] = lambda result, done, planned: None,
     ) -> None:
         self.spec = spec
         self.options = options
@@ -161,13 +161,13 @@ class Evaluation:
 
     # ------------------------------------------------------------ run
 
-    def items(self) -> list[Item]:
+    def items(self) -> list[EvaluationItem]:
         """Return all runs, grouped by case, so that variants can be compared even if the evaluation is stopped."""
         own = [[one.variant.name, *_identity(one)] for one in self.variants]
         common = [structs.asdict(one) for one in self.spec.assertions], self._assertions_digest(), self.spec.threshold
         heads = [key_of([identity, *common]) for identity in own]
         return [
-            Item(case, prepared, number, key_of([head, case.id, dict(case.columns), case.broken, number]))
+            EvaluationItem(case, prepared, number, key_of([head, case.id, dict(case.columns), case.broken, number]))
             for case in self.cases
             for number in range(1, self.spec.repeat + 1)
             for prepared, head in zip(self.variants, heads, strict=True)
@@ -197,7 +197,7 @@ class Evaluation:
         ordered = [results[item.key] for item in items if item.key in results]
         return self._summed(ordered)
 
-    def _summed(self, ordered: Sequence[Result]) -> Summary:
+    def _summed(self, ordered: Sequence[CaseResult]) -> Summary:
         names = [one.variant.name for one in self.variants]
         summary = summary_of(self.spec, names, ordered, len(self.cases), notes=tuple(self.notes), stopped=self._stopped)
         if self._baseline is not None and self.options.baseline is not None:
@@ -212,7 +212,7 @@ class Evaluation:
         return summary
 
     async def _run_all(
-        self, items: Sequence[Item], results: dict[str, Result], file: ResultsFile, planned: int
+        self, items: Sequence[EvaluationItem], results: dict[str, CaseResult], file: ResultsFile, planned: int
     ) -> None:
         meters: dict[str, Meter] = {}
 
@@ -260,7 +260,7 @@ class Evaluation:
         for one in workers:
             one.result()
 
-    async def _one(self, run: ItemRun) -> Result | None:
+    async def _one(self, run: ItemRun) -> CaseResult | None:
         self._running[run] = None
         try:
             return await run.run()

@@ -35,7 +35,7 @@ _KEYS: Final = frozenset(("id", "category", "values", "value", "condition", "cri
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class CalibrationItem:
     """A condition about `values`, or a criterion about the one `subject`; `label` None is "uncertain"."""
 
     name: str
@@ -52,10 +52,10 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class JudgeAnswer:
     """The judge's answer to an item, or the reason why there is none (`problem`)."""
 
-    item: Item
+    item: CalibrationItem
     verdict: Verdict | None
     problem: str = ""
 
@@ -115,7 +115,7 @@ class Calibration:
     """The answers of one judge to a set, in the order of the set."""
 
     judge: str
-    answers: tuple[Answer, ...]
+    answers: tuple[JudgeAnswer, ...]
 
     @property
     def accuracy(self) -> Share:
@@ -140,7 +140,7 @@ class Calibration:
         return found
 
     @property
-    def misses(self) -> list[Answer]:
+    def misses(self) -> list[JudgeAnswer]:
         """Return the wrong answers, the worst first."""
         return sorted((answer for answer in self.answers if not answer.right), key=lambda answer: answer.harm)
 
@@ -168,12 +168,12 @@ class Calibration:
 
 
 async def calibrate(
-    items: Sequence[Item],
+    items: Sequence[CalibrationItem],
     judge: Judge,
     name: str,
     *,
     at_once: int = AT_ONCE,
-    on_answer: Callable[[Answer], object] = lambda answer: None,
+    on_answer: Callable[[JudgeAnswer], object] = lambda answer: None,
 ) -> Calibration:
     """Ask the judge about every item, `at_once` at a time.
 
@@ -181,18 +181,18 @@ async def calibrate(
     raises the errors of a budget. Cancelling it ends running requests.
     """
     places = asyncio.Semaphore(at_once)
-    answers: dict[int, Answer] = {}
+    answers: dict[int, JudgeAnswer] = {}
     unrecorded: list[Undecided] = []
 
-    async def ask(number: int, item: Item) -> None:
+    async def ask(number: int, item: CalibrationItem) -> None:
         async with places:
             try:
-                answer = Answer(item, await judge.decide(item.request))
+                answer = JudgeAnswer(item, await judge.decide(item.request))
             except (Undecided, ProviderError) as problem:
                 if isinstance(problem, Undecided) and problem.missed:
                     unrecorded.append(problem)
                     return
-                answer = Answer(item, None, one_line(str(problem), 300))
+                answer = JudgeAnswer(item, None, one_line(str(problem), 300))
                 failed = [*answers.values(), answer]
                 if len(failed) >= min(at_once, len(items)) and all(one.verdict is None for one in failed):
                     raise
@@ -218,7 +218,7 @@ async def calibrate(
 # ---------------------------------------------------------------- the file
 
 
-def load(path: Path, shown: str = "") -> tuple[Item, ...]:
+def load(path: Path, shown: str = "") -> tuple[CalibrationItem, ...]:
     """Return the items of a file. Raises `UsageError` with the line of an invalid item."""
     shown = shown or str(path)
     try:
@@ -226,7 +226,7 @@ def load(path: Path, shown: str = "") -> tuple[Item, ...]:
     except (OSError, ValueError) as problem:
         reason = "it isn't UTF-8 text" if isinstance(problem, ValueError) else reason_of(problem)
         raise UsageError(f"{shown} cannot be read: {reason}") from None
-    items: dict[str, Item] = {}
+    items: dict[str, CalibrationItem] = {}
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
@@ -247,7 +247,7 @@ def load(path: Path, shown: str = "") -> tuple[Item, ...]:
     return tuple(items.values())
 
 
-def of_category(items: Sequence[Item], category: str | None) -> tuple[Item, ...]:
+def of_category(items: Sequence[CalibrationItem], category: str | None) -> tuple[CalibrationItem, ...]:
     """Return the items of one category; all for None. Raises `UsageError` for an unknown category."""
     found = tuple(item for item in items if category is None or item.category == category)
     if not found:
@@ -276,7 +276,7 @@ def _check_encodable(item: object) -> None:
         raise ValueError("a number is too large") from None
 
 
-def _item(item: Any, number: int) -> Item:
+def _item(item: Any, number: int) -> CalibrationItem:
     """Return the item in a JSON value. Raises `ValueError` that says what is wrong."""
     if not isinstance(item, dict):
         raise ValueError("an item is a JSON object")
@@ -300,4 +300,4 @@ def _item(item: Any, number: int) -> Item:
         raise ValueError(f"`{wrong}` isn't a text")
     subject = full_text(item["value"]) if criterion else None
     given = values if subject is None else {"it": item["value"]}
-    return Item(texts["id"], texts["category"], text.strip(), LABELS[label], given, subject, texts["why"])
+    return CalibrationItem(texts["id"], texts["category"], text.strip(), LABELS[label], given, subject, texts["why"])

@@ -46,11 +46,11 @@ class Way:
     """One body of a step: a branch, an arm, an option, the `catch` of a `try`."""
 
     label: str
-    steps: tuple[Step, ...]
+    steps: tuple[FlowStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FlowStep:
     """An action or definition of a program, in the program's words. Its events have the same span.
 
     `uses` names the agent that is asked, or the blocks and programs that are called; `always`: one of the ways is taken
@@ -82,7 +82,7 @@ def statements(node: Node, kind: type[Node]) -> int:
     return sum(1 for part in walk(node) if isinstance(part, kind)) - isinstance(node, kind)
 
 
-def kinds_of(steps: tuple[Step, ...]) -> frozenset[Kind]:
+def kinds_of(steps: tuple[FlowStep, ...]) -> frozenset[Kind]:
     """Return the kinds of all steps, nested ones included."""
     inner = [kinds_of(way.steps) for step in steps for way in step.ways]
     return frozenset(step.kind for step in steps).union(*inner)
@@ -99,7 +99,7 @@ class FlowBuilder(Generic[S]):
     def __init__(self, source: Source) -> None:
         self.source = source
 
-    def body(self, items: tuple[S, ...], depth: int) -> tuple[Step, ...]:
+    def body(self, items: tuple[S, ...], depth: int) -> tuple[FlowStep, ...]:
         return tuple(step for item in items for step in self.statement(item, depth))
 
     def text(self, node: Node) -> str:
@@ -108,13 +108,15 @@ class FlowBuilder(Generic[S]):
         text = self.source.text[start : min(end, start + 2 * LABEL)]
         return shortened(text if end - start <= 2 * LABEL else text + " ")
 
-    def with_ways(self, step: Step, node: Node, bodies: Iterable[tuple[str, tuple[S, ...]]], depth: int) -> Step:
+    def with_ways(
+        self, step: FlowStep, node: Node, bodies: Iterable[tuple[str, tuple[S, ...]]], depth: int
+    ) -> FlowStep:
         """Return `step` with a way for each body; at the deepest level only with the number of their statements."""
         if depth >= DEPTH:
             return replace(step, always=False, omitted=statements(node, self.kind))
         return replace(step, ways=tuple(Way(label, self.body(body, depth + 1)) for label, body in bodies))
 
-    def if_step(self, step: Step, node: Any, depth: int) -> Step:
+    def if_step(self, step: FlowStep, node: Any, depth: int) -> FlowStep:
         """Return the step of an `if`, with a way for each arm; its text is the condition if there is only one."""
         ways = [(self.text(arm.condition), arm.body) for arm in node.arms]
         text = "if"
@@ -124,21 +126,21 @@ class FlowBuilder(Generic[S]):
             ways.append(("else", node.otherwise))
         return self.with_ways(replace(step, text=text, always=node.otherwise is not None), node, ways, depth)
 
-    def try_step(self, node: Any, clause: str, handler: Any, name: Any, binds: tuple[str, ...], depth: int) -> Step:
+    def try_step(self, node: Any, clause: str, handler: Any, name: Any, binds: tuple[str, ...], depth: int) -> FlowStep:
         """Return the step of a `try`; `clause` is the word of its handler, which binds `name`."""
         ways = [("try", node.body)]
         ways += [(clause, handler.body)] if handler is not None else []
         ways += [("finally", node.final)] if node.final is not None else []
         own = (name.id,) if name is not None else ()
-        return self.with_ways(Step("try", "try", node.span, binds=binds, scoped=own), node, ways, depth)
+        return self.with_ways(FlowStep("try", "try", node.span, binds=binds, scoped=own), node, ways, depth)
 
-    def definition_step(self, node: Any, depth: int, *, bare: bool = False) -> Step:
+    def definition_step(self, node: Any, depth: int, *, bare: bool = False) -> FlowStep:
         """Return the step of a definition; `bare`: without parameters it has no parentheses."""
         own = tuple(parameter.id for parameter in node.parameters)
         head = node.name.id if bare and not own else f"{node.name.id}({', '.join(own)})"
-        step = Step("block", head, node.span, uses=(node.name.id,), scoped=own)
+        step = FlowStep("block", head, node.span, uses=(node.name.id,), scoped=own)
         return self.with_ways(step, node, [("", node.body)], depth)
 
-    def statement(self, node: S, depth: int) -> list[Step]:
+    def statement(self, node: S, depth: int) -> list[FlowStep]:
         """Return the steps of one statement, which is inside `depth` bodies."""
         raise NotImplementedError

@@ -15,7 +15,7 @@ SymbolKind = Literal[
 ]
 
 
-class Target(NamedTuple):
+class ImportTarget(NamedTuple):
     """The target of an import: the path as written, and a name in that file (as in `Symbol.shared`), or ""."""
 
     path: str
@@ -36,7 +36,7 @@ class Symbol:
     span: Span
     extent: Span
     shared: set[str] = field(default_factory=set)
-    target: Target | None = None
+    target: ImportTarget | None = None
     implicit: bool = False
     about: str = ""
 
@@ -54,14 +54,14 @@ class Occurrence:
     end: int
     symbol: Symbol | None
     defines: bool = False
-    target: Target | None = None
+    target: ImportTarget | None = None
     before: str = ""
     path: bool = False
     following: Occurrence | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class SymbolIndex:
     """The symbols of a text in the order of their definitions, all occurrences, and the paths of imports."""
 
     symbols: tuple[Symbol, ...] = ()
@@ -140,7 +140,7 @@ class Indexer:
         span: Span,
         *,
         defines: bool = False,
-        target: Target | None = None,
+        target: ImportTarget | None = None,
         before: str = "",
     ) -> Occurrence:
         """Record an occurrence of a name, and return it."""
@@ -164,7 +164,7 @@ class Indexer:
             symbol = self._merged[symbol]
         return symbol
 
-    def index(self) -> Index:
+    def index(self) -> SymbolIndex:
         """Return the index of everything collected; of two overlapping occurrences the first is kept."""
         occurrences: list[Occurrence] = []
         for one in sorted(self.occurrences, key=lambda one: (one.start, one.end, not one.defines)):
@@ -177,7 +177,7 @@ class Indexer:
             occurrences.append(one)
         kept = dict.fromkeys(one.symbol for one in occurrences if one.symbol is not None)
         symbols = sorted((one for one in kept if not one.implicit), key=lambda one: one.span)
-        return Index(tuple(symbols), tuple(occurrences), tuple(sorted(self.links)))
+        return SymbolIndex(tuple(symbols), tuple(occurrences), tuple(sorted(self.links)))
 
 
 def comment_above(source: Source, offset: int) -> str:

@@ -12,7 +12,7 @@ from msgspec import Struct, toml
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WordEntry:
     """The documentation of a word: a sentence, an example, and for a property its values and owners (`agent`)."""
 
     summary: str
@@ -24,11 +24,11 @@ class Entry:
 class Catalogue(Struct, frozen=True):
     """The tables of a language's `words.toml`: the documentation of words, and the meaning of kinds of error values."""
 
-    keywords: dict[str, Entry]
-    properties: dict[str, Entry]
-    functions: dict[str, Entry] = {}
-    script_keywords: dict[str, Entry] = {}
-    script_properties: dict[str, Entry] = {}
+    keywords: dict[str, WordEntry]
+    properties: dict[str, WordEntry]
+    functions: dict[str, WordEntry] = {}
+    script_keywords: dict[str, WordEntry] = {}
+    script_properties: dict[str, WordEntry] = {}
     error_kinds: dict[str, str] = {}
 
 

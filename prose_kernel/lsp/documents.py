@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 from prose_kernel.access import plain_files
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.source import Source, Span
-from prose_kernel.language.symbols import Index, Symbol, Target
+from prose_kernel.language.symbols import ImportTarget, Symbol, SymbolIndex
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language, Programs
 
@@ -60,7 +60,7 @@ class Position(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Text:
+class OpenText:
     """A text in an editor."""
 
     raw: str
@@ -143,10 +143,10 @@ class Text:
         """Return text to insert here, with CRLF if this text has CRLF."""
         return text.replace("\n", "\r\n") if "\r\n" in self.raw else text
 
-    def changed(self, first: Position | types.Position, last: Position | types.Position, text: str) -> Text:
+    def changed(self, first: Position | types.Position, last: Position | types.Position, text: str) -> OpenText:
         """Return the text after a change by the editor, which replaces the part between two positions."""
         start, end = self.raw_offset(first), self.raw_offset(last)
-        return Text(self.raw[:start] + text + self.raw[max(start, end) :], self.encoding)
+        return OpenText(self.raw[:start] + text + self.raw[max(start, end) :], self.encoding)
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Document:
 
     uri: str
     path: Path | None
-    text: Text
+    text: OpenText
     language: Language
     programs: Programs
     profile: Profile
@@ -171,7 +171,7 @@ class Document:
         return self.compile(self.source)
 
     @cached_property
-    def index(self) -> Index:
+    def index(self) -> SymbolIndex:
         return self.language.index(self.compiled.program, self.compiled.source)
 
     @cached_property
@@ -227,9 +227,9 @@ class Documents:
         before = self._open.get(uri)
         language = before.language if before else self._in_profile(_language(uri, language_id))
         programs = before.programs if before else self._programs(language, path)
-        return self._keep(Document(uri, path, Text(raw, self.encoding), language, programs, self._profile, version))
+        return self._keep(Document(uri, path, OpenText(raw, self.encoding), language, programs, self._profile, version))
 
-    def edit(self, uri: str, change: Callable[[Text], Text], version: int | None = None) -> Document | None:
+    def edit(self, uri: str, change: Callable[[OpenText], OpenText], version: int | None = None) -> Document | None:
         """Change the text of an open document. Return None if it is not open."""
         before = self._open.get(uri)
         return self._keep(replace(before, text=change(before.text), version=version)) if before is not None else None
@@ -289,11 +289,11 @@ class Documents:
             return None
         language = self._in_profile(languages.of_file(path.name))
         programs = self._programs(language, path)
-        document = Document(uri_of(path), path, Text(raw, self.encoding), language, programs, self._profile)
+        document = Document(uri_of(path), path, OpenText(raw, self.encoding), language, programs, self._profile)
         self._read[path] = stamp, document
         return document
 
-    def target(self, document: Document, target: Target) -> tuple[Document, Symbol | None] | None:
+    def target(self, document: Document, target: ImportTarget) -> tuple[Document, Symbol | None] | None:
         """Resolve an import of a document: return the other document, and the symbol in it."""
         file = document.file_of(target.path)
         other = self.read(file) if file is not None else None
@@ -305,7 +305,7 @@ class Documents:
         for uri, raw in texts.items():
             given.update(dict.fromkeys(_names(path_of(uri)), raw))
         programs = self._programs(document.language, document.path, given)
-        text = Text(texts.get(document.uri, document.source.text), self.encoding)
+        text = OpenText(texts.get(document.uri, document.source.text), self.encoding)
         return replace(document, text=text, programs=programs)
 
     def importers(self, document: Document) -> Iterator[Document]:

@@ -15,7 +15,7 @@ from prose_kernel.language.nodes import walk
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.symbols import Symbol, comment_above
 from prose_kernel.language.word_catalogue import Offer
-from prose_kernel.lsp.documents import Document, Documents, Position, Text, files_of, uri_of
+from prose_kernel.lsp.documents import Document, Documents, OpenText, Position, files_of, uri_of
 from prose_kernel.lsp.names import definition
 from prose_kernel.runs import reference_pages
 from prose_kernel.views.bundle import markdown
@@ -60,7 +60,7 @@ _TOKEN: Final = {
 }  # fmt: skip
 
 
-def to_range(text: Text, span: Span) -> types.Range:
+def to_range(text: OpenText, span: Span) -> types.Range:
     start, end = text.range(span)
     return types.Range(types.Position(*start), types.Position(*end))
 
@@ -319,7 +319,7 @@ def semantic_tokens(document: Document) -> types.SemanticTokens:
 # ---------------------------------------------------------------- changes
 
 
-def edits(text: Text, changes: Iterable[Edit]) -> list[types.TextEdit]:
+def edits(text: OpenText, changes: Iterable[Edit]) -> list[types.TextEdit]:
     """Return edits of the source in the types of the protocol, with the line ends of the document."""
     return [types.TextEdit(to_range(text, one.span), text.with_line_ends(one.text)) for one in changes]
 

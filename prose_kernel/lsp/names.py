@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.fixes import Edit, replaced
 from prose_kernel.language.source import Span
-from prose_kernel.language.symbols import Index, Occurrence, Symbol, Target
+from prose_kernel.language.symbols import ImportTarget, Occurrence, Symbol, SymbolIndex
 from prose_kernel.lsp.documents import Document, Documents
 
 
@@ -18,14 +18,14 @@ class RenameRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DocumentPart:
     """A part of a document."""
 
     document: Document
     span: Span
 
 
-def definition(documents: Documents, document: Document, offset: int) -> Place | None:
+def definition(documents: Documents, document: Document, offset: int) -> DocumentPart | None:
     """Return the definition of the name at an offset, in this file or in an imported one."""
     occurrence = document.index.at(offset)
     if occurrence is None:
@@ -34,16 +34,16 @@ def definition(documents: Documents, document: Document, offset: int) -> Place |
     for target in (occurrence.target, symbol.target if symbol is not None else None):
         found = documents.target(document, target) if target is not None else None
         if found is not None and (found[1] is not None or (target is not None and not target.name)):
-            return Place(found[0], found[1].span if found[1] is not None else Span(0, 0))
-    return Place(document, symbol.span) if symbol is not None and not symbol.implicit else None
+            return DocumentPart(found[0], found[1].span if found[1] is not None else Span(0, 0))
+    return DocumentPart(document, symbol.span) if symbol is not None and not symbol.implicit else None
 
 
-def _linked_file(documents: Documents, document: Document, offset: int) -> Place | None:
+def _linked_file(documents: Documents, document: Document, offset: int) -> DocumentPart | None:
     """Return the file whose path is at an offset."""
     for span, path in document.index.links:
         if span.start <= offset <= span.end:
-            found = documents.target(document, Target(path))
-            return Place(found[0], Span(0, 0)) if found is not None else None
+            found = documents.target(document, ImportTarget(path))
+            return DocumentPart(found[0], Span(0, 0)) if found is not None else None
     return None
 
 
@@ -167,7 +167,7 @@ def _new_errors(before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> It
                 yield found
 
 
-def _moved(index: Index, edits: list[Edit], name: str) -> dict[tuple[int, int], Symbol | None]:
+def _moved(index: SymbolIndex, edits: list[Edit], name: str) -> dict[tuple[int, int], Symbol | None]:
     """Return the places of an index as they are after the edits."""
     moved: dict[tuple[int, int], Symbol | None] = {}
     at, shift = 0, 0

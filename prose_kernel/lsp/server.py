@@ -20,7 +20,7 @@ from prose_kernel._version import __version__
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.source import Span
 from prose_kernel.lsp import language_features
-from prose_kernel.lsp.documents import Document, Documents, Text, path_of, uri_of
+from prose_kernel.lsp.documents import Document, Documents, OpenText, path_of, uri_of
 from prose_kernel.lsp.names import RenameRefused, references, renamable_name, rename
 from prose_kernel.lsp.names import definition as definition_of
 from prose_kernel.runs import languages
@@ -205,12 +205,12 @@ def _opened(server: ProseServer, params: types.DidOpenTextDocumentParams) -> Non
 def _changed(server: ProseServer, params: types.DidChangeTextDocumentParams) -> None:
     one = params.text_document
 
-    def apply(text: Text) -> Text:
+    def apply(text: OpenText) -> OpenText:
         for change in params.content_changes:
             if isinstance(change, types.TextDocumentContentChangePartial):
                 text = text.changed(change.range.start, change.range.end, change.text)
             else:
-                text = Text(change.text, text.encoding)
+                text = OpenText(change.text, text.encoding)
         return text
 
     if server.documents.edit(one.uri, apply, one.version) is not None:

@@ -323,7 +323,7 @@ def _settle(directory: str, memory: AgentMemory, files: MemoryFiles, held: conte
 def restore_noted(memories: memory_directory.Memories, cwd: str, request: object, note: Mapping[str, Any]) -> None:
     """Restore the memory that the journal noted together with a replayed answer."""
     if "outside" in note:
-        memories.known[note["outside"]] = memory_directory.Known(note["digest"])
+        memories.known[note["outside"]] = memory_directory.KnownMemory(note["digest"])
         return
     memory = request.memory if isinstance(request, SessionRequest) else None
     if not isinstance(request, SessionRequest) or memory is None:
@@ -331,18 +331,18 @@ def restore_noted(memories: memory_directory.Memories, cwd: str, request: object
     if "segment" not in note:
         memories.of_the_run[_name(request, memory)] = note["text"]
         return
-    known = memories.known.setdefault(_resolved(cwd, memory), memory_directory.Known())
+    known = memories.known.setdefault(_resolved(cwd, memory), memory_directory.KnownMemory())
     known.text = note["text"]
     known.segments[note["segment"]] = note["of_segment"]
 
 
-def restore_memories(run_directory: Path, known: Mapping[str, memory_directory.Known]) -> None:
+def restore_memories(run_directory: Path, known: Mapping[str, memory_directory.KnownMemory]) -> None:
     """Restore the memories inside a resumed run (`persist: true`) to their state after the replayed answers, and remove
     all others. A file that cannot be written stays as it is."""
     here = run_directory.resolve()
     known = {name: memory for name, memory in known.items() if Path(name).is_relative_to(here)}
     for found in (*run_directory.glob("agents/*"), *run_directory.glob("imports/**/agents/*")):
-        known.setdefault(str(found.resolve()), memory_directory.Known())
+        known.setdefault(str(found.resolve()), memory_directory.KnownMemory())
     for directory, memory in known.items():
         wanted = {MEMORY: memory.text, **memory.segments}
         there = [entry.name for entry in Path(directory).iterdir()] if Path(directory).is_dir() else []

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from prose_kernel.access.safe_files import Place, ToolFailed, ToolRefused, opened
+from prose_kernel.access.safe_files import ResolvedPath, ToolFailed, ToolRefused, opened
 from prose_kernel.errors import PermissionDenied, ProviderError
 from prose_kernel.runtime.images import LARGEST, Picture, picture
 from prose_kernel.runtime.ports import SessionRequest
@@ -92,7 +92,7 @@ async def _file(path: str, access: Access) -> Attachment:
     return _checked(path, data, path)
 
 
-def _read(place: Place, access: Access) -> bytes:
+def _read(place: ResolvedPath, access: Access) -> bytes:
     with opened(place) as descriptor, open(descriptor, "rb", closefd=False) as file:
         data = file.read(LARGEST + 1)
     access.saw(place)

@@ -25,7 +25,7 @@ import msgspec
 
 from prose_kernel.access import atomic, plain_files
 from prose_kernel.access import safe_files as places
-from prose_kernel.access.safe_files import Place, ToolFailed, ToolRefused
+from prose_kernel.access.safe_files import ResolvedPath, ToolFailed, ToolRefused
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.ports import Clock
 
@@ -48,7 +48,7 @@ IsAnswered = Callable[[Path, str], bool]
 
 
 @dataclass(slots=True)
-class Known:
+class KnownMemory:
     """A memory after the replayed answers: the digest of a memory outside the run, the texts of one inside it."""
 
     digest: str | None = None
@@ -71,7 +71,7 @@ class Memories:
         self.of_the_run: dict[str, str] = {}
         self.is_answered = is_answered
         self.warn = warn
-        self.known: dict[str, Known] = {}
+        self.known: dict[str, KnownMemory] = {}
         self._went_back = False
         self._compared: set[str] = set()
 
@@ -84,7 +84,7 @@ class Memories:
         if not self._went_back or directory in self._compared:
             return
         self._compared.add(directory)
-        if digest is not None and digest != self.known.get(directory, Known()).digest:
+        if digest is not None and digest != self.known.get(directory, KnownMemory()).digest:
             self.warn(f"{name} is not taken back with the run: it holds what came later")
 
 
@@ -146,7 +146,9 @@ def decoded(name: str, data: bytes, errors: str = "strict") -> str:
 
 def write(path: Path, text: str | bytes) -> None:
     """Create or replace a file of a memory. Raises `ToolFailed` and `ToolRefused`."""
-    places.write_whole(Place(path.name, str(path)), text.encode("utf-8", "replace") if isinstance(text, str) else text)
+    places.write_whole(
+        ResolvedPath(path.name, str(path)), text.encode("utf-8", "replace") if isinstance(text, str) else text
+    )
 
 
 # ---------------------------------------------------------------- undo

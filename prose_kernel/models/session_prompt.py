@@ -19,12 +19,12 @@ from prose_kernel.language.text import clipped, one_line
 from prose_kernel.runtime.images import picture
 from prose_kernel.runtime.ports import (
     AgentMemory,
+    AnswerFile,
     BlockScope,
     ContextItem,
     Given,
     SessionRequest,
     SessionResult,
-    Target,
 )
 from prose_kernel.runtime.typed_answers import answer_request
 from prose_kernel.runtime.value_text import cut, fence_of, full_content
@@ -49,7 +49,7 @@ EXCERPT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PromptSection:
     """One section of an assembled message."""
 
     section: Section
@@ -61,7 +61,7 @@ class Assembled:
     """A session's message in sections, in the order of 4.2, without those that do not apply. By value, each context is
     a part."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[PromptSection, ...]
 
     @property
     def text(self) -> str:
@@ -125,7 +125,7 @@ def in_message(request: SessionRequest, *, reads: bool, files: Mapping[str, str]
 
 
 def _assembled(sections: Iterable[tuple[Section, str | None]]) -> Assembled:
-    return Assembled(tuple(Part(name, text) for name, text in sections if text))
+    return Assembled(tuple(PromptSection(name, text) for name, text in sections if text))
 
 
 # ---------------------------------------------------------------- by value
@@ -271,7 +271,7 @@ def _references(given: Given | None) -> str | None:
     return "\n".join(lines)
 
 
-def _contract(target: Target) -> str:
+def _contract(target: AnswerFile) -> str:
     return (
         f"## Binding Contract\n\nWrite your complete output to:\n  {target.location}\n\n"
         "Then answer with only this confirmation:\n\n"
@@ -405,7 +405,7 @@ def _asked_for(request: SessionRequest) -> str | None:
     return answer_request(request.output, request.correction, request.wrong[-1][0] if request.wrong else "")
 
 
-def _output(target: Target | None, scope: BlockScope | None, memory: AgentMemory | None) -> str:
+def _output(target: AnswerFile | None, scope: BlockScope | None, memory: AgentMemory | None) -> str:
     if target is None or not target.location:
         return REPLY
     reply = [f"Binding written: {target.name}", f"Location: {target.location}"]

@@ -34,7 +34,7 @@ from prose_kernel.runtime.ports import (
 from prose_kernel.runtime.session_options import Price
 
 
-class Line(Struct, frozen=True):
+class UsageLine(Struct, frozen=True):
     """The totals of one provider and model.
 
     `cost` is in US dollars, as far as known; `unpriced` counts answers without a known price, `uncounted` answers
@@ -55,11 +55,11 @@ class Line(Struct, frozen=True):
     uncounted: int = 0
     tokens_cached: int = 0
 
-    def __add__(self, more: Line) -> Line:
-        return Line(self.provider, self.model, *map(add, _numbers(self), _numbers(more)))
+    def __add__(self, more: UsageLine) -> UsageLine:
+        return UsageLine(self.provider, self.model, *map(add, _numbers(self), _numbers(more)))
 
 
-_numbers = attrgetter(*Line.__struct_fields__[2:])
+_numbers = attrgetter(*UsageLine.__struct_fields__[2:])
 
 
 _listener: ContextVar[Callable[[str, str, Usage], None] | None] = ContextVar("prose_kernel_usage", default=None)
@@ -90,7 +90,7 @@ class UsageTotals:
     """Counts results as they arrive, and the usage of attempts that failed or were cancelled."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[str, str], Line] = {}
+        self._lines: dict[tuple[str, str], UsageLine] = {}
 
     @contextlib.contextmanager
     def listening(self, at: str = "") -> Iterator[None]:
@@ -135,7 +135,7 @@ class UsageTotals:
 
     def _add(self, kind: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
         used = Usage(cost=0.0) if usage is None or replayed else usage
-        more = Line(
+        more = UsageLine(
             provider,
             model,
             kind == "session",
@@ -149,19 +149,19 @@ class UsageTotals:
             uncounted=not used.counted,
             tokens_cached=used.tokens_cached,
         )
-        self._lines[provider, model] = self._lines.get((provider, model), Line(provider, model)) + more
+        self._lines[provider, model] = self._lines.get((provider, model), UsageLine(provider, model)) + more
         if not replayed:
             budgets.consumed(usage, by=f"{provider} {model}".rstrip())
 
     @property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[UsageLine, ...]:
         """Return one line for each provider and model, by name."""
         return tuple(self._lines[key] for key in sorted(self._lines))
 
     @property
-    def total(self) -> Line:
+    def total(self) -> UsageLine:
         """Return the sum of all lines; its provider is `total`."""
-        return sum(self.lines, Line("total", ""))
+        return sum(self.lines, UsageLine("total", ""))
 
     async def judged(self, at: str, answering: Awaitable[Judged]) -> Judged:
         """Await a judgement at the path `at`, and count it and its usage."""

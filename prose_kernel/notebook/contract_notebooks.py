@@ -23,7 +23,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.interface import INPUT_SECTIONS, contract_of, truth_names
 from prose_kernel.language.contracts.reader import blocks, read
-from prose_kernel.language.contracts.tree import NOTEBOOK, Node
+from prose_kernel.language.contracts.tree import NOTEBOOK, ContractNode
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.cell_scan import draft_language, has_statements, is_no_program, is_preview, segments
 from prose_kernel.notebook.exporting import Piece, notebook_data
@@ -240,7 +240,7 @@ def declarations(notebook: Path, text: str, bound: Collection[str], supplied: Co
     return "".join(lines.values())
 
 
-def _nodes(notebook: Path) -> Iterator[Node]:
+def _nodes(notebook: Path) -> Iterator[ContractNode]:
     """Yield the nodes that have a script."""
     try:
         content = plain_files.read(notebook)
@@ -264,6 +264,6 @@ def _uses_name(text: str, name: str) -> bool:
     return own is None and re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text) is not None
 
 
-def _input_statement(node: Node, name: str) -> str:
+def _input_statement(node: ContractNode, name: str) -> str:
     item = node.item(name, INPUT_SECTIONS)
     return f"input {name}: {_literal((item.words if item is not None else '') or name, name)}\n"

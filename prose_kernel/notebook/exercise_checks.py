@@ -22,7 +22,7 @@ from prose_kernel.views.display import Display, ForwardingOutput, Output
 from prose_kernel.views.escaping import clip
 
 if TYPE_CHECKING:
-    from prose_kernel.language.flow import Step
+    from prose_kernel.language.flow import FlowStep
     from prose_kernel.notebook.cells import Cells
     from prose_kernel.notebook.exercises import Check, Exercise
     from prose_kernel.runs.languages import Language
@@ -35,7 +35,7 @@ _NO_PROGRAM: Final = "no program has run yet"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """The result of one requirement; `found` describes the actual state."""
 
     check: Check
@@ -43,20 +43,22 @@ class Finding:
     found: str = ""
 
 
-async def findings(cells: Cells, exercise: Exercise, language: Language) -> tuple[Finding, ...]:
+async def findings(cells: Cells, exercise: Exercise, language: Language) -> tuple[CheckResult, ...]:
     """Check every requirement of an exercise. Raises `UsageError` for a check that cannot be evaluated."""
     return tuple([await _finding(cells, check, language) for check in exercise.checks])
 
 
-async def _finding(cells: Cells, check: Check, language: Language) -> Finding:
+async def _finding(cells: Cells, check: Check, language: Language) -> CheckResult:
     feature = check.feature
     if feature == "value":
         return await _value(cells, check, language)
     if not cells.record.cells:
-        return Finding(check, False, _NO_PROGRAM)
+        return CheckResult(check, False, _NO_PROGRAM)
     if feature == "output":
         text = cells.exercises.printed.strip()
-        return Finding(check, _matches(check, text), f"it printed {_quoted(text)}" if text else "it printed nothing")
+        return CheckResult(
+            check, _matches(check, text), f"it printed {_quoted(text)}" if text else "it printed nothing"
+        )
     if feature == "step":
         return _step(cells, check)
     return _activity_finding(cells.record.cells[-1].activities, check)
@@ -133,25 +135,25 @@ class ExerciseProgress:
 # ---------------------------------------------------------------- values
 
 
-async def _value(cells: Cells, check: Check, language: Language) -> Finding:
+async def _value(cells: Cells, check: Check, language: Language) -> CheckResult:
     assert check.value is not None
     workspace = cells.started_workspace
     if workspace is None or not workspace.begun:
-        return Finding(check, False, _NO_PROGRAM)
+        return CheckResult(check, False, _NO_PROGRAM)
     try:
         value = await workspace.machine_of(language).evaluate(check.value)
     except RunError as problem:
-        return Finding(check, False, problem.message)
+        return CheckResult(check, False, problem.message)
     except UsageError as problem:  # a call in the expression needs an answer, or never ends
-        return Finding(check, False, str(problem))
+        return CheckResult(check, False, str(problem))
     except CompileError as problem:
         first = next((one.message for one in problem.diagnostics), str(problem))
         raise UsageError(f"the check {check.value!r} isn't an expression of {language.title}: {first}") from None
     if check.is_ is msgspec.UNSET and check.contains is None and check.matches is None:
-        return Finding(check, value is True, f"it is {_quoted(language.text_of(value))}")
+        return CheckResult(check, value is True, f"it is {_quoted(language.text_of(value))}")
     text = language.text_of(value)
     passed = _same(value, check.is_) if check.is_ is not msgspec.UNSET else _matches(check, text)
-    return Finding(check, passed, f"it is {language.kind_of(value)}: {_quoted(text)}")
+    return CheckResult(check, passed, f"it is {language.kind_of(value)}: {_quoted(text)}")
 
 
 def _same(value: Any, expected: Any) -> bool:
@@ -182,7 +184,7 @@ def _quoted(text: str) -> str:
 # ---------------------------------------------------------------- activities
 
 
-def _activity_finding(activities: list[ActivityRecord], check: Check) -> Finding:
+def _activity_finding(activities: list[ActivityRecord], check: Check) -> CheckResult:
     feature = check.feature
     if feature == "parallel":
         branches: dict[int, set[int]] = {}
@@ -192,7 +194,7 @@ def _activity_finding(activities: list[ActivityRecord], check: Check) -> Finding
         count = max((len(each) for each in branches.values()), default=0)
         wanted = check.parallel or 0
         passed = count >= wanted if check.at_least else count == wanted
-        return Finding(check, passed, f"{_count(count, 'branch')} ran side by side")
+        return CheckResult(check, passed, f"{_count(count, 'branch')} ran side by side")
     if feature in ("command", "session", "judged", "gate"):
         part = getattr(check, feature)
         if feature == "command" and check.gate is not None:
@@ -206,24 +208,24 @@ def _activity_finding(activities: list[ActivityRecord], check: Check) -> Finding
         noun = {"judged": "condition"}.get(feature, feature)
         outcome = f"the last one: {_quoted(texts[-1])}" if texts else f"there was no {noun}"
         passed = any(part in text and (check.matches is None or _matches(check, text)) for text in texts)
-        return Finding(check, passed, outcome)
+        return CheckResult(check, passed, outcome)
     kind = feature.removesuffix("s")
     count = sum(one.kind == kind for one in activities)
     wanted = getattr(check, feature)
     outcome = f"there {'was' if count < 2 else 'were'} {_count(count, kind)}"
-    return Finding(check, count >= wanted if check.at_least else count == wanted, outcome)
+    return CheckResult(check, count >= wanted if check.at_least else count == wanted, outcome)
 
 
 def _count(count: int, noun: str) -> str:
     return doc.counted(count, noun) if count else f"no {noun}"
 
 
-def _step(cells: Cells, check: Check) -> Finding:
+def _step(cells: Cells, check: Check) -> CheckResult:
     kinds = _kinds(cells.record.cells[-1].flow())
-    return Finding(check, check.step in kinds, f"the program has {', '.join(sorted(kinds)) or 'no steps'}")
+    return CheckResult(check, check.step in kinds, f"the program has {', '.join(sorted(kinds)) or 'no steps'}")
 
 
-def _kinds(steps: tuple[Step, ...]) -> set[str]:
+def _kinds(steps: tuple[FlowStep, ...]) -> set[str]:
     found: set[str] = {step.kind for step in steps}
     return found.union(*[_kinds(way.steps) for step in steps for way in step.ways])
 
@@ -231,7 +233,7 @@ def _kinds(steps: tuple[Step, ...]) -> set[str]:
 # ---------------------------------------------------------------- feedback
 
 
-def feedback(name: str, exercise: Exercise, found: tuple[Finding, ...], attempt: int) -> doc.Group:
+def feedback(name: str, exercise: Exercise, found: tuple[CheckResult, ...], attempt: int) -> doc.Group:
     """Return the text for the learner. `attempt` counts the failed checks before this one: each adds a hint."""
     wrong = [one for one in found if not one.passed]
     met = f"{len(found) - len(wrong):,} of {len(found):,} requirements are met"

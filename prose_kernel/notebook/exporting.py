@@ -46,7 +46,7 @@ _RESETS = re.compile(r"^%reset\b.*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ExportedCell:
     """A cell to export. `name` is its name in messages, `is_text` marks text for people, `left_out` is the reason why
     it isn't part of the program but a comment, `gap` the number of blank lines above it."""
 
@@ -70,7 +70,9 @@ class Exported:
 # ---------------------------------------------------------------- a program of cells
 
 
-def as_program(parts: Iterable[Part], default: Language, read: Callable[[str], tuple[str, Language]]) -> Exported:
+def as_program(
+    parts: Iterable[ExportedCell], default: Language, read: Callable[[str], tuple[str, Language]]
+) -> Exported:
     """Return one program that does the same as the cells. `read` returns the text and language of a file for `%run`.
 
     Raises `UsageError`, with the reason, if the cells cannot be one program.
@@ -89,7 +91,7 @@ class _Program:
     options: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
-    def of(self, parts: Sequence[Part]) -> Exported:
+    def of(self, parts: Sequence[ExportedCell]) -> Exported:
         parts = self._since_reset(parts)
         language = self._one_language(parts)
         for part in parts:
@@ -101,7 +103,7 @@ class _Program:
             text = f"# prose run {' '.join(self.options)} FILE\n\n{text}"
         return Exported(text, language, tuple(self.options), tuple(self.remarks))
 
-    def _since_reset(self, parts: Sequence[Part]) -> Sequence[Part]:
+    def _since_reset(self, parts: Sequence[ExportedCell]) -> Sequence[ExportedCell]:
         """Return the cells of a notebook's last run: the cells after the last `%reset`."""
         for number in range(len(parts) - 1, -1, -1):
             part = parts[number]
@@ -112,7 +114,7 @@ class _Program:
                 return [rest, *parts[number + 1 :]]
         return parts
 
-    def _one_language(self, parts: Sequence[Part]) -> Language:
+    def _one_language(self, parts: Sequence[ExportedCell]) -> Language:
         used: dict[str, tuple[Language, list[str]]] = {}
         for part in parts:
             if not part.is_text and not part.left_out:
@@ -127,7 +129,7 @@ class _Program:
             )
         return next((language for language, _ in used.values()), self.default)
 
-    def _add(self, text: str, part: Part) -> None:
+    def _add(self, text: str, part: ExportedCell) -> None:
         lines = text.rstrip().split("\n")  # white space at the end of a cell has no meaning
         while lines and not lines[0].strip():
             del lines[0]
@@ -137,7 +139,7 @@ class _Program:
 
     # ------------------------------------------------------------ one cell
 
-    def _text(self, part: Part, language: Language) -> str:
+    def _text(self, part: ExportedCell, language: Language) -> str:
         if part.is_text:
             return comment(part.text)
         if part.left_out:

@@ -29,7 +29,7 @@ create table if not exists history
 """
 
 
-class History:
+class InputHistory:
     """The history of one kernel. `add` never blocks; reading waits until earlier additions are written."""
 
     def __init__(self, path: Path | None) -> None:

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class CellArguments:
     """The words after `%%prose`: Python variables to pass in, bindings to pass out, bindings to pass out as
     DataFrames, and the profile of the cell."""
 
@@ -53,7 +53,7 @@ class Arguments:
     profile: str = ""
 
 
-def arguments(line: str, magic: str = "prose") -> Arguments:
+def arguments(line: str, magic: str = "prose") -> CellArguments:
     """Read `--profile NAME`, `--in NAME … --out NAME … --frame NAME …` after `%%magic`.
 
     Raises `UsageError` for anything else.
@@ -74,7 +74,7 @@ def arguments(line: str, magic: str = "prose") -> Arguments:
         else:
             current.append(word)
     taken, given, framed = (tuple(lists[name]) for name in ("--in", "--out", "--frame"))
-    return Arguments(taken, given, framed, profiles[0] if profiles else "")
+    return CellArguments(taken, given, framed, profiles[0] if profiles else "")
 
 
 @dataclass
@@ -197,7 +197,7 @@ class PythonFrontEnd(FrontEnd):
             raise UsageError(missing, hint=nearest_hint(name, known, "an earlier cell has to set it")) from None
         return plain_value(value, f"{source} --in {name}")
 
-    def _pass_out(self, given: Arguments, source: str) -> None:
+    def _pass_out(self, given: CellArguments, source: str) -> None:
         for option, names in (("--out", given.outs), ("--frame", given.frames)):
             for name in names:
                 if name not in self.bindings:

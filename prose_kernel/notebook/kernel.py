@@ -25,7 +25,7 @@ from ipykernel.kernelbase import Kernel
 from prose_kernel._version import __version__
 from prose_kernel.language.text import encodable
 from prose_kernel.notebook.cells import Cells, FrontEnd
-from prose_kernel.notebook.input_history import History
+from prose_kernel.notebook.input_history import InputHistory
 from prose_kernel.notebook.lab_extension import TARGET, Panel
 from prose_kernel.notebook.messages import (
     COMM_KINDS,
@@ -120,7 +120,7 @@ class ProseKernel(Kernel):
         self.cells = Cells(Path.cwd(), self.asker, language, _Notebook(self))
         self.panel = Panel(self.cells, lambda seconds, work: self._loop.call_later(seconds, work))
         self.comm_manager.targets[TARGET] = self.panel
-        self.history = History(_history_file())
+        self.history = InputHistory(_history_file())
 
     # ------------------------------------------------------------ start and shutdown
 

@@ -57,7 +57,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ProcessRecord:
     """The engine's record of one process, from which `exec`, `Exec` and tasks derive their results.
 
     `status` is a wait status, None if the process was not started or never ended. `report` is the content of the
@@ -144,7 +144,7 @@ class Process:
         owner: Engine,
         launch: Launch,
         live: Feed | None,
-        done: Callable[[Record], None],
+        done: Callable[[ProcessRecord], None],
         begun: Callable[[], None] | None = None,
     ) -> None:
         self.foreground = True
@@ -226,14 +226,16 @@ class Process:
         self._finished = True
         close((self._report,))
         stdout, stderr = self._captures.values()
-        record = Record("spawn_failed", None, stdout, stderr, spawn_kind=failure.kind, spawn_error=failure.message)
+        record = ProcessRecord(
+            "spawn_failed", None, stdout, stderr, spawn_kind=failure.kind, spawn_error=failure.message
+        )
         self._owner.ended(self, ())
         self._done(record)
 
     def refuse(self, outcome: Outcome) -> None:
         self._finished = True
         stdout, stderr = self._captures.values()
-        self._done(Record(outcome, None, stdout, stderr))
+        self._done(ProcessRecord(outcome, None, stdout, stderr))
 
     # ------------------------------------------------------------ output and exit
 
@@ -420,7 +422,7 @@ class Process:
         record = self._reap(held)
         self._done(record)
 
-    def _reap(self, held: bool) -> Record:
+    def _reap(self, held: bool) -> ProcessRecord:
         assert self._child is not None
         child, outcome, problem = self._child, self._outcome, None
         duration = self._owner.loop.time() - self._started
@@ -446,7 +448,7 @@ class Process:
         if outcome == "exited" and status is not None and os.WIFSIGNALED(status):
             outcome = "signaled"
         stdout, stderr = self._captures.values()
-        return Record(
+        return ProcessRecord(
             outcome,
             status,
             stdout,

@@ -18,7 +18,7 @@ from typing import Final
 
 from prose_kernel.access.created_code import require_agreed
 from prose_kernel.errors import UsageError
-from prose_kernel.processes.child_process import Launch, Process, Record, exit_of
+from prose_kernel.processes.child_process import Launch, Process, ProcessRecord, exit_of
 from prose_kernel.processes.command_output import no_op
 from prose_kernel.processes.cross_loop import call_in_loop
 from prose_kernel.processes.engine import Engine, EngineClosed
@@ -197,7 +197,7 @@ class RunningHelper:
         elif not call_in_loop(self._loop, self._deliver):
             self._process.stop("cancelled")  # the caller's loop is closed: the helper is no longer needed
 
-    def _done(self, record: Record) -> None:
+    def _done(self, record: ProcessRecord) -> None:
         self._hang_up()
         if not self._started.done():
             self._started.set_exception(OSError(record.spawn_error or _CLOSED))

@@ -46,7 +46,7 @@ class Mechanisms:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class MechanismStatus:
     """One line of `prose doctor`. A `note` isn't an error: a use of the missing feature fails or warns visibly."""
 
     state: Literal["ok", "note"]
@@ -89,12 +89,12 @@ def _filter() -> bytes:
     return b""
 
 
-def probe(found: Mechanisms | None = None) -> tuple[Finding, ...]:
+def probe(found: Mechanisms | None = None) -> tuple[MechanismStatus, ...]:
     """Return the lines of `prose doctor`: which restrictions of agents' programs this machine can enforce."""
     found = mechanisms() if found is None else found
     if found.monitor:
         missing = f"not available: {found.monitor}; Exec is refused, and so are agents' commands under rules that bind"
-        return (Finding("note", "monitor", missing),)
+        return (MechanismStatus("note", "monitor", missing),)
     enforced = f"`read:` and `write:` are enforced for agents' programs (version {found.landlock})"
     bound = (
         f"{enforced}; too old to keep them from signalling your other processes"
@@ -125,6 +125,6 @@ def probe(found: Mechanisms | None = None) -> tuple[Finding, ...]:
         ),
     )
     return (
-        Finding("ok", "monitor", "agents' programs are ended together with everything they have started"),
-        *(Finding("ok" if works else "note", name, yes if works else no) for name, works, yes, no in lines),
+        MechanismStatus("ok", "monitor", "agents' programs are ended together with everything they have started"),
+        *(MechanismStatus("ok" if works else "note", name, yes if works else no) for name, works, yes, no in lines),
     )

@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import structs
 
 from prose_kernel.processes import cwd_report, spawn
-from prose_kernel.processes.child_process import Feed, Launch, Process, Record, signal_name
+from prose_kernel.processes.child_process import Feed, Launch, Process, ProcessRecord, signal_name
 from prose_kernel.processes.command_output import Live
 from prose_kernel.processes.cross_loop import ProcessCall
 from prose_kernel.processes.engine import Engine, EngineClosed
@@ -231,7 +231,7 @@ def _encode(command: str) -> bytes:
         raise SpawnFailure("spawn", "the command contains a character that cannot be encoded") from None
 
 
-def derive(request: CommandRequest, record: Record, asked: bool) -> CommandResult:
+def derive(request: CommandRequest, record: ProcessRecord, asked: bool) -> CommandResult:
     """Return the result of `exec` for the engine's record (the `exec` column of the table in 1.2).
 
     `asked`: the shell was to report its final directory; otherwise it certainly ended where it started.
@@ -266,7 +266,7 @@ def derive(request: CommandRequest, record: Record, asked: bool) -> CommandResul
     )
 
 
-def _directory_after(request: CommandRequest, record: Record, asked: bool) -> str | None:
+def _directory_after(request: CommandRequest, record: ProcessRecord, asked: bool) -> str | None:
     if asked:
         return cwd_report.parse(record.report)
     directory = os.path.realpath(request.cwd)
@@ -276,7 +276,7 @@ def _directory_after(request: CommandRequest, record: Record, asked: bool) -> st
 _Kind = Literal["exit", "signal", "timeout", "spawn", "cwd"]
 
 
-def _classify(record: Record) -> tuple[int, _Kind | None, str | None]:
+def _classify(record: ProcessRecord) -> tuple[int, _Kind | None, str | None]:
     """Return the exit code, the kind of failure, and the name of a signal that we did not send."""
     if record.outcome == "spawn_failed":
         return NOT_STARTED, record.spawn_kind, None

@@ -30,7 +30,7 @@ AFTER_KILL = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SignalStep:
     """One signal, and the seconds to wait for the scope to be empty. KILL is repeated while waiting."""
 
     signal: signal.Signals
@@ -42,13 +42,13 @@ class Ladder:
     """The steps for one cause, and the outcome that they give to a command that was still running."""
 
     outcome: Outcome
-    steps: tuple[Step, ...]
+    steps: tuple[SignalStep, ...]
 
 
 def ladder(outcome: Outcome, grace: float = GRACE) -> Ladder:
     """Return INT, TERM, KILL for a user's interrupt; TERM, KILL for any other outcome."""
-    first = (Step(signal.SIGINT, grace),) if outcome == "interrupted" else ()
-    return Ladder(outcome, (*first, Step(signal.SIGTERM, grace), Step(signal.SIGKILL, AFTER_KILL)))
+    first = (SignalStep(signal.SIGINT, grace),) if outcome == "interrupted" else ()
+    return Ladder(outcome, (*first, SignalStep(signal.SIGTERM, grace), SignalStep(signal.SIGKILL, AFTER_KILL)))
 
 
 class GroupScope:

@@ -251,7 +251,7 @@ def _remove(path: str) -> None:
 # ---------------------------------------------------------------- the process
 
 
-class Watch:
+class ReportReader:
     """Reads the kernel's reports until it closes the pipe or ends."""
 
     def __init__(self, groups: Groups, kernel: int) -> None:
@@ -292,7 +292,7 @@ def main(kernel: int, directory: str, marker: str, journal: str = "") -> None:
     groups = Groups(marker)
     if private(directory):
         sweep(directory)
-    Watch(groups, kernel).run()
+    ReportReader(groups, kernel).run()
     groups.find_started()
     end(groups.members_to_end(), groups)
     if journal:

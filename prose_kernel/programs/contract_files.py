@@ -17,7 +17,7 @@ from prose_kernel.errors import CompileError, ImportProgramError
 from prose_kernel.language.contracts import STANDARD, SUFFIX
 from prose_kernel.language.contracts.reader import own_field
 from prose_kernel.language.diagnostics import decode
-from prose_kernel.language.openprose.program_interface import Contract
+from prose_kernel.language.openprose.program_interface import ProgramInterface
 from prose_kernel.language.source import Source
 from prose_kernel.programs import files as program_files
 from prose_kernel.programs import missing_files
@@ -39,7 +39,7 @@ class ContractFiles:
         self,
         home: str,
         texts: Mapping[str, str] | None = None,
-        program: Callable[[str], Contract] | None = None,
+        program: Callable[[str], ProgramInterface] | None = None,
         *,
         shown_from: str = "",
     ) -> None:
@@ -168,7 +168,7 @@ class ContractFiles:
         except CompileError as error:
             raise ImportProgramError(program_files.errors_in(shown, error.diagnostics)) from None
 
-    def program(self, address: str) -> Contract:
+    def program(self, address: str) -> ProgramInterface:
         if self._program is None:
             raise _missing("programs are not loaded here")
         return self._program(address)

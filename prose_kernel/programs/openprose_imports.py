@@ -22,7 +22,7 @@ from prose_kernel.language.contracts import LIBRARY, SUFFIX, file_and_node, is_c
 from prose_kernel.language.diagnostics import PROSESCRIPT_PROFILES, Diagnostic, Profile, decode
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose.call_targets import interface_of
-from prose_kernel.language.openprose.program_interface import Contract, abilities, all_gates, contract, place_of
+from prose_kernel.language.openprose.program_interface import ProgramInterface, abilities, all_gates, contract, place_of
 from prose_kernel.language.openprose.tree import Call, Program, Use
 from prose_kernel.language.source import Source
 from prose_kernel.language.text import as_argument
@@ -58,7 +58,7 @@ class _Checked:
     """A program without errors. `imports` are the imported programs, as checked, in the order of `text.paths`."""
 
     text: _Parsed
-    contract: Contract
+    contract: ProgramInterface
     imports: tuple[_Checked | None, ...]
 
 
@@ -110,7 +110,7 @@ class LocalPrograms:
         Schema.
         """
         if path.startswith(typed_answers.FILE_PREFIX):
-            return Contract(schema=self._schema(path, self._root)[0])
+            return ProgramInterface(schema=self._schema(path, self._root)[0])
         if path == LIBRARY:
             root = self._root
             if root.address == str(self._directory):  # cells, which have no file
@@ -154,7 +154,7 @@ class LocalPrograms:
         """Return the files around a contract file."""
         return ContractFiles(where.address, self._given, self._contract_at, shown_from=str(Path(where.shown).parent))
 
-    def _contract_at(self, address: str) -> Contract:
+    def _contract_at(self, address: str) -> ProgramInterface:
         """Return the contract of a `.prose` program that a contract file calls."""
         where = Location(address, shown=os.path.relpath(address, self._directory))
         if where in self._contracts:
@@ -415,9 +415,9 @@ class LocalPrograms:
                 raise found
             return found
 
-        def load(path: str) -> Contract | None:
+        def load(path: str) -> ProgramInterface | None:
             if path.startswith(typed_answers.FILE_PREFIX):
-                return Contract(schema=self._schema(path, text.where)[0])
+                return ProgramInterface(schema=self._schema(path, text.where)[0])
             found = find(path)
             return None if found is None else found.contract
 

@@ -21,7 +21,7 @@ from prose_kernel.processes.cross_loop import await_answer, call_in_loop
 from prose_kernel.processes.resources import covers, shown, unmet
 from prose_kernel.processes.shell import CLOSED, identified
 from prose_kernel.processes.termination import GRACE
-from prose_kernel.remote.connection import ActorOptions, Connection, Target
+from prose_kernel.remote.connection import ActorOptions, ClusterConnection, SchedulerAddress
 from prose_kernel.remote.messages import LEASE, Inherit
 from prose_kernel.remote.worker_actor import allowed
 from prose_kernel.remote.worker_client import RemoteCommand, WorkerClient
@@ -129,8 +129,8 @@ class RemoteCommands:
         """Needs that no worker meets, as text, with the timer that ends the wait for a worker; None after it."""
         self._owner: Owner | None = None
         self._closed = False
-        self._connection = Connection(
-            Target(url, resources),
+        self._connection = ClusterConnection(
+            SchedulerAddress(url, resources),
             ActorOptions(directory, self.mark, shell, link.grace, link.lease),
             joined=self._place_soon,
             left=self._worker_left,

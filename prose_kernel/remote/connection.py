@@ -27,7 +27,7 @@ from prose_kernel.processes.termination import GRACE
 from prose_kernel.remote.local_cluster import LocalCluster
 from prose_kernel.remote.messages import LEASE, Facts, News, Order
 from prose_kernel.remote.worker_actor import WorkerActor, versions
-from prose_kernel.remote.worker_client import Offer, WorkerClient, within
+from prose_kernel.remote.worker_client import WorkerCapacity, WorkerClient, within
 from prose_kernel.remote.worker_host import Superseded
 from prose_kernel.runtime.ports import Owner
 
@@ -49,7 +49,7 @@ _LEAVING = "it is being retired"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SchedulerAddress:
     """The scheduler to connect to; `url` is the text that the user entered. `resources` belong to a `local` cluster."""
 
     url: str
@@ -111,7 +111,7 @@ class Refused(Exception):
         self.again = again
 
 
-class Connection:
+class ClusterConnection:
     """The workers with an actor, updated as workers join and leave.
 
     `joined`, `left` and `changed` are called in the connection's loop. If not `direct`, all messages go through the
@@ -120,7 +120,7 @@ class Connection:
 
     def __init__(
         self,
-        target: Target,
+        target: SchedulerAddress,
         options: ActorOptions,
         *,
         joined: Callable[[WorkerClient], None],
@@ -348,7 +348,7 @@ class Connection:
         finally:
             del self._starting[address]
         self._refused.pop(address, None)
-        offer = Offer(known["nthreads"], known.get("resources") or {})
+        offer = WorkerCapacity(known["nthreads"], known.get("resources") or {})
         worker = WorkerClient(address, offer, facts, actor, self._changed, self._lost)
         self.workers[address] = worker
         if self._owner is not None and self._owner is not owner:  # the next run has begun meanwhile

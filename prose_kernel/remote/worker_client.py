@@ -159,7 +159,7 @@ class RemoteCommand:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class WorkerCapacity:
     """The number of commands that a worker runs simultaneously, and its resources."""
 
     places: int
@@ -173,7 +173,7 @@ class WorkerClient:
     def __init__(
         self,
         address: str,
-        offer: Offer,
+        offer: WorkerCapacity,
         facts: messages.Facts,
         actor: Actor,
         changed: Callable[[], None],

@@ -13,7 +13,7 @@ from prose_kernel.cassettes.recorded_answers import RecordedJudge
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import UsageError
 from prose_kernel.judging import calibration
-from prose_kernel.judging.calibration import Answer, Calibration
+from prose_kernel.judging.calibration import Calibration, JudgeAnswer
 from prose_kernel.judging.judge_chain import ModelOrPersonJudge
 from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.provider_choice import AGENT, judge_choice, judge_model
@@ -28,7 +28,7 @@ async def calibrate(
     workspace: Workspace,
     file: str | None = None,
     category: str | None = None,
-    on_answer: Callable[[Answer, int], object] = lambda answer, of: None,
+    on_answer: Callable[[JudgeAnswer, int], object] = lambda answer, of: None,
     on_begin: Callable[[], object] = lambda: None,
 ) -> Calibration:
     """Return the answers of the run's model or agent to the set in a file (None: the shipped set). Each answer is

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language
     from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runtime.services import Asker
-    from prose_kernel.storage.gates.answers import Answer
+    from prose_kernel.storage.gates.answers import GateAnswer
     from prose_kernel.telemetry.spans_from_events import Spans
 
 
@@ -114,7 +114,7 @@ class SuppliedValues:
     def __init__(self, start: Start, *, resumed: bool = False) -> None:
         self.supplied = dict(start.supplied)
         self.decisions = dict(start.decisions)
-        self.following: dict[str, deque[Answer]] = {}
+        self.following: dict[str, deque[GateAnswer]] = {}
         self._by_journal = set(start.supplied) if resumed else set[str]()
         self._declared: set[str] = set()
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from prose_kernel.language import diagnostics
     from prose_kernel.language.diagnostics import Diagnostic, Profile
     from prose_kernel.language.fixes import Edit, Fix
-    from prose_kernel.language.flow import Step
+    from prose_kernel.language.flow import FlowStep
     from prose_kernel.language.source import Source, Span
-    from prose_kernel.language.symbols import Index
-    from prose_kernel.language.word_catalogue import Completion, Entry
+    from prose_kernel.language.symbols import SymbolIndex
+    from prose_kernel.language.word_catalogue import Completion, WordEntry
     from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.budgets import Spending
     from prose_kernel.runtime.machine import Machine
@@ -100,8 +100,8 @@ class OpenPrograms(Protocol):
 class Words(NamedTuple):
     """The words of a language, for completion and inspection."""
 
-    keywords: Mapping[str, Entry]
-    properties: Mapping[str, Entry]
+    keywords: Mapping[str, WordEntry]
+    properties: Mapping[str, WordEntry]
 
 
 def _whole_text(program: Any, source: Source, offset: int, load: Callable[[str], Any]) -> tuple[str, Any] | None:
@@ -183,10 +183,10 @@ class Language:
     report: Callable[[Any, str, int], str]
     refused: Callable[[Any, Source, Collection[str]], Diagnostic | None] = lambda program, source, given: None
     upgrade: Callable[[Any, Source], tuple[str, str]] = _refuse_upgrade
-    flow: Callable[[Any, Source], tuple[Step, ...]]
+    flow: Callable[[Any, Source], tuple[FlowStep, ...]]
     stops: Callable[[Any], list[Span]]
     contract: Callable[[Any], Any]
-    index: Callable[[Any, Source], Index]
+    index: Callable[[Any, Source], SymbolIndex]
     script_at: Callable[[Any, Source, int, Callable[[str], Any]], tuple[str, Any] | None] = _whole_text
     targets: Callable[[Callable[[str], Any], Profile, Any], Any] = lambda load, profile, known: None
     with_call_targets: Callable[[Any, Any], Any] = lambda known, targets: known

@@ -20,7 +20,7 @@ from prose_kernel.runtime.events import Bound, CellStarted, Event
 from prose_kernel.runtime.values import ExecText, Reference, Value
 
 if TYPE_CHECKING:
-    from prose_kernel.language.flow import Step
+    from prose_kernel.language.flow import FlowStep
     from prose_kernel.runs.languages import Language
     from prose_kernel.runs.workspace import Workspace
     from prose_kernel.runtime.ports import LoadedProgram
@@ -419,7 +419,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    step: Step
+    step: FlowStep
     source: Source
     language: Language
     reads: frozenset[str]
@@ -436,13 +436,13 @@ class NameReader:
         self.used: dict[str, None] = {}
         self.defined: dict[str, _Definition] = {}
         self._bound: set[str] = set()
-        self._steps: dict[int, list[Step]] = {}  # the steps of each text, by their start
+        self._steps: dict[int, list[FlowStep]] = {}  # the steps of each text, by their start
 
     @property
     def reads(self) -> frozenset[str]:
         return frozenset(self.used)
 
-    def read(self, steps: Sequence[Step], source: Source, language: Language) -> None:
+    def read(self, steps: Sequence[FlowStep], source: Source, language: Language) -> None:
         from prose_kernel.language.flow import DEFINITIONS
 
         ordered = [step for step in steps if step.kind not in DEFINITIONS]
@@ -476,7 +476,7 @@ def _read(texts: Sequence[tuple[Source, Language]]) -> NameReader:
     return reader
 
 
-def _collect_uses(steps: Sequence[Step], bound: set[str], used: dict[str, None]) -> None:
+def _collect_uses(steps: Sequence[FlowStep], bound: set[str], used: dict[str, None]) -> None:
     """Add names that the steps use before binding them to `used`, and names that they certainly bind to `bound`."""
     for step in steps:
         used.update((name, None) for name in (*step.reads, *step.uses) if name not in bound)

@@ -136,8 +136,8 @@ class _Gates:
         self._closing = "cancelled"
         self._statements, self._clock = statements, clock
         self._ids = gates.RecordIds()
-        self._open: dict[str, gates.Record] = {}
-        self._steps: list[tuple[gates.Record, GateDecision | None, datetime]] = []
+        self._open: dict[str, gates.GateRecord] = {}
+        self._steps: list[tuple[gates.GateRecord, GateDecision | None, datetime]] = []
 
     def begin(self) -> None:
         """Begin a text: gates that close without a decision were cancelled."""
@@ -150,7 +150,7 @@ class _Gates:
     def open(self, request: GateRequest) -> None:
         gate_id, now = self._ids.take(request, {one.id for one in self._open.values()}), self._clock.now()
         request, key = structs.replace(request, id=gate_id), describe(request).key
-        self._open[key] = gates.Record(self._statements.run_id, request, now, now)
+        self._open[key] = gates.GateRecord(self._statements.run_id, request, now, now)
 
     def asked(self, key: str, when: datetime) -> None:
         """Add the record of an open gate, whose request has been replayed."""

@@ -29,7 +29,7 @@ from prose_kernel.runs.settings import Settings, original_settings
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.journal_records import Asked, Record, Repeated, Text, answer_in
 from prose_kernel.runtime.journal_replay import KnownRecords
-from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports, Store, Target
+from prose_kernel.runtime.ports import AnswerFile, LoadedProgram, LoadRequest, Ports, Store
 from prose_kernel.runtime.requests import Keys, Request
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import JournalRead, TextRead
@@ -324,14 +324,14 @@ class _Answers:
         self._directory = directory
         self._texts: dict[str, str] = {}
 
-    def target(self, number: int) -> Target:
+    def target(self, number: int) -> AnswerFile:
         name = f"b{number:06d}"
-        return Target(name, f"{self.readable}/{name}.md", "")
+        return AnswerFile(name, f"{self.readable}/{name}.md", "")
 
-    def clear(self, target: Target) -> None:
+    def clear(self, target: AnswerFile) -> None:
         self._texts.pop(target.name, None)
 
-    def read(self, target: Target) -> str | None:
+    def read(self, target: AnswerFile) -> str | None:
         if target.name in self._texts:
             return self._texts[target.name]
         try:
@@ -339,11 +339,11 @@ class _Answers:
         except (OSError, ValueError):
             return None
 
-    def write(self, target: Target, text: str) -> None:
+    def write(self, target: AnswerFile, text: str) -> None:
         self._texts[target.name] = text
 
-    def answered(self, name: str | None, agent: str, target: Target, summary: str) -> str:
+    def answered(self, name: str | None, agent: str, target: AnswerFile, summary: str) -> str:
         return name or target.name
 
-    def failed(self, name: str | None, agent: str, target: Target, kind: str) -> str:
+    def failed(self, name: str | None, agent: str, target: AnswerFile, kind: str) -> str:
         return name or target.name

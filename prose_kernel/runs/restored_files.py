@@ -19,7 +19,7 @@ from prose_kernel.access import atomic, plain_files, safe_files
 from prose_kernel.errors import UsageError
 from prose_kernel.language.text import escaped
 from prose_kernel.storage import file_history
-from prose_kernel.storage.file_history import CONTENTS, Entry, Scanner, entry_of
+from prose_kernel.storage.file_history import CONTENTS, FileState, Scanner, entry_of
 from prose_kernel.storage.journal_reading import JournalRead
 
 _SHOWN: Final = 20
@@ -34,8 +34,8 @@ class FileRestoration:
 
     directory: str
     contents: Path
-    targets: dict[str, Entry | None] = field(default_factory=dict)
-    found: dict[str, Entry | None] = field(default_factory=dict)
+    targets: dict[str, FileState | None] = field(default_factory=dict)
+    found: dict[str, FileState | None] = field(default_factory=dict)
     foreign: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
@@ -74,7 +74,7 @@ class FileRestoration:
         plan.left += [f"{path} (a command ran there, outside of the directory)" for path in away]
         return plan
 
-    def entry(self, path: str) -> Entry | None:
+    def entry(self, path: str) -> FileState | None:
         """Return the present state of a path, None if there is no file."""
         with contextlib.suppress(OSError), self._parent(path) as (parent, name):
             return entry_of(name, os.stat(name, dir_fd=parent, follow_symlinks=False), file_history.digest, parent)
@@ -112,7 +112,7 @@ class FileRestoration:
         with safe_files.parent(f"{self.directory}/{path}", create=create) as found:
             yield found
 
-    def _at(self, path: str, step: Callable[[int, str, Entry | None], None], *, create: bool = False) -> None:
+    def _at(self, path: str, step: Callable[[int, str, FileState | None], None], *, create: bool = False) -> None:
         try:
             with self._parent(path, create=create) as (parent, name):
                 step(parent, name, self.targets[path])
@@ -121,19 +121,19 @@ class FileRestoration:
                 why = "it is not empty" if problem.errno == errno.ENOTEMPTY else safe_files.reason(problem)
                 self.left.append(f"{path} ({why})")
 
-    def _open_up(self, parent: int, name: str, _: Entry | None) -> None:
+    def _open_up(self, parent: int, name: str, _: FileState | None) -> None:
         mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
         if stat.S_ISDIR(mode) and mode & stat.S_IRWXU != stat.S_IRWXU:
             os.chmod(name, stat.S_IMODE(mode) | stat.S_IRWXU, dir_fd=parent)
 
-    def _clear(self, parent: int, name: str, target: Entry | None) -> None:
+    def _clear(self, parent: int, name: str, target: FileState | None) -> None:
         is_directory = stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
         if is_directory and (target is None or target.kind != "d"):
             os.rmdir(name, dir_fd=parent)
         elif not is_directory and (target is None or target.kind != "f"):
             os.unlink(name, dir_fd=parent)
 
-    def _put(self, parent: int, name: str, target: Entry | None) -> None:
+    def _put(self, parent: int, name: str, target: FileState | None) -> None:
         assert target is not None
         if target.kind == "d":
             with contextlib.suppress(FileExistsError):
@@ -145,7 +145,7 @@ class FileRestoration:
                 kept = file_history.pieces(file.fileno())
                 atomic.replace(f".{os.urandom(8).hex()}.tmp", name, kept, target.mode, directory=parent)
 
-    def _set_mode(self, parent: int, name: str, target: Entry | None) -> None:
+    def _set_mode(self, parent: int, name: str, target: FileState | None) -> None:
         assert target is not None
         os.chmod(name, target.mode, dir_fd=parent)
 

@@ -231,11 +231,11 @@ def _gate_records(kept: StoredRun | None, clock: Clock) -> Records:
 def watch(context: RunContext, run: Path | None) -> Spans:
     """Return the listener that reports a run with the directory `run` to OpenTelemetry and the log. This is slow.
     Raises `UsageError`."""
-    from prose_kernel.telemetry.spans import Recorder
+    from prose_kernel.telemetry.spans import SpanDestination
     from prose_kernel.telemetry.spans_from_events import Spans
 
     settings, warn = context.settings, context.warnings.append
-    recorders: list[Recorder] = []
+    recorders: list[SpanDestination] = []
     if settings.telemetry.otel:
         try:
             from prose_kernel.telemetry.otel import Meter, Tracer

@@ -59,7 +59,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FormField:
     """One field of an answer that is an object; the form answers with JSON, its values as text.
 
     `kind` is `line`, `text` (several lines), `list` (one item a line), `json` or `choice`, which has `options`. `value`
@@ -90,7 +90,7 @@ class Form:
     markdown: bool = False
     above: bool = False
     left: Callable[[], float] | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[FormField, ...] = ()
 
 
 async def ask_with_form(asker: Asker, prompt: str, form: Form) -> str:

@@ -27,7 +27,7 @@ from prose_kernel.errors import (
 from prose_kernel.runtime.budgets import Budget, pause
 from prose_kernel.runtime.events import Retried, SessionFinished, SessionProgressed, SessionStarted
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
-from prose_kernel.runtime.ports import Key, SessionProgress, SessionRequest, SessionResult, Target, Wait
+from prose_kernel.runtime.ports import AnswerFile, Key, SessionProgress, SessionRequest, SessionResult, Wait
 from prose_kernel.runtime.typed_answers import WrongAnswer, checked_answer
 from prose_kernel.runtime.values import Value
 
@@ -144,7 +144,7 @@ class SessionAttempts:
         self.number = self.s.host.next_spawn()
         self.place = self.s.place(self.node)
 
-    def target(self) -> Target | None:
+    def target(self) -> AnswerFile | None:
         """Return the file for the session's answer, chosen before each attempt; None if its reply is the answer."""
         return None
 

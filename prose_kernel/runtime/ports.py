@@ -236,7 +236,7 @@ class ContextItem:
     age: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
 
-class Target(Struct, frozen=True):
+class AnswerFile(Struct, frozen=True):
     """The file for a session's answer, and the header it must have (openprose.md 4.2 point 6, 7.4)."""
 
     name: str
@@ -310,7 +310,7 @@ class SessionRequest(Struct, frozen=True):
     permissions: Mapping[str, str | tuple[str, ...]] = struct_field(default_factory=dict)
     memory: AgentMemory | None = None
     scope: BlockScope | None = None
-    target: Target | None = None
+    target: AnswerFile | None = None
     program: str = ""
     position: int = 0
     finished: tuple[str, ...] = ()
@@ -490,24 +490,24 @@ class Answers(Protocol):
     def readable(self) -> str:
         """The directory of this run's bindings, as sessions see it."""
 
-    def target(self, number: int) -> Target:
+    def target(self, number: int) -> AnswerFile:
         """Return the file of a call: `b000001` and its place."""
 
-    def clear(self, target: Target) -> None:
+    def clear(self, target: AnswerFile) -> None:
         """Remove what an earlier attempt has left. Raises `StateError`."""
 
-    def read(self, target: Target) -> str | None:
+    def read(self, target: AnswerFile) -> str | None:
         """Return the text that the session has written; None if the file is missing or a link. Raises `StateError` if
         it is too large."""
 
-    def write(self, target: Target, text: str) -> None:
+    def write(self, target: AnswerFile, text: str) -> None:
         """Write this text to the file. Raises `StateError`."""
 
-    def answered(self, name: str | None, agent: str, target: Target, summary: str) -> str:
+    def answered(self, name: str | None, agent: str, target: AnswerFile, summary: str) -> str:
         """Note a successful call, and return its name in the index: `name`, or a generated one for a call whose result
         is not bound."""
 
-    def failed(self, name: str | None, agent: str, target: Target, kind: str) -> str:
+    def failed(self, name: str | None, agent: str, target: AnswerFile, kind: str) -> str:
         """Note a failed call, and return its name in the index."""
 
 
@@ -817,7 +817,7 @@ class Store(Protocol):
         """Return the location given to a session for reading the binding (4.3): `.prose/runs/<run>/bindings/plan.md`,
         or the row of a table. `within` are names of imported programs' calls below this store, which need not exist."""
 
-    def target(self, binding: Binding) -> Target | None:
+    def target(self, binding: Binding) -> AnswerFile | None:
         """Return the file to which a session writes the binding, and its header; None if its reply is the answer."""
 
     def memory(self, agent: str, persist: str) -> str:

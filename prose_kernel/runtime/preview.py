@@ -18,6 +18,7 @@ from prose_kernel.runtime.execution_context import ExecutionContext, Node
 from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.machine import Preview, PreviewKind
 from prose_kernel.runtime.ports import (
+    AnswerFile,
     Binding,
     CommandRequest,
     Finding,
@@ -27,7 +28,6 @@ from prose_kernel.runtime.ports import (
     Question,
     SessionRequest,
     Store,
-    Target,
 )
 from prose_kernel.runtime.statement_hook import StatementHook
 from prose_kernel.runtime.trampoline import call
@@ -191,7 +191,7 @@ class ReadOnlyStore:
     def location(self, key: Key, within: tuple[str, ...] = ()) -> str:
         return self._store.location(key, (*self._within, *within))
 
-    def target(self, binding: Binding) -> Target | None:
+    def target(self, binding: Binding) -> AnswerFile | None:
         target = self._store.target(binding)
         return target and structs.replace(target, location=self.location(binding.key))
 

@@ -112,14 +112,14 @@ _PART: Final = 6
 _WHOLE: Final = 12
 
 
-class Answer(Protocol):
+class ReusableAnswer(Protocol):
     """An earlier answer. `is_free` means that it may be used, and no request has used it yet."""
 
     @property
     def is_free(self) -> bool: ...
 
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=ReusableAnswer)
 
 
 class EqualAnswers(Generic[A]):

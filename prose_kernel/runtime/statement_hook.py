@@ -39,7 +39,7 @@ class StatementHook(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class VisibleNames:
     """Names that a frame sees, with their values; `is_global` for names of the root."""
 
     name: str
@@ -57,7 +57,7 @@ class StackFrame:
     name: str
     source: Source
     span: Span
-    scopes: tuple[Scope, ...]
+    scopes: tuple[VisibleNames, ...]
     context: ExecutionContext
     inner: object
 

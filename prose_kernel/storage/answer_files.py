@@ -22,7 +22,7 @@ from prose_kernel.errors import RunError, StateError, reason_of
 from prose_kernel.language.text import clipped
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.clock import timestamp
-from prose_kernel.runtime.ports import Clock, Target
+from prose_kernel.runtime.ports import AnswerFile, Clock
 from prose_kernel.runtime.secret_patterns import secret_in
 from prose_kernel.storage import run_paths
 from prose_kernel.storage.pending_writes import append
@@ -125,10 +125,10 @@ class AnswerFiles:
 
     # ------------------------------------------------------------ bindings
 
-    def target(self, number: int) -> Target:
+    def target(self, number: int) -> AnswerFile:
         name = f"b{number:06d}"
         self._known.add(f"{name}.md")
-        return Target(name, f"{self.readable}/{name}.md", "")
+        return AnswerFile(name, f"{self.readable}/{name}.md", "")
 
     def forget_others(self) -> None:
         """Remove the answers of calls that this run has not made so far, after it went back to an earlier point. Never
@@ -138,14 +138,14 @@ class AnswerFiles:
                 if _BINDING.fullmatch(path.name) and path.name not in self._known:
                     path.unlink()
 
-    def clear(self, target: Target) -> None:
+    def clear(self, target: AnswerFile) -> None:
         self._check()
         try:
             Path(self._path(target)).unlink(missing_ok=True)
         except OSError as error:
             raise self._write_error(target, error) from None
 
-    def read(self, target: Target) -> str | None:
+    def read(self, target: AnswerFile) -> str | None:
         try:
             with plain_files.reading_if_there(self._path(target)) as file:
                 if file is None:
@@ -161,7 +161,7 @@ class AnswerFiles:
             )
         return data.decode("utf-8", "replace")
 
-    def write(self, target: Target, text: str) -> None:
+    def write(self, target: AnswerFile, text: str) -> None:
         self._check()
         path = self._path(target)
         try:
@@ -173,27 +173,27 @@ class AnswerFiles:
         except OSError as error:
             raise self._write_error(target, error) from None
 
-    def _path(self, target: Target) -> str:
+    def _path(self, target: AnswerFile) -> str:
         return f"{self._bindings}/{target.name}.md"
 
     def _check(self) -> None:
         if self._problem is not None:
             raise StateError(f"the run directory '{ROOT}/runs' cannot be written ({self._problem})")
 
-    def _write_error(self, target: Target, error: OSError) -> StateError:
+    def _write_error(self, target: AnswerFile, error: OSError) -> StateError:
         message = f"'{target.name}' could not be kept: {reason_of(error)}"
         return StateError(message, details={"binding": target.name})
 
     # ------------------------------------------------------------ the log
 
-    def answered(self, name: str | None, agent: str, target: Target, summary: str) -> str:
+    def answered(self, name: str | None, agent: str, target: AnswerFile, summary: str) -> str:
         name = name or self._next_anonymous()
         self._index.append(f"| {_cell(name)} | {_cell(target.location)} | {_cell(_without_secret(summary))} |\n")
         self._count_new(len(self._index[-1]))
         self._line(f"{name} = @{one_line(agent)} ({target.name})")
         return name
 
-    def failed(self, name: str | None, agent: str, target: Target, kind: str) -> str:
+    def failed(self, name: str | None, agent: str, target: AnswerFile, kind: str) -> str:
         name = name or self._next_anonymous()
         self._line(f"{name} = @{one_line(agent)} ({target.name}) failed: {one_line(kind)}")
         return name

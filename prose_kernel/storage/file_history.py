@@ -46,7 +46,7 @@ command costs one scan."""
 _PIECE: Final = 1 << 20
 
 
-class Entry(NamedTuple):
+class FileState(NamedTuple):
     """A file (`f`), directory (`d`) or link (`l`). `content` is the SHA-256 digest of a file, or the target of a link;
     it begins with `?` for a file whose content was not read."""
 
@@ -55,14 +55,14 @@ class Entry(NamedTuple):
     content: str = ""
 
 
-Tree = dict[str, Entry]
+Tree = dict[str, FileState]
 """Entries by paths relative to the working directory."""
-_Seen = dict[str, tuple[tuple[int, ...], Entry]]
+_Seen = dict[str, tuple[tuple[int, ...], FileState]]
 
 
 class Scanner:
     """Scans a directory for changes. `on_content` stores the content of a changed file: it gets the open file and its
-    status, and returns the value for `Entry.content`. `without` are absolute paths to skip."""
+    status, and returns the value for `FileState.content`. `without` are absolute paths to skip."""
 
     def __init__(
         self, directory: str, without: Sequence[str], on_content: Callable[[int, os.stat_result], str]
@@ -72,12 +72,12 @@ class Scanner:
         self._on_content = on_content
         self._seen: _Seen = {}
 
-    def changes(self) -> dict[str, Entry | None]:
+    def changes(self) -> dict[str, FileState | None]:
         """Return the changes since the last scan, with None for a removed path. Raises `OSError`, also for too many
         files."""
         before, now = self._seen, _Seen()
         self._scan(now)
-        changed: dict[str, Entry | None] = {
+        changed: dict[str, FileState | None] = {
             path: entry for path, (_, entry) in now.items() if path not in before or before[path][1] != entry
         }
         changed.update((path, None) for path in before.keys() - now.keys())
@@ -113,7 +113,7 @@ class Scanner:
                 state = (mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
                 if stat.S_ISDIR(mode):
                     agenda.append((f"{path}/", entry.path))
-                    found[path] = state, Entry("d", mode & 0o7777)
+                    found[path] = state, FileState("d", mode & 0o7777)
                 elif (known := before.get(path)) is not None and known[0] == state:
                     found[path] = known
                 elif (read := entry_of(entry.path, status, self._on_content)) is not None:
@@ -124,15 +124,15 @@ class Scanner:
 
 def entry_of(
     path: str, status: os.stat_result, on_content: Callable[[int, os.stat_result], str], directory: int | None = None
-) -> Entry | None:
+) -> FileState | None:
     """Return the entry of a path with this status, relative to an open directory; None if it is gone, or is a pipe or
     the like."""
     mode = stat.S_IMODE(status.st_mode)
     try:
         if stat.S_ISDIR(status.st_mode):
-            return Entry("d", mode)
+            return FileState("d", mode)
         if stat.S_ISLNK(status.st_mode):
-            return Entry("l", 0, os.readlink(path, dir_fd=directory))
+            return FileState("l", 0, os.readlink(path, dir_fd=directory))
         if not stat.S_ISREG(status.st_mode):
             return None
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -140,9 +140,9 @@ def entry_of(
     except FileNotFoundError:
         return None
     except OSError:
-        return Entry("f", mode, unknown(status))
+        return FileState("f", mode, unknown(status))
     with plain_files.closing(descriptor):
-        return Entry("f", mode, on_content(descriptor, status))
+        return FileState("f", mode, on_content(descriptor, status))
 
 
 def unknown(status: os.stat_result) -> str:
@@ -288,21 +288,21 @@ class FileHistory:
 # ---------------------------------------------------------------- reading
 
 
-class Line(NamedTuple):
+class HistoryLine(NamedTuple):
     """The changes up to the record `at`. `own`: commands or sessions of the run were running. `outside` is the
     directory of a command if it is outside the working directory."""
 
     at: int
     own: bool
-    files: dict[str, Entry | None]
+    files: dict[str, FileState | None]
     outside: str = ""
 
 
-class History(NamedTuple):
+class HistoryRead(NamedTuple):
     """A history as read from its file. `under_way` is the number of requests that had not ended; `problem` is the
     reason why the history is incomplete."""
 
-    lines: list[Line]
+    lines: list[HistoryLine]
     last: int
     under_way: int
     problem: str = ""
@@ -322,21 +322,21 @@ class History(NamedTuple):
         """Return the paths that the run (`own`) or other programs have changed since a record."""
         return {path for line in self.lines if line.at >= record and line.own == own for path in line.files}
 
-    def states(self) -> dict[str, set[Entry | None]]:
+    def states(self) -> dict[str, set[FileState | None]]:
         """Return all former entries of each path that the run has changed; each of them can be restored."""
         own = self.since(0, own=True)
-        found: dict[str, set[Entry | None]] = {}
+        found: dict[str, set[FileState | None]] = {}
         for line in self.lines:
             for path in line.files.keys() & own:
-                before: set[Entry | None] = {None} if line.own else set()
+                before: set[FileState | None] = {None} if line.own else set()
                 found.setdefault(path, before).add(line.files[path])
         return found
 
 
-def read(run: Path) -> History | None:
+def read(run: Path) -> HistoryRead | None:
     """Return the history in the directory of a run; None if there is none. Damaged lines, and paths that lead out of
     the directory, are skipped, because commands can write the file."""
-    lines: list[Line] = []
+    lines: list[HistoryLine] = []
     last, under_way, problem, empty = 0, 0, "", True
     for _, line in jsonl.objects(run / HISTORY):
         at, files = line.get("at"), line.get("files", {})
@@ -347,8 +347,8 @@ def read(run: Path) -> History | None:
         under_way += line["open"] if line.get("open") in (1, -1) or isinstance(line.get("open"), int) else 0
         found = {path: _entry(entry) for path, entry in files.items() if is_inside(path)}
         if found or "outside" in line:
-            lines.append(Line(at, bool(line.get("own")), found, str(line.get("outside", ""))))
-    return None if empty else History(lines, last, max(under_way, 0), problem)
+            lines.append(HistoryLine(at, bool(line.get("own")), found, str(line.get("outside", ""))))
+    return None if empty else HistoryRead(lines, last, max(under_way, 0), problem)
 
 
 def is_inside(path: str) -> bool:
@@ -356,10 +356,10 @@ def is_inside(path: str) -> bool:
     return bool(path) and "\0" not in path and not {"", ".", ".."} & set(path.split("/"))
 
 
-def _entry(written: object) -> Entry | None:
+def _entry(written: object) -> FileState | None:
     match written:
         case [("f" | "d" | "l") as kind, int(mode), str(content)]:
-            return Entry(kind, mode & 0o7777, content)
+            return FileState(kind, mode & 0o7777, content)
         case _:
             return None
 

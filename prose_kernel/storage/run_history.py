@@ -48,7 +48,7 @@ class SessionActions:
 
 
 @dataclass(slots=True)
-class Step:
+class HistoryStep:
     """One request: its place in the program, its text, the answer as text, and the actions of a session."""
 
     at: str
@@ -60,7 +60,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RunDifference:
     """A difference between two runs: its kind, its place or name, and both texts ("": none)."""
 
     what: Literal["text", "answer", "binding"]
@@ -88,13 +88,13 @@ class RunCell:
     text: str
     status: str | None = None
     message: str = ""
-    steps: list[Step] = field(default_factory=list)
+    steps: list[HistoryStep] = field(default_factory=list)
 
 
 def cells_of(found: JournalRead) -> Iterator[RunCell]:
     """Yield the cells of a run in order, each with its requests."""
     cell: RunCell | None = None
-    asked: dict[str, Step] = {}
+    asked: dict[str, HistoryStep] = {}
     for _, record in found.records():
         match record:
             case Text():
@@ -102,7 +102,7 @@ def cells_of(found: JournalRead) -> Iterator[RunCell]:
                     yield cell
                 cell, asked = RunCell(record.number, record.prompt, record.name, record.language, record.text), {}
             case Asked() if cell is not None and record.kind != "wait":
-                asked[record.key] = Step(record.key, record.kind, record.text)
+                asked[record.key] = HistoryStep(record.key, record.kind, record.text)
                 cell.steps.append(asked[record.key])
             case records.Step() | records.StepEnded() if (step := asked.get(record.key)) is not None:
                 step.made.add(record)
@@ -128,7 +128,7 @@ def actions_under_way(found: JournalRead) -> dict[str, SessionActions]:
     return actions
 
 
-def _answer(step: Step, record: Answered) -> None:
+def _answer(step: HistoryStep, record: Answered) -> None:
     if record.cancelled:
         step.mark, step.answer = "cancelled", ""
     elif record.error != NOTHING:

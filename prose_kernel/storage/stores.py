@@ -10,7 +10,7 @@ from typing import Final
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import StateError, reason_of
-from prose_kernel.runtime.ports import Binding, Key, Target
+from prose_kernel.runtime.ports import AnswerFile, Binding, Key
 from prose_kernel.storage import bindings, run_paths
 from prose_kernel.storage.run_directory import RunDirectory, RunStore
 
@@ -143,11 +143,11 @@ class FilesystemStore(RunStore):
         inner = self.home.paths_of((*self.chain, *within))
         return self.home.shown(inner.bindings / run_paths.FileNames(ignore_case=self._ignore_case)(key))
 
-    def target(self, binding: Binding) -> Target | None:
+    def target(self, binding: Binding) -> AnswerFile | None:
         """Return the file into which a session writes its answer; None if the directory cannot be written."""
         if self.by_value:
             return None
-        return Target(binding.key.name, self.location(binding.key), bindings.header(binding))
+        return AnswerFile(binding.key.name, self.location(binding.key), bindings.header(binding))
 
     def _path(self, key: Key) -> str:
         return f"{self._bindings}{self._names(key)}"

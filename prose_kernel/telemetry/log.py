@@ -19,7 +19,7 @@ from typing import Any, Final
 from prose_kernel.access import plain_files
 from prose_kernel.errors import reason_of
 from prose_kernel.runtime.redaction import hidden_of_process, mapped
-from prose_kernel.telemetry.spans import Attribute, Note, Recorder, Span, measures_of, trace_and_span
+from prose_kernel.telemetry.spans import Attribute, Note, Span, SpanDestination, measures_of, trace_and_span
 
 LARGEST: Final = 20 * 1024 * 1024
 _PATIENCE: Final = 1.0
@@ -27,7 +27,7 @@ _BEGINNING: Final = b'{"time"'
 WITHOUT_BEGIN: Final = ("statement",)
 
 
-class LogFile(Recorder):
+class LogFile(SpanDestination):
     """The first failed write is reported through `warn`, and nothing more is written."""
 
     def __init__(self, path: Path, warn: Callable[[str], None], *, largest: int = LARGEST) -> None:

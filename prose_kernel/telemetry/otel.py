@@ -34,7 +34,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.language.text import one_line
 from prose_kernel.runtime.redaction import hidden_of_process
 from prose_kernel.telemetry import spans
-from prose_kernel.telemetry.spans import SCHEMA, Attribute, Note, Recorder, Span, trace_and_span
+from prose_kernel.telemetry.spans import SCHEMA, Attribute, Note, Span, SpanDestination, trace_and_span
 
 PATIENCE: Final = 3.0
 """Seconds for the last spans to reach the collector."""
@@ -42,7 +42,7 @@ _QUIET: Final = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opent
 _KINDS: Final = {"attempt": trace.SpanKind.CLIENT, "request": trace.SpanKind.CLIENT}
 
 
-class Tracer(Recorder):
+class Tracer(SpanDestination):
     """Sends spans. `environment` holds the `OTEL_` variables and the trace context of this process."""
 
     assigns_ids = True
@@ -263,7 +263,7 @@ _SECONDS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 1
 _TOKENS: Final = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 
 
-class Meter(Recorder):
+class Meter(SpanDestination):
     """Records the measures of each ended span. `environment` holds the `OTEL_` variables; our own provider sends the
     metrics every minute and at the end."""
 

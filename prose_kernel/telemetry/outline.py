@@ -22,8 +22,8 @@ from prose_kernel.telemetry.spans import (
     JsonText,
     Kind,
     Note,
-    Recorder,
     Span,
+    SpanDestination,
     Status,
     trace_and_span,
 )
@@ -41,7 +41,7 @@ class Outline:
 
     def __init__(
         self,
-        recorders: Sequence[Recorder],
+        recorders: Sequence[SpanDestination],
         *,
         remote: str = "",
         content: bool = False,

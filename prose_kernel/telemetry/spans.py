@@ -68,7 +68,7 @@ class Note:
     attributes: dict[str, Attribute]
 
 
-class Recorder:
+class SpanDestination:
     """A destination of spans. Methods never raise, and don't wait (except `close`)."""
 
     assigns_ids: ClassVar[bool] = False

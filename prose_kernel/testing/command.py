@@ -75,7 +75,7 @@ def test(
     from prose_kernel.runs.run_assembly import add_prose_to_path
     from prose_kernel.runs.settings import in_ci
     from prose_kernel.testing import suite
-    from prose_kernel.testing.options import SECONDS, Options
+    from prose_kernel.testing.options import SECONDS, SuiteOptions
     from prose_kernel.testing.outputs import Rules
     from prose_kernel.views.test_results import check_junit, write_junit
 
@@ -83,7 +83,7 @@ def test(
         raise UsageError(
             "--update changes committed files, and CI is set", hint="to do it all the same: CI= prose test --update"
         )
-    how = Options(**{**options, "seconds": options["seconds"] or SECONDS}, rules=Rules(sanitize))
+    how = SuiteOptions(**{**options, "seconds": options["seconds"] or SECONDS}, rules=Rules(sanitize))
     cwd = Path.cwd()
     nothing = _NOTHING
     found = suite.targets(targets, cwd, update=how.update, recursive=recursive)

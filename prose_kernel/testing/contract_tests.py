@@ -13,23 +13,23 @@ from prose_kernel.cli import result_text
 from prose_kernel.cli.execution import Cell, Request, RunEnd
 from prose_kernel.errors import Interrupted, ProseError, RunError, Undecided, UsageError
 from prose_kernel.language.contracts import SUFFIX
-from prose_kernel.language.contracts.tests import Assertion, Case, read_test
+from prose_kernel.language.contracts.tests import Assertion, ContractCase, read_test
 from prose_kernel.language.contracts.units import Unit
 from prose_kernel.language.text import clipped
 from prose_kernel.runs import languages
 from prose_kernel.runtime.ports import JudgeRequest
 from prose_kernel.runtime.values import Value, inserted_text
-from prose_kernel.testing.options import Options
+from prose_kernel.testing.options import SuiteOptions
 from prose_kernel.testing.program_snapshots import TestedRun, settings_of
 from prose_kernel.views.problems import message_line
-from prose_kernel.views.test_results import Finding, Outcome, Statement, Tested
+from prose_kernel.views.test_results import Outcome, StateDifference, Statement, Tested
 
 USAGE, NO_ANSWER = 2, 3
 _SEEN: Final = 100
 """The most characters of a value that a report shows."""
 
 
-def test_contract(path: Path, name: str, options: Options) -> Tested:
+def test_contract(path: Path, name: str, options: SuiteOptions) -> Tested:
     """Test a contract file. `name` is its name in messages."""
     from prose_kernel.cli.compile import compile_file
 
@@ -58,7 +58,7 @@ def test_contract(path: Path, name: str, options: Options) -> Tested:
         failed = [one.finding(unit) for one in judged if not one.holds]
         held = len(judged) - len(failed)
         if run.is_late:
-            failed = [Finding(f"✗ the subject did not end within {options.seconds:g} s and was interrupted")]
+            failed = [StateDifference(f"✗ the subject did not end within {options.seconds:g} s and was interrupted")]
             lines.append(failed[0].message)
         lines.append("---test PASS" if not failed else f"---test FAIL ({held}/{len(case.assertions)} assertions)")
         title, took = case.name or "test", time.monotonic() - begin
@@ -73,7 +73,7 @@ test_contract.__test__ = False  # type: ignore[attr-defined]  # tells pytest tha
 
 
 def _unusable(name: str, found: str) -> Tested:
-    return Tested(name, (Outcome("test", "failed", (Finding(found),)),), report=found, exit=USAGE)
+    return Tested(name, (Outcome("test", "failed", (StateDifference(found),)),), report=found, exit=USAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +88,19 @@ class Judged:
         words = ("" if self.assertion.holds else "not ") + self.assertion.shown
         return f"✓ {words}" if self.holds else f"✗ {words} ({self.saw})"
 
-    def finding(self, unit: Unit) -> Finding:
+    def finding(self, unit: Unit) -> StateDifference:
         item = self.assertion.item
         if item is None:
-            return Finding(self.line())
+            return StateDifference(self.line())
         source = unit.file.source
         line, column = source.line_column(item.head.start)
-        return Finding(self.line(), Statement(line, column, source.line_text(line)))
+        return StateDifference(self.line(), Statement(line, column, source.line_text(line)))
 
 
 class _SubjectRun(TestedRun):
     """A run of the subject. Its assertions are judged before the run is closed."""
 
-    def __init__(self, path: Path, subject: Unit, case: Case, options: Options) -> None:
+    def __init__(self, path: Path, subject: Unit, case: ContractCase, options: SuiteOptions) -> None:
         cwd = path.parent.resolve()
         chosen = settings_of(cwd, options, cassette=path.name.removesuffix(SUFFIX))
         file = Path(subject.file.address)

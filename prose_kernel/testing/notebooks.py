@@ -12,10 +12,10 @@ from prose_kernel.errors import UsageError
 from prose_kernel.runs.languages import Language
 from prose_kernel.testing.notebook_run import CellRun, TestedCells
 from prose_kernel.testing.notebook_source import CodeCell, NotebookSource, coalesced, read
-from prose_kernel.testing.options import Options
+from prose_kernel.testing.options import SuiteOptions
 from prose_kernel.testing.outputs import Output, comparable, compare, failed
 from prose_kernel.testing.snapshot_file import replace_tested
-from prose_kernel.views.test_results import Finding, Outcome, Status, Tested
+from prose_kernel.views.test_results import Outcome, StateDifference, Status, Tested
 
 if TYPE_CHECKING:
     from prose_kernel.cassettes.recordings import Cassettes
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 NOTEBOOK, RECORDING = "notebook", "recording"
 
 
-def test_notebook(path: Path, name: str, options: Options) -> Tested:
+def test_notebook(path: Path, name: str, options: SuiteOptions) -> Tested:
     """Test a notebook, and update it if `options` say so. `name` is its name in messages."""
     try:
         book = read(path, name)
     except UsageError as problem:
-        return Tested(name, (Outcome(NOTEBOOK, "failed", (Finding.of(problem),)),))
+        return Tested(name, (Outcome(NOTEBOOK, "failed", (StateDifference.of(problem),)),))
     if book.language is None:
         kernel = f"the kernel {book.kernel}" if book.kernel else "another kernel"
         note = f"it is a notebook of {kernel}, which `prose test` does not run (hint: pytest --nbval {name} runs it)"
-        return Tested(name, (Outcome(NOTEBOOK, "failed", (Finding(note),)),))
+        return Tested(name, (Outcome(NOTEBOOK, "failed", (StateDifference(note),)),))
     return _Test(book, book.language, name, options).run()
 
 
@@ -42,7 +42,7 @@ test_notebook.__test__ = False  # type: ignore[attr-defined]  # tells pytest tha
 class _Test:
     """A test of a notebook: one run of its cells."""
 
-    def __init__(self, book: NotebookSource, language: Language, name: str, options: Options) -> None:
+    def __init__(self, book: NotebookSource, language: Language, name: str, options: SuiteOptions) -> None:
         self.book = book
         self.language = language
         self.name = name
@@ -51,7 +51,7 @@ class _Test:
         self.runs: dict[int, CellRun] = {}
         self.changed: dict[int, Sequence[Output]] = {}
         self.interrupted = False
-        self.stale: list[Finding] = []
+        self.stale: list[StateDifference] = []
         self.used: frozenset[tuple[str, bytes]] = frozenset()
         self.saved_any = any(cell.count is not None or cell.outputs for cell in book.cells)
         self.to_run = [cell for cell in book.cells if not cell.skip and not cell.empty]
@@ -60,7 +60,7 @@ class _Test:
         try:
             asyncio.run(self._run_cells())
         except UsageError as problem:
-            self.outcomes.append(Outcome(NOTEBOOK, "failed", (Finding.of(problem),)))
+            self.outcomes.append(Outcome(NOTEBOOK, "failed", (StateDifference.of(problem),)))
         if not self.interrupted:
             self._check_notebook()
         if self.options.update:
@@ -97,12 +97,12 @@ class _Test:
             self.changed[cell.number] = coalesced(run.outputs)
         return not run.over_time and not (findings and self.options.first)
 
-    def _findings(self, cell: CodeCell, run: CellRun) -> list[Finding]:
+    def _findings(self, cell: CodeCell, run: CellRun) -> list[StateDifference]:
         if run.over_time:
             finding = (
                 f"the cell did not end within {self.options.seconds:g} s and was interrupted; later cells did not run"
             )
-            return [Finding(finding)]
+            return [StateDifference(finding)]
         rules = self.options.rules
         expected = comparable(cell.outputs, rules)
         actual = comparable(run.outputs, rules, run.origins)
@@ -111,21 +111,21 @@ class _Test:
         if cell.fails and not run.failed:
             committed = [one for one in expected if one.kind == "error"]
             found = compare(committed, [])
-            return found or [Finding("the cell is tagged raises-exception and did not fail")]
+            return found or [StateDifference("the cell is tagged raises-exception and did not fail")]
         if not (cell.check if cell.check is not None else not self.options.lax):
             return []
         if cell.count is None and not cell.outputs:
             finding = "the cell was never run: no outputs are committed that could be compared"
-            return [Finding(finding, saved=True)] if self.saved_any else []
+            return [StateDifference(finding, saved=True)] if self.saved_any else []
         return compare(expected, actual)
 
     # ------------------------------------------------------------ the whole notebook
 
     def _check_notebook(self) -> None:
-        findings: list[Finding] = []
+        findings: list[StateDifference] = []
         if self.to_run and not self.saved_any and not self.options.lax:
             finding = "no outputs are committed: nothing is compared (prose test --update saves them)"
-            findings.append(Finding(finding, saved=True))
+            findings.append(StateDifference(finding, saved=True))
             failed = {one.name for one in self.outcomes if one.status == "failed"}
             self.changed = {n: coalesced(one.outputs) for n, one in self.runs.items() if f"cell {n}" not in failed}
         counted = [cell for cell in self.to_run if cell.count is not None]
@@ -134,7 +134,7 @@ class _Test:
                 finding = (
                     f"{other.name} was run before {one.name}: their execution counts are {other.count} and {one.count}"
                 )
-                findings.append(Finding(finding, saved=True))
+                findings.append(StateDifference(finding, saved=True))
         if findings:
             self.outcomes.append(Outcome(NOTEBOOK, "failed", tuple(findings)))
         if self.stale:
@@ -148,7 +148,7 @@ class _Test:
         for entry in cassettes.unused():
             if Path(entry.file).stem == self.book.path.stem:
                 note = f"{entry.name} is recorded and never used"
-                self.stale.append(Finding(f"{note} (prose cassette prune removes it)"))
+                self.stale.append(StateDifference(f"{note} (prose cassette prune removes it)"))
 
     def _check_unused_recording(self) -> None:
         """Report the notebook's own recording if no cell used it at all."""
@@ -156,7 +156,7 @@ class _Test:
         complete = len(self.runs) == len(self.to_run)
         used = any(Path(file).name == own.name for file, _ in self.used)
         if complete and own.is_file() and not used and not self.stale and not self.options.live:
-            self.stale.append(Finding(f"cassettes/{own.name}: no cell uses any record of it"))
+            self.stale.append(StateDifference(f"cassettes/{own.name}: no cell uses any record of it"))
 
     # ------------------------------------------------------------ updating
 

@@ -28,7 +28,7 @@ AGAIN = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SuiteOptions:
     """Options of tests. `live` allows calls of providers, `lax` compares only outputs of cells marked for it, `first`
     ends at the first failure. `seconds` is the time limit of a cell or program, `rules` are from sanitize files."""
 

@@ -19,7 +19,7 @@ from typing import Any
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.views.escaping import clip
-from prose_kernel.views.test_results import Finding, Statement, difference
+from prose_kernel.views.test_results import StateDifference, Statement, difference
 
 Output = dict[str, Any]
 """An output in the form of a notebook file."""
@@ -144,7 +144,7 @@ def joined(text: object) -> str:
 # ---------------------------------------------------------------- both sides
 
 
-def compare(expected: Sequence[Comparable], actual: Sequence[Comparable]) -> list[Finding]:
+def compare(expected: Sequence[Comparable], actual: Sequence[Comparable]) -> list[StateDifference]:
     """Return the differences, in order."""
     begin = 0
     while begin < min(len(expected), len(actual)) and _same(expected[begin], actual[begin]):
@@ -152,12 +152,12 @@ def compare(expected: Sequence[Comparable], actual: Sequence[Comparable]) -> lis
     want, got = expected[begin:], actual[begin:]
     if len(want) + len(got) > ALIGNED:
         return [_differs(a, b) for a, b in zip(want, got, strict=False) if not _same(a, b)][:3] or [
-            Finding(f"{len(got):,} outputs instead of {len(want):,}", saved=True)
+            StateDifference(f"{len(got):,} outputs instead of {len(want):,}", saved=True)
         ]
     keys = [(one.kind, *one.texts.items()) for one in want], [(one.kind, *one.texts.items()) for one in got]
     removed: list[Comparable] = []
     added: list[Comparable] = []
-    found: list[Finding] = []
+    found: list[StateDifference] = []
     for what, i, j, k, m in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
         if what == "equal":
             continue
@@ -201,17 +201,17 @@ def _name(one: Comparable) -> str:
     return f"{_WORDS.get(one.kind, one.kind)} ({', '.join(one.texts) or 'empty'})"
 
 
-def _differs(expected: Comparable, actual: Comparable) -> Finding:
+def _differs(expected: Comparable, actual: Comparable) -> StateDifference:
     if expected.kind == "error":
         return _other_error(expected, actual)
     names = [name for name in {**expected.texts, **actual.texts} if expected.texts.get(name) != actual.texts.get(name)]
     if expected.kind != "stream" and expected.texts.keys() != actual.texts.keys():
         was, now = (", ".join(one.texts) or "nothing" for one in (expected, actual))
-        return Finding(
+        return StateDifference(
             f"the {_WORDS[expected.kind]} has other types: {now} instead of {was}", _statement(actual), saved=True
         )
     if not names:
-        return Finding(f"{_name(actual)} instead of {_name(expected)}", _statement(actual), saved=True)
+        return StateDifference(f"{_name(actual)} instead of {_name(expected)}", _statement(actual), saved=True)
     name = next((mime for mime in FIRST if mime in names), names[0])
     was, now = expected.texts.get(name, ""), actual.texts.get(name, "")
     what = f"{_WORDS[expected.kind]} differs ({', '.join(names)})" if expected.kind != "stream" else f"{name} differs"
@@ -219,7 +219,7 @@ def _differs(expected: Comparable, actual: Comparable) -> Finding:
         detail: tuple[str, ...] = (f"- {_size(was)}", f"+ {_size(now)}")
     else:
         detail = difference(was, now)
-    return Finding(what, _statement(actual, detail, name), detail, saved=True)
+    return StateDifference(what, _statement(actual, detail, name), detail, saved=True)
 
 
 def _size(data: str) -> str:
@@ -229,29 +229,29 @@ def _size(data: str) -> str:
         return f"{len(data):,} characters"
 
 
-def _other_error(expected: Comparable, actual: Comparable) -> Finding:
+def _other_error(expected: Comparable, actual: Comparable) -> StateDifference:
     (was, old), (now, new) = ((one.texts["ename"], one.texts["evalue"]) for one in (expected, actual))
     message = f"the error differs: {now} instead of {was}" if was != now else f"the error differs: {now}"
-    return Finding(message, _statement(actual) or _place_of_error(actual.raw), difference(old, new), saved=True)
+    return StateDifference(message, _statement(actual) or _place_of_error(actual.raw), difference(old, new), saved=True)
 
 
-def _missing(one: Comparable) -> Finding:
+def _missing(one: Comparable) -> StateDifference:
     if one.kind == "error":
         error = f"{one.texts['ename']}: {clip(one.texts['evalue'], 200)}"
-        return Finding(f"the expected error did not come: {error}", _place_of_error(one.raw))
-    return Finding(f"missing: {_name(one)}", detail=difference(_text(one), ""), saved=True)
+        return StateDifference(f"the expected error did not come: {error}", _place_of_error(one.raw))
+    return StateDifference(f"missing: {_name(one)}", detail=difference(_text(one), ""), saved=True)
 
 
-def _unexpected(one: Comparable) -> Finding:
+def _unexpected(one: Comparable) -> StateDifference:
     if one.kind == "error":
         return failed(one.raw)
-    return Finding(f"not committed: {_name(one)}", _statement(one), difference("", _text(one)), saved=True)
+    return StateDifference(f"not committed: {_name(one)}", _statement(one), difference("", _text(one)), saved=True)
 
 
-def _moved(one: Comparable, actual: Sequence[Comparable]) -> Finding:
+def _moved(one: Comparable, actual: Sequence[Comparable]) -> StateDifference:
     at = next(number for number, other in enumerate(actual) if other is one)
     order = f"comes after the {_name(actual[at - 1])}" if at else "comes first"
-    return Finding(f"another order: the {_name(one)} {order}", _statement(one), saved=True)
+    return StateDifference(f"another order: the {_name(one)} {order}", _statement(one), saved=True)
 
 
 def _text(one: Comparable) -> str:
@@ -260,13 +260,13 @@ def _text(one: Comparable) -> str:
     return _size(text) if _is_bytes(name) else text
 
 
-def failed(error: Output) -> Finding:
+def failed(error: Output) -> StateDifference:
     """Return the finding for an unexpected error, with the text that the cell shows."""
     lines = [line for text in error.get("traceback", ()) for line in joined(text).split("\n")]
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
     shown = lines[:30] if lines else [f"{error.get('ename')}: {error.get('evalue')}"]
     finding = "the cell failed, and it has no tag raises-exception"
-    return Finding(finding, detail=tuple(clip(line, 600) for line in shown))
+    return StateDifference(finding, detail=tuple(clip(line, 600) for line in shown))
 
 
 def _place_of_error(error: Output) -> Statement | None:

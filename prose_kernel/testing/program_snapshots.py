@@ -26,14 +26,14 @@ from prose_kernel.runtime.events import Bound, BranchFinished, CommandOutput, Ev
 from prose_kernel.runtime.values import verbatim
 from prose_kernel.testing import snapshot_file
 from prose_kernel.testing.notebook_run import remove_run
-from prose_kernel.testing.options import SECONDS, EarlyEnd, Options, time_limited
-from prose_kernel.testing.snapshot_file import SUFFIX, Case, CaseOptions
-from prose_kernel.views.test_results import Finding, Outcome, Statement, Tested, difference
+from prose_kernel.testing.options import SECONDS, EarlyEnd, SuiteOptions, time_limited
+from prose_kernel.testing.snapshot_file import SUFFIX, CaseOptions, SnapshotCase
+from prose_kernel.views.test_results import Outcome, StateDifference, Statement, Tested, difference
 
 PROGRAM = "program"
 
 
-def test_program(path: Path, name: str, options: Options) -> Tested:
+def test_program(path: Path, name: str, options: SuiteOptions) -> Tested:
     """Test a program, and write its snapshot if `options` say so. `name` is its name in messages."""
     file = path.with_name(path.name + SUFFIX)
     stamp = plain_files.stamp_of(file)
@@ -44,12 +44,12 @@ def test_program(path: Path, name: str, options: Options) -> Tested:
             raise UsageError(f"there is no {shown}{SUFFIX}", hint=f"prose test --update {as_argument(name)} writes it")
         if not new and not path.exists():
             raise UsageError(f"{name} is missing", hint=f"delete {name}{SUFFIX}, or rename it with its program")
-        cases = [Case(path.name, f"# {path.name}", CaseOptions())] if new else snapshot_file.read(file)
+        cases = [SnapshotCase(path.name, f"# {path.name}", CaseOptions())] if new else snapshot_file.read(file)
         with usage_errors(f"cannot read {name}"):
             data = plain_files.read_named(path)
         text = languages.of_file(name).decode(data, name).text
     except (UsageError, CompileError) as problem:
-        return Tested(name, (Outcome(PROGRAM, "failed", (Finding.of(problem),)),))
+        return Tested(name, (Outcome(PROGRAM, "failed", (StateDifference.of(problem),)),))
     return _Test(path, name, text, cases, file, stamp, options).run()
 
 
@@ -64,10 +64,10 @@ class _Test:
         path: Path,
         name: str,
         text: str,
-        cases: Sequence[Case],
+        cases: Sequence[SnapshotCase],
         file: Path,
         stamp: plain_files.Stamp | None,
-        options: Options,
+        options: SuiteOptions,
     ) -> None:
         self.path = path
         self.name = name
@@ -82,7 +82,7 @@ class _Test:
         self.interrupted = False
 
     def run(self) -> Tested:
-        kept: list[Case] = []
+        kept: list[SnapshotCase] = []
         for case in self.cases:
             if self.interrupted or (self.options.first and any(one.status == "failed" for one in self.outcomes)):
                 kept.append(case)
@@ -94,13 +94,13 @@ class _Test:
         unused = tuple((file, raw, description) for (file, raw), description in self.unused.items())
         return Tested(self.name, tuple(self.outcomes), (), self.interrupted, frozenset(self.used), unused)
 
-    def _case(self, case: Case) -> Case:
+    def _case(self, case: SnapshotCase) -> SnapshotCase:
         """Run a case. Return the case to write to the file: itself, or with updated results."""
         begin = time.monotonic()
         try:
             result = asyncio.run(_run(self.path, self.text, case.options, self.options))
         except UsageError as problem:
-            self.outcomes.append(Outcome(case.name, "failed", (Finding(str(problem)),)))
+            self.outcomes.append(Outcome(case.name, "failed", (StateDifference(str(problem)),)))
             return case
         self.interrupted = result.watch.interrupted
         if self.interrupted:
@@ -115,18 +115,18 @@ class _Test:
         self.outcomes.append(outcome)
         return case if unsaved or not findings else replace(case, status=result.status, sections=result.sections)
 
-    def _findings(self, case: Case, result: _Result) -> list[Finding]:
+    def _findings(self, case: SnapshotCase, result: _Result) -> list[StateDifference]:
         seconds = case.options.seconds or self.options.seconds
         if result.watch.over:
-            return [Finding(f"the program did not end within {seconds:g} s and was interrupted")]
+            return [StateDifference(f"the program did not end within {seconds:g} s and was interrupted")]
         found = []
         if case.status is None:
             sections = ", ".join((f"exit status {result.status}", *result.sections))
-            found.append(Finding(f"nothing was committed; there is now: {sections}", saved=True))
+            found.append(StateDifference(f"nothing was committed; there is now: {sections}", saved=True))
         elif case.status != result.status:
             description = f"exit status {result.status} instead of {case.status}"
             # with status 3, the program lacks an answer that a test cannot give, so there is no result to save
-            found.append(Finding(description, result.at, saved=result.status != 3))
+            found.append(StateDifference(description, result.at, saved=result.status != 3))
         if case.status is not None:
             found += self._sections(case, result)
         elif result.status == 3:
@@ -134,16 +134,18 @@ class _Test:
             description = "an answer is missing"
             if detail[0].startswith(("InputError", "GateRejected")):
                 description += f"; options in {self.file.name} give it (docs/how-to/testing-your-workflow.md)"
-            found.append(Finding(description, result.at, detail))
+            found.append(StateDifference(description, result.at, detail))
         own = case.options.cassette or self.path.stem
         for (file, raw), description in result.unused.items():
             if Path(file).stem != Path(own).stem:
                 self.unused[file, raw] = description
             elif not self.options.live and result.status == 0:
-                found.append(Finding(f"{description} is recorded and never used (prose cassette prune removes it)"))
+                found.append(
+                    StateDifference(f"{description} is recorded and never used (prose cassette prune removes it)")
+                )
         return found
 
-    def _sections(self, case: Case, result: _Result) -> list[Finding]:
+    def _sections(self, case: SnapshotCase, result: _Result) -> list[StateDifference]:
         rules, found = self.options.rules, []
         names = [name for name in {**case.sections, **result.sections} if name not in case.options.ignore]
         for name in names:
@@ -151,16 +153,20 @@ class _Test:
             if was is not None and now is not None:
                 if rules(was) != rules(now):
                     detail = difference(rules(was), rules(now))
-                    found.append(Finding(f"{name} differs", result.statement_of(name, detail), detail, saved=True))
+                    found.append(
+                        StateDifference(f"{name} differs", result.statement_of(name, detail), detail, saved=True)
+                    )
             elif now is None:
-                found.append(Finding(f"missing: {name}", detail=difference(was or "", ""), saved=True))
+                found.append(StateDifference(f"missing: {name}", detail=difference(was or "", ""), saved=True))
             else:
                 detail = difference("", now or "")
-                found.append(Finding(f"not committed: {name}", result.statement_of(name, detail), detail, saved=True))
+                found.append(
+                    StateDifference(f"not committed: {name}", result.statement_of(name, detail), detail, saved=True)
+                )
         was_order = [name for name in case.sections if name in result.sections]
         now_order = [name for name in result.sections if name in case.sections]
         if was_order != now_order and not found:
-            found.append(Finding(f"another order: {', '.join(now_order)}", saved=True))
+            found.append(StateDifference(f"another order: {', '.join(now_order)}", saved=True))
         return found
 
 
@@ -192,7 +198,7 @@ class _Result:
         return self.statements.get(section) or next(printed, pieces[0][1] if pieces else None)
 
 
-async def _run(path: Path, text: str, case: CaseOptions, options: Options) -> _Result:
+async def _run(path: Path, text: str, case: CaseOptions, options: SuiteOptions) -> _Result:
     """Run a case, offline unless `live`, without questions. Raises `UsageError` for invalid options."""
     language = languages.of_file(path.name)
     cwd = (path.parent / case.directory).resolve()
@@ -222,7 +228,7 @@ async def _run(path: Path, text: str, case: CaseOptions, options: Options) -> _R
     return run.result(await run.tested(case.seconds or options.seconds), case)
 
 
-def settings_of(cwd: Path, options: Options, **changes: Any) -> Settings:
+def settings_of(cwd: Path, options: SuiteOptions, **changes: Any) -> Settings:
     """Return the settings of a run under test. Raises `UsageError`."""
     chosen = settings.load(cwd, **options.overrides, **changes)
     if options.live:

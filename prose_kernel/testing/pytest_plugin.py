@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from prose_kernel.testing.options import Options
+    from prose_kernel.testing.options import SuiteOptions
     from prose_kernel.views.test_results import Outcome, Tested
 
 
@@ -68,9 +68,9 @@ class ProseFile(pytest.File):
     def outcomes(self) -> dict[str, Outcome]:
         """Return the outcome of each cell or case by name."""
         if self._tested is None:
-            from prose_kernel.testing.suite import Target, run_all, run_one
+            from prose_kernel.testing.suite import TestedFile, run_all, run_one
 
-            target, options = Target(self._test, self._test.name), self._options()
+            target, options = TestedFile(self._test, self._test.name), self._options()
             if "PYTEST_XDIST_WORKER" in os.environ:  # other workers may use the same directory
                 self._tested = run_one(target, options)
             else:
@@ -79,10 +79,10 @@ class ProseFile(pytest.File):
             raise KeyboardInterrupt
         return {outcome.name: outcome for outcome in self._tested.outcomes}
 
-    def _options(self) -> Options:
+    def _options(self) -> SuiteOptions:
         from prose_kernel.errors import UsageError
         from prose_kernel.runs.run_assembly import add_prose_to_path
-        from prose_kernel.testing.options import SECONDS, Options
+        from prose_kernel.testing.options import SECONDS, SuiteOptions
         from prose_kernel.testing.outputs import Rules
 
         add_prose_to_path()
@@ -92,7 +92,7 @@ class ProseFile(pytest.File):
         except UsageError as problem:
             raise pytest.UsageError(str(problem)) from None
         seconds = chosen("--prose-timeout") or SECONDS
-        return Options(live=chosen("--prose-live"), lax=chosen("--prose-lax"), seconds=seconds, rules=rules)
+        return SuiteOptions(live=chosen("--prose-live"), lax=chosen("--prose-lax"), seconds=seconds, rules=rules)
 
 
 class ProseItem(pytest.Item):

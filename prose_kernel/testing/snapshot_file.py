@@ -68,7 +68,7 @@ class CaseOptions(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SnapshotCase:
     """A case of a file: its name, the text above its results, and the results by section, in order."""
 
     name: str
@@ -81,7 +81,7 @@ class Case:
 # ---------------------------------------------------------------- reading
 
 
-def read(path: Path) -> list[Case]:
+def read(path: Path) -> list[SnapshotCase]:
     """Return the cases of a file. Raises `UsageError` if the file cannot be used."""
     try:
         text = plain_files.read(path).decode("utf-8-sig").replace("\r\n", "\n")
@@ -127,7 +127,7 @@ def _fence_after(line: str, fence: str) -> str:
     return "" if closes else fence
 
 
-def _case(file: str, name: str, lines: Sequence[str]) -> Case:
+def _case(file: str, name: str, lines: Sequence[str]) -> SnapshotCase:
     """Return the case in these lines: its head up to the line with the exit status, then its sections."""
     head: list[str] = []
     options: list[str] = []
@@ -151,7 +151,7 @@ def _case(file: str, name: str, lines: Sequence[str]) -> Case:
             title = line[3:].strip()
         if status is None:
             head.append(line)
-    return Case(name, "\n".join(head).rstrip(), _options(file, name, "\n".join(options)), status, sections)
+    return SnapshotCase(name, "\n".join(head).rstrip(), _options(file, name, "\n".join(options)), status, sections)
 
 
 def _number(file: str, case: str, line: str) -> int:
@@ -186,12 +186,12 @@ def replace_tested(path: Path, text: str, stamp: plain_files.Stamp | None) -> No
         write_whole(path, text, in_place=True)
 
 
-def written(cases: Sequence[Case]) -> str:
+def written(cases: Sequence[SnapshotCase]) -> str:
     """Return the text of a file with these cases."""
     return "\n".join(_written(case) for case in cases)
 
 
-def _written(case: Case) -> str:
+def _written(case: SnapshotCase) -> str:
     if case.status is None:
         return f"{case.head}\n"
     parts = [case.head, "", f"{_STATUS}{case.status}", ""]

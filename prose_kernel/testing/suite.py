@@ -18,9 +18,9 @@ from prose_kernel.language.text import escaped
 from prose_kernel.programs import missing_files
 from prose_kernel.runs import languages
 from prose_kernel.testing import snapshot_file
-from prose_kernel.testing.options import Options
+from prose_kernel.testing.options import SuiteOptions
 from prose_kernel.testing.snapshot_file import SUFFIX
-from prose_kernel.views.test_results import Finding, Outcome, Tested
+from prose_kernel.views.test_results import Outcome, StateDifference, Tested
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -30,7 +30,7 @@ STATE = (".prose", ".vvm")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TestedFile:
     """A file to test, and its name in messages."""
 
     path: Path
@@ -44,20 +44,20 @@ class Target:
 # ---------------------------------------------------------------- find tests
 
 
-def targets(given: Sequence[str], cwd: Path, *, update: bool = False, recursive: bool = False) -> list[Target]:
+def targets(given: Sequence[str], cwd: Path, *, update: bool = False, recursive: bool = False) -> list[TestedFile]:
     """Return the tests for arguments: files, directories, patterns; without arguments, those below `cwd`.
 
     The tests below a directory are the notebooks of Prose and VVM kernels, and the programs with a snapshot. Contract
     files of kind `test` count only directly in it, unless `recursive`. Raises `UsageError` for a name without tests.
     """
-    found: dict[Path, Target] = {}
+    found: dict[Path, TestedFile] = {}
     for word in given or (".",):
         for path in _tests_for(word, cwd, update=update, recursive=recursive):
             typed = path == cwd / os.path.expanduser(word)
             place = path.resolve() if typed and not update else path.parent.resolve() / path.name
             relative = os.path.relpath(path, cwd)
             is_far = relative.startswith(os.pardir + os.sep + os.pardir)
-            found.setdefault(place, Target(place, str(path) if is_far else relative))
+            found.setdefault(place, TestedFile(place, str(path) if is_far else relative))
     return list(found.values())
 
 
@@ -208,7 +208,7 @@ def name_matches(name: str, expression: str) -> bool:
 # ---------------------------------------------------------------- run tests
 
 
-def run_one(target: Target, options: Options) -> Tested:
+def run_one(target: TestedFile, options: SuiteOptions) -> Tested:
     if target.is_notebook:
         from prose_kernel.testing.notebooks import test_notebook
 
@@ -222,7 +222,9 @@ def run_one(target: Target, options: Options) -> Tested:
     return test_program(target.path, target.name, options)
 
 
-def run_all(found: Sequence[Target], options: Options, workers: int, each: Callable[[Tested], None]) -> list[Tested]:
+def run_all(
+    found: Sequence[TestedFile], options: SuiteOptions, workers: int, each: Callable[[Tested], None]
+) -> list[Tested]:
     """Test all files; `each` is called with their results, in order. State directories that the runs create next to the
     files are removed at the end, unless another process keeps a run there."""
     made = [
@@ -238,7 +240,7 @@ def run_all(found: Sequence[Target], options: Options, workers: int, each: Calla
     return [*results, *_shared_recordings(results)]
 
 
-def _in_turn(found: Sequence[Target], options: Options, each: Callable[[Tested], None]) -> list[Tested]:
+def _in_turn(found: Sequence[TestedFile], options: SuiteOptions, each: Callable[[Tested], None]) -> list[Tested]:
     results = []
     for target in found:
         results.append(run_one(target, options))
@@ -248,7 +250,9 @@ def _in_turn(found: Sequence[Target], options: Options, each: Callable[[Tested],
     return results
 
 
-def _parallel(found: Sequence[Target], options: Options, workers: int, each: Callable[[Tested], None]) -> list[Tested]:
+def _parallel(
+    found: Sequence[TestedFile], options: SuiteOptions, workers: int, each: Callable[[Tested], None]
+) -> list[Tested]:
     from concurrent.futures import ThreadPoolExecutor
 
     from prose_kernel.cli.streams import interrupts
@@ -280,7 +284,7 @@ class _Processes:
         for _ in range(count):
             self._free.put(_new_process())
 
-    def run(self, target: Target, options: Options) -> Tested:
+    def run(self, target: TestedFile, options: SuiteOptions) -> Tested:
         from concurrent.futures.process import BrokenProcessPool
 
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # inherited by a process that this thread starts
@@ -292,7 +296,9 @@ class _Processes:
         except BrokenProcessPool:
             process.shutdown()
             process = _new_process()
-            finding = Finding("the process that ran it was killed, by one of its commands or for lack of memory")
+            finding = StateDifference(
+                "the process that ran it was killed, by one of its commands or for lack of memory"
+            )
             return Tested(target.name, (Outcome("process", "failed", (finding,)),))
         finally:
             self._free.put(process)
@@ -333,7 +339,7 @@ def _begin_process() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _run_in_process(target: Target, options: Options) -> Tested:
+def _run_in_process(target: TestedFile, options: SuiteOptions) -> Tested:
     """Test a file. Interrupts are blocked except here, so that none is lost before a file begins."""
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prose_kernel.judging.calibration import NO_ANSWER, WORDS, Answer, Calibration, Share
+from prose_kernel.judging.calibration import NO_ANSWER, WORDS, Calibration, JudgeAnswer, Share
 from prose_kernel.views import document as doc
 from prose_kernel.views.escaping import clip
 
@@ -62,7 +62,7 @@ def interval(share: Share) -> str:
     return f"{100 * low:.1f} to {percent(high)}"
 
 
-def _miss(answer: Answer) -> tuple[str, ...]:
+def _miss(answer: JudgeAnswer) -> tuple[str, ...]:
     item, reason = answer.item, answer.verdict.reason if answer.verdict is not None else answer.problem
     return item.name, WORDS[item.label], answer.word, clip(item.text, 100), clip(reason, 120)
 

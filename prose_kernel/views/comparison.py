@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from prose_kernel.storage.run_history import Difference
+from prose_kernel.storage.run_history import RunDifference
 from prose_kernel.views.document import Table
 from prose_kernel.views.escaping import Html, html, tag
 from prose_kernel.views.page import Section, as_html, page
@@ -32,7 +32,7 @@ class Side:
 
 
 def comparison_page(
-    program: str, sides: tuple[Side, Side], found: Iterable[Difference], redact: Callable[[str], str]
+    program: str, sides: tuple[Side, Side], found: Iterable[RunDifference], redact: Callable[[str], str]
 ) -> str:
     """Return the page. `redact` removes secrets from a text."""
     differences = list(found)
@@ -56,14 +56,14 @@ def comparison_page(
 
 
 def _section(
-    id_: str, title: str, found: Sequence[Difference], sides: tuple[Side, Side], redact: Callable[[str], str]
+    id_: str, title: str, found: Sequence[RunDifference], sides: tuple[Side, Side], redact: Callable[[str], str]
 ) -> Section | None:
     if not found:
         return None
     return Section(id_, title, html(*(_shown(one, sides, redact) for one in found)))
 
 
-def _shown(one: Difference, sides: tuple[Side, Side], redact: Callable[[str], str]) -> Html:
+def _shown(one: RunDifference, sides: tuple[Side, Side], redact: Callable[[str], str]) -> Html:
     row = [_text(redact(text)) for text in (one.then, one.now)]
     lines = tag("pre", redact("\n".join(one.lines)))
     return html(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from prose_kernel.language.flow import DEFINITIONS, Kind, Step, Way
+from prose_kernel.language.flow import DEFINITIONS, FlowStep, Kind, Way
 from prose_kernel.language.source import Span
 from prose_kernel.views.document import counted
 from prose_kernel.views.escaping import clip, visible
@@ -68,15 +68,15 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DiagramText:
     """One text of a picture: a program, or a cell of a notebook. `marks` is None for a text that has not run."""
 
     title: str
-    steps: tuple[Step, ...]
+    steps: tuple[FlowStep, ...]
     marks: Mapping[Span, Mark] | None = None
 
 
-def mermaid(parts: Sequence[Part]) -> str:
+def mermaid(parts: Sequence[DiagramText]) -> str:
     """Return the source of a Mermaid flowchart. Several parts become several boxes, connected in order."""
     text = ""
     for drawn, width in levels(parts):
@@ -86,7 +86,7 @@ def mermaid(parts: Sequence[Part]) -> str:
     return text
 
 
-def levels(parts: Sequence[Part]) -> Iterator[tuple[list[Part], int]]:
+def levels(parts: Sequence[DiagramText]) -> Iterator[tuple[list[DiagramText], int]]:
     """Yield the parts in full, then with less and less detail, each with the maximum characters of a label."""
     for depth, statements, breadth, width in _LEVELS:
         share = max(statements // max(len(parts), 1), 1)
@@ -126,11 +126,11 @@ def _written(text: str, at: int, c: str) -> str:
 # ---------------------------------------------------------------- smaller programs
 
 
-def _size(steps: Sequence[Step]) -> int:
+def _size(steps: Sequence[FlowStep]) -> int:
     return sum(1 + sum(_size(way.steps) for way in step.ways) for step in steps)
 
 
-def _folded(steps: tuple[Step, ...], depth: int, breadth: int) -> tuple[Step, ...]:
+def _folded(steps: tuple[FlowStep, ...], depth: int, breadth: int) -> tuple[FlowStep, ...]:
     """Return the steps with the beginnings of their bodies down to `depth`; deeper bodies become a count of their
     steps."""
     if depth >= _ALL:
@@ -149,12 +149,12 @@ def _folded(steps: tuple[Step, ...], depth: int, breadth: int) -> tuple[Step, ..
     return tuple(folded)
 
 
-def _cut(steps: tuple[Step, ...], statements: int) -> tuple[Step, ...]:
+def _cut(steps: tuple[FlowStep, ...], statements: int) -> tuple[FlowStep, ...]:
     return steps if len(steps) <= statements + 1 else (*steps[:statements], _more(len(steps) - statements, "statement"))
 
 
-def _more(count: int, noun: str) -> Step:
-    return Step("value", f"… and {counted(count, f'more {noun}')}", Span(0, 0))
+def _more(count: int, noun: str) -> FlowStep:
+    return FlowStep("value", f"… and {counted(count, f'more {noun}')}", Span(0, 0))
 
 
 # ---------------------------------------------------------------- drawing
@@ -174,7 +174,7 @@ class _LoopEnds:
 class _Drawing:
     """One flowchart: all nodes in source order, then all edges."""
 
-    def __init__(self, parts: Sequence[Part], width: int) -> None:
+    def __init__(self, parts: Sequence[DiagramText], width: int) -> None:
         self._width = width
         self._marks: Mapping[Span, Mark] | None = None
         self._lines: list[str] = []
@@ -245,7 +245,7 @@ class _Drawing:
         self._lines.append(f'{"  " * self._indent}{node}{left}"{shown}"{right}')
         return node
 
-    def _step_node(self, step: Step, tails: Tails, names: Names) -> str:
+    def _step_node(self, step: FlowStep, tails: Tails, names: Names) -> str:
         node = self._node(step.kind, words(step), mark_of(step, self._marks), step.omitted)
         for source, label in tails:
             self._control.setdefault((source, node), []).append(label)
@@ -258,7 +258,7 @@ class _Drawing:
 
     # ------------------------------------------------------------ control
 
-    def _sequence(self, steps: Sequence[Step], tails: Tails, names: Names) -> Tails:
+    def _sequence(self, steps: Sequence[FlowStep], tails: Tails, names: Names) -> Tails:
         """Draw steps one after the other, from `tails` on, and add the names that they bind to `names`."""
         for step in steps:
             if step.kind in DEFINITIONS:
@@ -267,7 +267,7 @@ class _Drawing:
                 tails = self._step(step, tails, names)
         return tails
 
-    def _definition(self, step: Step) -> None:
+    def _definition(self, step: FlowStep) -> None:
         if step.kind != "block":
             node = self._node(step.kind, words(step))
         else:
@@ -281,7 +281,7 @@ class _Drawing:
         for name in step.uses:
             self._defined[name] = node
 
-    def _step(self, step: Step, tails: Tails, names: Names) -> Tails:
+    def _step(self, step: FlowStep, tails: Tails, names: Names) -> Tails:
         match step.kind:
             case "if" if step.ways:
                 node = self._step_node(step, tails, names)
@@ -314,7 +314,7 @@ class _Drawing:
         names.update(dict.fromkeys(step.binds, (node,)))
         return tails
 
-    def _ways(self, step: Step, tails: Tails, names: Names) -> Tails:
+    def _ways(self, step: FlowStep, tails: Tails, names: Names) -> Tails:
         """Draw alternative bodies side by side; afterwards a name may have been bound in any of them."""
         before, ends = dict(names), Tails()
         found: dict[str, dict[str, None]] = {}
@@ -327,7 +327,7 @@ class _Drawing:
         names.update({name: tuple(nodes) for name, nodes in found.items()})
         return ends
 
-    def _loop(self, step: Step, node: str, names: Names) -> Tails:
+    def _loop(self, step: FlowStep, node: str, names: Names) -> Tails:
         ends = _LoopEnds(node)
         self._loops.append(ends)
         for way in step.ways:
@@ -337,7 +337,7 @@ class _Drawing:
         self._loops.pop()
         return [(node, ""), *ends.breaks]
 
-    def _try(self, step: Step, tails: Tails, names: Names) -> Tails:
+    def _try(self, step: FlowStep, tails: Tails, names: Names) -> Tails:
         node = self._step_node(step, tails, names)
         ends = [(node, "")]
         for way in step.ways:
@@ -351,7 +351,7 @@ class _Drawing:
         names.update(dict.fromkeys(step.binds, (node,)))
         return ends
 
-    def _leave(self, step: Step, node: str) -> Tails:
+    def _leave(self, step: FlowStep, node: str) -> Tails:
         word = step.text.split(None, 1)[0] if step.text else ""
         if self._loops and word == "break":
             self._loops[-1].breaks.append((node, ""))
@@ -363,7 +363,7 @@ class _Drawing:
 _ASKING: Final = frozenset({"session", "command", "gate"})
 
 
-def mark_of(step: Step, marks: Mapping[Span, Mark] | None) -> Mark | None:
+def mark_of(step: FlowStep, marks: Mapping[Span, Mark] | None) -> Mark | None:
     """Return the outcome of a step; for a step that makes a request, also that it did not run."""
     if marks is None:
         return None
@@ -371,7 +371,7 @@ def mark_of(step: Step, marks: Mapping[Span, Mark] | None) -> Mark | None:
     return found or (Mark("idle", "not run") if step.kind in _ASKING else None)
 
 
-def words(step: Step) -> str:
+def words(step: FlowStep) -> str:
     """Describe a step in a few words, including its kind."""
     text = step.text
     match step.kind:
@@ -391,7 +391,7 @@ def statements_inside(count: int) -> str:
 # ---------------------------------------------------------------- text
 
 
-def outline(parts: Sequence[Part]) -> str:
+def outline(parts: Sequence[DiagramText]) -> str:
     """Return the flow as indented lines, for terminals and for front ends without Mermaid."""
     lines: list[str] = []
     for part in parts:
@@ -407,7 +407,7 @@ def outline(parts: Sequence[Part]) -> str:
     return "\n".join(lines)
 
 
-def _outlined(steps: Sequence[Step], marks: Mapping[Span, Mark] | None, indent: int, lines: list[str]) -> None:
+def _outlined(steps: Sequence[FlowStep], marks: Mapping[Span, Mark] | None, indent: int, lines: list[str]) -> None:
     for step in steps:
         line = clip(words(step), 100)
         if step.binds and step.kind not in ("input", "value", "output"):

@@ -11,7 +11,7 @@ from prose_kernel.views.document import Paragraph, counted, paragraph
 from prose_kernel.views.escaping import inline_code, visible
 
 if TYPE_CHECKING:
-    from prose_kernel.language.flow import Step, Way
+    from prose_kernel.language.flow import FlowStep, Way
     from prose_kernel.runs.languages import Language
     from prose_kernel.runtime.ports import JudgedText
 
@@ -67,7 +67,7 @@ class _Explainer:
         self._source = source
         self._judged = judged
 
-    def steps(self, steps: Iterable[Step], depth: int) -> Iterator[Line]:
+    def steps(self, steps: Iterable[FlowStep], depth: int) -> Iterator[Line]:
         for step in steps:
             line = self._source.location(step.span.start).line
             end = ":" if any(way.steps for way in step.ways) else "."
@@ -77,7 +77,7 @@ class _Explainer:
             for way in step.ways:
                 yield from self._way(step, way, depth + 1)
 
-    def _way(self, step: Step, way: Way, depth: int) -> Iterator[Line]:
+    def _way(self, step: FlowStep, way: Way, depth: int) -> Iterator[Line]:
         if not way.label or (step.kind == "parallel" and len(way.steps) == 1):
             yield from self.steps(way.steps, depth)
             return
@@ -91,7 +91,7 @@ class _Explainer:
 
     # ------------------------------------------------------------ sentences
 
-    def _phrase(self, step: Step) -> str:
+    def _phrase(self, step: FlowStep) -> str:
         text = _code(step.text)
         match step.kind:
             case "agent":
@@ -129,14 +129,14 @@ class _Explainer:
             case _:
                 return f"computes {text}"
 
-    def _session(self, step: Step) -> str:
+    def _session(self, step: FlowStep) -> str:
         agent = step.uses[0] if step.uses else ""
         provider = f"the agent {_code(agent)}" if agent else "a model, or another provider of sessions"
         asks = f"asks {provider}" if step.text == agent else f"asks {provider}: {_code(step.text)}"
         given = f", with {_names(step.reads)}" if step.reads else ""
         return f"{asks}{given}{_bound_to(step, 'the answer')}"
 
-    def _parallel(self, step: Step) -> str:
+    def _parallel(self, step: FlowStep) -> str:
         if not step.ways:
             return f"runs {_code(step.text)}: for all items at the same time{_bound_to(step, 'the results')}"
         rule = step.text.removeprefix("parallel").strip()
@@ -144,7 +144,7 @@ class _Explainer:
         branches = counted(len(step.ways), "branch")
         return f"runs {branches} at the same time{waits}{_bound_to(step, 'the results')}"
 
-    def _loop(self, step: Step) -> str:
+    def _loop(self, step: FlowStep) -> str:
         word, text = step.text.split(None, 1)[0], _code(step.text)
         if step.text.startswith("parallel for") or word == "pmap":
             phrase = f"for each item, all at the same time ({text})"
@@ -158,24 +158,24 @@ class _Explainer:
             phrase = f"for each item in turn ({text})"
         return f"{phrase}{_bound_to(step, 'the results')}"
 
-    def _if(self, step: Step) -> str:
+    def _if(self, step: FlowStep) -> str:
         decides = f"; {self._who_decides(step)}" if self._is_judged(step) else ""
         one_way = "" if step.text == "if" else f" {_code(step.text)}"
         phrase = f"asks whether{one_way}" if step.ways and step.ways[0].label == "yes" else f"chooses one way{one_way}"
         return f"{phrase}{decides}{_bound_to(step, 'its value')}"
 
-    def _is_judged(self, step: Step) -> bool:
+    def _is_judged(self, step: FlowStep) -> bool:
         """Return whether the judge decides the step's condition, the part before its bodies."""
         inner = [one.span.start for way in step.ways for one in way.steps]
         end = min([one for one in inner if one > step.span.start], default=step.span.end)
         return any(step.span.start <= one.span.start < end for one in self._judged)
 
-    def _who_decides(self, step: Step) -> str:
+    def _who_decides(self, step: FlowStep) -> str:
         own = [one for one in self._judged if step.span.start <= one.span.start < step.span.end]
         if not own:
             return "decided by its value"
         return "a model or you decide" if all(one.criterion for one in own) else "a rule, a model or you decide"
 
 
-def _bound_to(step: Step, result: str) -> str:
+def _bound_to(step: FlowStep, result: str) -> str:
     return f", and calls {result} {_names(step.binds)}" if step.binds else ""

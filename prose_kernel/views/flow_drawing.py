@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from prose_kernel.language.flow import DEFINITIONS, Step
+from prose_kernel.language.flow import DEFINITIONS, FlowStep
 from prose_kernel.language.source import Span
 from prose_kernel.language.text import clipped
-from prose_kernel.views.diagram import Mark, Part, levels, mark_of, statements_inside, words
+from prose_kernel.views.diagram import DiagramText, Mark, levels, mark_of, statements_inside, words
 from prose_kernel.views.escaping import Html, clip, html_text
 
 WIDEST: Final = 1300
@@ -58,7 +58,7 @@ class _Drawn:
         return f'<g transform="translate({x:.0f} {y:.0f})">{"".join(self.parts)}</g>'
 
 
-def flow_svg(parts: Sequence[Part], links: Mapping[Span, str] | None = None, *, styled: bool = False) -> Html:
+def flow_svg(parts: Sequence[DiagramText], links: Mapping[Span, str] | None = None, *, styled: bool = False) -> Html:
     """Return the picture. `links` maps spans of steps to the ids of page elements with details. With `styled` it
     includes colours and a background, which are readable in any theme."""
     whole = _Drawn(0, 0, [])
@@ -77,7 +77,7 @@ def flow_svg(parts: Sequence[Part], links: Mapping[Span, str] | None = None, *, 
     )
 
 
-def _whole(parts: Sequence[Part], links: Mapping[Span, str]) -> _Drawn:
+def _whole(parts: Sequence[DiagramText], links: Mapping[Span, str]) -> _Drawn:
     found: list[_Drawn] = []
     for part in parts:
         drawing = _Drawing(part.marks, links)
@@ -175,15 +175,15 @@ class _Drawing:
         self._marks = marks
         self._links = links
 
-    def sequence(self, steps: Iterable[Step]) -> _Drawn:
+    def sequence(self, steps: Iterable[FlowStep]) -> _Drawn:
         return _column([self.step(step) for step in steps])
 
-    def definition(self, step: Step) -> _Drawn:
+    def definition(self, step: FlowStep) -> _Drawn:
         if step.kind != "block" or not step.ways:
             return self.box(step)
         return _framed(_column([self.sequence(way.steps) for way in step.ways]), words(step))
 
-    def step(self, step: Step) -> _Drawn:
+    def step(self, step: FlowStep) -> _Drawn:
         if not step.ways:
             drawn = self.box(step)
             drawn.leads_on = step.kind != "leave"
@@ -195,7 +195,7 @@ class _Drawing:
         inner = _column([self.sequence(way.steps) for way in step.ways])
         return inner if step.text == "do" else _framed(inner, words(step))
 
-    def _columns(self, step: Step) -> _Drawn:
+    def _columns(self, step: FlowStep) -> _Drawn:
         """Return a step with its branches side by side below it, which join again."""
         head = self.box(step)
         ways = [(way.label if way.label != step.kind else "", self.sequence(way.steps)) for way in step.ways]
@@ -217,7 +217,7 @@ class _Drawing:
             x += column.width + _PAD
         return _Drawn(whole, bottom, parts, any(column.leads_on for column in columns))
 
-    def _loop(self, step: Step) -> _Drawn:
+    def _loop(self, step: FlowStep) -> _Drawn:
         """Return a loop: its body below its head, and a line back up at the left."""
         head, body = self.box(step), _column([self.sequence(way.steps) for way in step.ways])
         inner = _column([head, body])
@@ -232,7 +232,7 @@ class _Drawing:
         parts = [inner.at(left, 0), back]
         return _Drawn(inner.width + 2 * left, bottom + (10 if body.leads_on else 0), parts)
 
-    def box(self, step: Step) -> _Drawn:
+    def box(self, step: FlowStep) -> _Drawn:
         """Return the box of one step: its words, its outcome, and the names that it reads and binds."""
         mark = mark_of(step, self._marks)
         lines = [("", line) for line in _wrapped(words(step))]

@@ -18,7 +18,7 @@ from prose_kernel.views.bundle import QUIET, TABLE, card, quiet, row, wide_row
 from prose_kernel.views.display import Display
 from prose_kernel.views.escaping import Html, html, tag, visible
 from prose_kernel.views.live_run import LiveRun
-from prose_kernel.views.live_text import RUNS, Line
+from prose_kernel.views.live_text import RUNS, LiveLine
 from prose_kernel.views.output_with_panel import OutputWithPanel
 from prose_kernel.views.refresh import Refresh, Time
 
@@ -97,7 +97,7 @@ class LivePanel:
 # ---------------------------------------------------------------- lines
 
 
-def live_display(lines: Sequence[Line]) -> Display:
+def live_display(lines: Sequence[LiveLine]) -> Display:
     """Return lines as a MIME bundle. It has no collapsible parts, because each update would collapse them again."""
     parts: list[Html] = []
     for in_table, found in groupby(lines, lambda line: line.depth > 0):
@@ -106,7 +106,7 @@ def live_display(lines: Sequence[Line]) -> Display:
     return card(parts, map(plain_line, lines))
 
 
-def _block(line: Line) -> Html:
+def _block(line: LiveLine) -> Html:
     bar: Sequence[str] = ()
     if line.done:
         bar = tag("progress", value=str(line.done[0]), max=str(max(line.done[1], 1))), " "
@@ -117,14 +117,14 @@ def _block(line: Line) -> Html:
     return tag("div", tag("small", *bar, mark, name, tag("span", details, style=QUIET), last))
 
 
-def _row(line: Line) -> Html:
+def _row(line: LiveLine) -> Html:
     if not line.mark.strip():
         return wide_row(line.name, 4)
     last = quiet(line.last) if line.last else ""
     return row(line.mark, tag("code", line.name), line.time, html(" · ".join(line.about), last), quiet=2)
 
 
-def plain_line(line: Line) -> str:
+def plain_line(line: LiveLine) -> str:
     """Return the line as text: mark, name, time, remark, and last printed line."""
     parts = [part for part in (line.name, line.time, *line.about, line.last) if part]
     return f"{'  ' * line.depth}{line.mark} {visible(' · '.join(parts))}".rstrip()

@@ -24,7 +24,7 @@ from prose_kernel.views.live_text import (
     RUNS,
     TITLE,
     BranchNames,
-    Line,
+    LiveLine,
     consumed_text,
     elapsed,
     estimate,
@@ -260,7 +260,7 @@ class LiveRun:
         """Return the marker of an activity in the running language."""
         return self.language.markers.get(kind, kind if len(kind) == 1 else RUNS)
 
-    def lines(self, rows: int = ROWS) -> list[Line]:
+    def lines(self, rows: int = ROWS) -> list[LiveLine]:
         """Return the lines of all running activities, outer ones first, failures before running branches. `rows` is the
         limit for one parallel construct."""
         self._look_at_loops()
@@ -273,7 +273,7 @@ class LiveRun:
             if work.fork is not None:
                 found += self._fork_lines(work, work.fork, now, rows)
         if found and (total := consumed_text(self.consumed)):
-            found.append(Line(total, mark=" "))
+            found.append(LiveLine(total, mark=" "))
         return found
 
     def _look_at_loops(self) -> None:
@@ -285,19 +285,19 @@ class LiveRun:
                 place = ev.Place(loop.source, loop.node.span, 0, branches=loop.s.branches)
                 _widen(self._activities.innermost_at(place))
 
-    def _loop_line(self, loop: OpenLoop, seen: float, first: int, now: float) -> Line:
+    def _loop_line(self, loop: OpenLoop, seen: float, first: int, now: float) -> LiveLine:
         about, done = [pass_text(loop)], None
         if loop.fixed and loop.maximum:
             done = loop.index, loop.maximum
             about.append(estimate(loop.index - first, loop.maximum - loop.index, now - seen))
         head, mark = head_line(loop.source.slice(loop.node.span)), self._mark("loop")
-        return Line(head, nonempty(about), mark, time=elapsed(now - seen), done=done)
+        return LiveLine(head, nonempty(about), mark, time=elapsed(now - seen), done=done)
 
-    def _work_line(self, work: Work, now: float) -> Line:
+    def _work_line(self, work: Work, now: float) -> LiveLine:
         name = f"{work.bound_to} = {work.title}" if work.bound_to else work.title
         last = work.doing if self.is_shown_elsewhere(work) else work.last_line() or work.doing
         details, time_of_work = nonempty(self._details(work, now)), elapsed(now - work.begin)
-        return Line(name, details, self._mark_of(work), time=time_of_work, last=last)
+        return LiveLine(name, details, self._mark_of(work), time=time_of_work, last=last)
 
     def _mark_of(self, work: Work | None) -> str:
         if work is None:
@@ -308,16 +308,16 @@ class LiveRun:
         wait = f"in {elapsed(math.ceil(work.until - now))}" if work.until is not None and work.until > now else ""
         return [f"asking {work.provider}" if work.provider else "", f"{work.attempt} {wait}".strip()]
 
-    def _fork_lines(self, construct: Work, fork: _Fork, now: float, rows: int) -> Iterator[Line]:
+    def _fork_lines(self, construct: Work, fork: _Fork, now: float, rows: int) -> Iterator[LiveLine]:
         event = fork.event
         counts = [f"{fork.ended:,} of {event.count:,}", f"{fork.failed:,} failed" if fork.failed else ""]
         if event.iterations and fork.ended >= min(fork.widest, event.count - fork.ended):
             counts.append(estimate(fork.ended, event.count - fork.ended, now - construct.begin))
         heading = fork_line(event.place.source.slice(event.place.span))
         time_of_fork, done = elapsed(now - construct.begin), (fork.ended, event.count)
-        yield Line(heading, nonempty(counts), self._mark("parallel"), time=time_of_fork, done=done)
+        yield LiveLine(heading, nonempty(counts), self._mark("parallel"), time=time_of_fork, done=done)
         for index in sorted(fork.failures):
-            yield Line(fork.names[index], nonempty([fork.failures[index]]), mark=self._mark("✗"), depth=1)
+            yield LiveLine(fork.names[index], nonempty([fork.failures[index]]), mark=self._mark("✗"), depth=1)
         unnamed = fork.failed - len(fork.failures)
         running = sorted(construct.inner.values(), key=lambda branch: branch.branches[-1].index)
         room = max(1, rows - len(fork.failures))
@@ -325,7 +325,7 @@ class LiveRun:
             yield self._row(fork, branch, now)
         for index in sorted(fork.results):
             text = branch_text(fork.results[index], self.language) if self.prints_results else ""
-            yield Line(fork.names[index], nonempty([text]), mark=self._mark("✓"), depth=1)
+            yield LiveLine(fork.names[index], nonempty([text]), mark=self._mark("✓"), depth=1)
         hidden = len(running) - room
         waiting = event.count - fork.ended - len(running)
         rest = [
@@ -334,9 +334,9 @@ class LiveRun:
             f"{waiting:,} wait" if waiting > 0 else "",
         ]
         if text := ", ".join(part for part in rest if part):
-            yield Line(text, mark=" ", depth=1)
+            yield LiveLine(text, mark=" ", depth=1)
 
-    def _row(self, fork: _Fork, branch: Work, now: float) -> Line:
+    def _row(self, fork: _Fork, branch: Work, now: float) -> LiveLine:
         steps = branch.branches
         inside = [one for one in self._open.values() if _is_in(one.branches, steps) and one.kind != "branch"]
         work = next((one for one in reversed(inside) if one.fork is None), None)  # the latest one
@@ -347,7 +347,7 @@ class LiveRun:
             last = work.doing if self.is_shown_elsewhere(work) else work.last_line() or work.doing
             about += [*self._details(work, now), "" if last else work.title]
         name, time_of_branch = fork.names[steps[-1].index], elapsed(now - branch.begin)
-        return Line(name, nonempty(about), self._mark_of(work), depth=1, time=time_of_branch, last=last)
+        return LiveLine(name, nonempty(about), self._mark_of(work), depth=1, time=time_of_branch, last=last)
 
     _handlers: ClassVar = ev.handlers(vars())
     kinds: ClassVar = frozenset(_handlers)

@@ -31,7 +31,7 @@ RUNS: Final = "▸"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LiveLine:
     """One line of a live view. `mark` is its state (`▸ ✗ ✓`, or a marker of its language), `about` a remark after its
     name, `time` its running time, `last` its last printed line."""
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.language.flow import Step, Way
+from prose_kernel.language.flow import FlowStep, Way
 from prose_kernel.language.nodes import gc_paused
 from prose_kernel.language.source import Source, Span
 from prose_kernel.models.usage_and_prices import UsageTotals
@@ -26,7 +26,7 @@ from prose_kernel.runtime.open_request import folded
 from prose_kernel.storage.journal_reading import JournalRead, TextRead
 from prose_kernel.storage.run_history import actions_under_way, cells_of
 from prose_kernel.views.cards import readable
-from prose_kernel.views.diagram import NODES, Mark, Part
+from prose_kernel.views.diagram import NODES, DiagramText, Mark
 from prose_kernel.views.document import Code, Fields, Table, counted
 from prose_kernel.views.escaping import Html, clip, html, tag
 from prose_kernel.views.flow_drawing import flow_svg
@@ -35,7 +35,7 @@ from prose_kernel.views.problems import problem_of
 from prose_kernel.views.report_entries import Entries, judged_by
 from prose_kernel.views.run_pictures import figures_text, marks, merged, seconds, timeline_svg
 from prose_kernel.views.run_record import Figures, Total
-from prose_kernel.views.run_story import Entry, RunStory, Story
+from prose_kernel.views.run_story import RunStory, Story, StoryEntry
 from prose_kernel.views.usage import usage_table
 
 if TYPE_CHECKING:
@@ -134,10 +134,10 @@ class _Report:
         for number, one in enumerate(story.texts):
             self.entries.sources[id(one.source)] = number + 1
         self.imported: list[Source] = []
-        self.made: dict[str, Entry] = {}
+        self.made: dict[str, StoryEntry] = {}
         self._number(entry for one in story.texts for entry in one.entries)
 
-    def _number(self, entries: Iterator[Entry]) -> None:
+    def _number(self, entries: Iterator[StoryEntry]) -> None:
         """Number all programs with entries; index the first entry of each statement and the last entry of each name."""
         agenda = list(entries)[::-1]
         while agenda:
@@ -213,7 +213,7 @@ class _Report:
         many = len(self.story.texts) > 1
         cells = self.story.record.cells
         if (earlier := len(self.story.texts) - CELLS) > 0:
-            parts.append(Part(counted(earlier, "earlier cell"), ()))
+            parts.append(DiagramText(counted(earlier, "earlier cell"), ()))
         for number, one in list(enumerate(self.story.texts, 1))[-CELLS:]:
             program = one.language.compile(one.source, cell=self.found.head.notebook).program
             steps = one.language.flow(program, one.source)
@@ -221,7 +221,7 @@ class _Report:
             made = marks(list(cells), one.source)
             known = {span: Mark(mark.state, self.redact(mark.words)) for span, mark in made.items()}
             known.update((span, Mark("running", "under way")) for span in self.story.waiting(one.source))
-            parts.append(Part(_cell(number, one) if many else "", (*shown_steps, *steps[NODES:]), known))
+            parts.append(DiagramText(_cell(number, one) if many else "", (*shown_steps, *steps[NODES:]), known))
             if not many:
                 links = {span: link for (key, span), link in self.links.items() if key == id(one.source)}
         if not any(part.steps for part in parts):
@@ -292,7 +292,7 @@ class _Report:
         head = ("line", "", "asked", "decision", "by", "why")
         return Section("decided", "Who decided", as_html(Table(head, rows, left_out=max(len(entries) - ROWS, 0))))
 
-    def _decision(self, entry: Entry) -> tuple[str, str, str]:
+    def _decision(self, entry: StoryEntry) -> tuple[str, str, str]:
         """Return the decision, its author and its reason."""
         decision = entry.answered
         if entry.kind == "judgement":
@@ -397,7 +397,7 @@ def _note(*parts: str) -> Html:
     return tag("div", *parts, class_="note")
 
 
-def _link(line: int, entry: Entry | None) -> Html:
+def _link(line: int, entry: StoryEntry | None) -> Html:
     """Return the line number of an entry, as a link to the line if it is on the page."""
     return tag("a", str(line), href=f"#e{entry.number}") if entry is not None and entry.number else html(str(line))
 
@@ -425,7 +425,7 @@ def _moment(started: str) -> str:
         return started
 
 
-def _redacted(step: Step, redact: Callable[[str], str]) -> Step:
+def _redacted(step: FlowStep, redact: Callable[[str], str]) -> FlowStep:
     ways = tuple(Way(redact(way.label), tuple(_redacted(one, redact) for one in way.steps)) for way in step.ways)
     return replace(step, text=redact(step.text), ways=ways)
 

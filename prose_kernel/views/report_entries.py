@@ -24,7 +24,7 @@ from prose_kernel.views.escaping import Html, clip, html, tag
 from prose_kernel.views.file_displays import file_text
 from prose_kernel.views.page import as_html, markdown_text, terminal_text
 from prose_kernel.views.run_pictures import seconds
-from prose_kernel.views.run_story import Entry, RunStory
+from prose_kernel.views.run_story import RunStory, StoryEntry
 from prose_kernel.views.session_cards import ORIGINS
 
 LARGEST: Final = 3_000_000
@@ -73,14 +73,14 @@ class Entries:
         self.kept: dict[int, int] = {}
         """The number of lines of each program that are on the page."""
 
-    def entries_html(self, entries: Sequence[Entry]) -> Html:
+    def entries_html(self, entries: Sequence[StoryEntry]) -> Html:
         """Return the entries in order; if there are many, the browser lays out only visible ones."""
         found = [self._entry(entry) for entry in entries]
         if len(found) <= CHUNK:
             return html(*found)
         return html(*(tag("div", *found[at : at + CHUNK], class_="chunk") for at in range(0, len(found), CHUNK)))
 
-    def _entry(self, entry: Entry) -> Html:
+    def _entry(self, entry: StoryEntry) -> Html:
         body, inner, kind = self._body(entry), self.entries_html(entry.inner), entry.kind
         sign, figures, ended = _WORDS.get(kind, kind), self._figures(entry), self._ended(entry)
         head = html(
@@ -108,7 +108,7 @@ class Entries:
             return tag("span", str(line), class_="ln")
         return tag("a", str(line), class_="ln", href=f"#s{number}-{line}")
 
-    def _title(self, entry: Entry) -> Html:
+    def _title(self, entry: StoryEntry) -> Html:
         words = " ".join(self.redact(entry.words[:2000]).split())
         text, clip = self._counted_html, self._shortened
         match entry.kind:
@@ -139,7 +139,7 @@ class Entries:
     def _shortened(self, plain: str, width: int) -> str:
         return clip(plain, width if self.heads > 0 else 20)
 
-    def _ended(self, entry: Entry) -> str:
+    def _ended(self, entry: StoryEntry) -> str:
         """Return how the entry ended; "" if that is obvious."""
         ending = ""
         match entry.answered:
@@ -159,7 +159,7 @@ class Entries:
             ending += f", attempt {len(entry.attempts) + 1}"
         return ending
 
-    def _figures(self, entry: Entry) -> str:
+    def _figures(self, entry: StoryEntry) -> str:
         parts = [seconds(entry.took)] if entry.took is not None and entry.kind != "judgement" else []
         usage = entry.answered.usage if isinstance(entry.answered, SessionResult) else None
         if usage is not None and not entry.answered.replayed:
@@ -170,7 +170,7 @@ class Entries:
 
     # ------------------------------------------------------------ the content of entries
 
-    def _body(self, entry: Entry) -> Html:
+    def _body(self, entry: StoryEntry) -> Html:
         match entry.kind:
             case "command":
                 return self._command(entry)
@@ -188,7 +188,7 @@ class Entries:
             case _:
                 return html(*(_caption(self.redact(note)) for note in entry.notes if note))
 
-    def _command(self, entry: Entry) -> Html:
+    def _command(self, entry: StoryEntry) -> Html:
         request, result = entry.asked, entry.answered
         parts = []
         if len(entry.words) > 160 or "\n" in entry.words.strip("\n"):
@@ -251,7 +251,7 @@ class Entries:
         except NotDrawn:
             return line
 
-    def _session(self, entry: Entry) -> Html:
+    def _session(self, entry: StoryEntry) -> Html:
         request, result = entry.asked, entry.answered
         facts = [("agent", request.agent or ""), ("model", request.model or "")]
         if isinstance(result, SessionResult):
@@ -273,7 +273,7 @@ class Entries:
             parts += self._reply(entry, result)
         return html(*parts)
 
-    def _reply(self, entry: Entry, result: SessionResult) -> Iterator[Html]:
+    def _reply(self, entry: StoryEntry, result: SessionResult) -> Iterator[Html]:
         if result.trace:
             yield self._tools(result)
         yield self.facts([("wrote", ", ".join(write.path for write in result.writes))])
@@ -294,7 +294,7 @@ class Entries:
         title = tag("summary", counted(len(result.trace), "tool call"), class_="part")
         return tag("details", title, as_html(Table(("tool", "asked"), rows)))
 
-    def _judgement(self, entry: Entry) -> Html:
+    def _judgement(self, entry: StoryEntry) -> Html:
         judged: Judged = entry.answered
         about = clip(judged.about or "", 200)
         facts = [("decided by", judged_by(judged.by)), ("reason", judged.reason), ("about", about)]
@@ -306,7 +306,7 @@ class Entries:
         answer = self.pre("answer", value) if len(value) > 40 or "\n" in value else ""
         return html(whole, self.facts(facts), answer)
 
-    def _gate(self, entry: Entry) -> Html:
+    def _gate(self, entry: StoryEntry) -> Html:
         request, decision = entry.asked, entry.answered
         facts = [("gate", request.name), ("may decide", ", ".join(request.allow)), ("time limit", request.timeout_text)]
         if decision is not None:
@@ -316,10 +316,10 @@ class Entries:
 
     # ------------------------------------------------------------ untrusted texts
 
-    def answer(self, entry: Entry) -> str:
+    def answer(self, entry: StoryEntry) -> str:
         return clip(self.redact(self._answer_text(entry)[:2000]), 40)
 
-    def _answer_text(self, entry: Entry) -> str:
+    def _answer_text(self, entry: StoryEntry) -> str:
         match entry.value:
             case True:
                 return "yes"
@@ -362,7 +362,7 @@ def _caption(text: str) -> Html:
     return tag("div", text, class_="part")
 
 
-def _failed_attempts(entry: Entry) -> list[tuple[str, str]]:
+def _failed_attempts(entry: StoryEntry) -> list[tuple[str, str]]:
     return [(f"attempt {number}", f"failed: {why}") for number, why in enumerate(entry.attempts, 1)]
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from prose_kernel.language.source import Source, Span
 from prose_kernel.views.bundle import bundle
-from prose_kernel.views.diagram import Mark, Part, fence, mermaid, outline
+from prose_kernel.views.diagram import DiagramText, Mark, fence, mermaid, outline
 from prose_kernel.views.display import Display
 from prose_kernel.views.document import Table, paragraph, plain_text
 from prose_kernel.views.escaping import Html, clip, visible
@@ -33,14 +33,14 @@ STATEMENTS: Final = 200
 # ---------------------------------------------------------------- the diagram
 
 
-def graph_display(parts: Sequence[Part]) -> Display:
+def graph_display(parts: Sequence[DiagramText]) -> Display:
     """Return the graph as a picture, as a Mermaid diagram for GitHub, and as indented lines."""
     plain = [replace(part, marks=_without_figures(part.marks)) for part in parts]
     saved = _drawn_graph(plain)
     return Display(saved) if plain == list(parts) else Display(saved, person=_drawn_graph(parts))
 
 
-def _drawn_graph(parts: Sequence[Part]) -> dict[str, str]:
+def _drawn_graph(parts: Sequence[DiagramText]) -> dict[str, str]:
     text = outline(parts)
     picture = flow_svg(parts, styled=True).encode()
     return {

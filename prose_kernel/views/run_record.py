@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from prose_kernel.language.flow import Step
+from prose_kernel.language.flow import FlowStep
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runs.languages import Language
 from prose_kernel.runtime import events as ev
@@ -98,7 +98,7 @@ class CellRecord:
     left_out: int = 0
     totals: dict[tuple[int, Span], Total] = field(default_factory=dict)
 
-    def flow(self) -> tuple[Step, ...]:
+    def flow(self) -> tuple[FlowStep, ...]:
         """Return the steps of the program, independent of the state in which it ran."""
         return self.language.flow(self.language.compile(self.source, cell=True).program, self.source)
 
@@ -127,7 +127,7 @@ class RunRecord:
         self._kept = 0
         self._cell: CellRecord | None = None
 
-    def steps_of(self, source: Source) -> tuple[Step, ...]:
+    def steps_of(self, source: Source) -> tuple[FlowStep, ...]:
         """Return the steps of a remembered program; none for any other text."""
         return next((cell.flow() for cell in self.cells if cell.source is source), ())
 

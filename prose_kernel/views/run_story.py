@@ -36,7 +36,7 @@ IDLE: Final = 30_000
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class StoryEntry:
     """An entry. `words` is its text, `state` its outcome ("": not shown). `asked` and `answered` depend on the kind: a
     request and its result, a value, an error. `more` counts repetitions without an entry."""
 
@@ -52,7 +52,7 @@ class Entry:
     attempts: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     took: float | None = None
-    inner: list[Entry] = field(default_factory=list)
+    inner: list[StoryEntry] = field(default_factory=list)
     more: int = 0
     number: int = 0
     file: ShownFile | None = None
@@ -65,7 +65,7 @@ class Story:
 
     source: Source
     language: Language
-    entries: list[Entry]
+    entries: list[StoryEntry]
     status: str | None = None
     error: RunError | None = None
 
@@ -75,11 +75,11 @@ class _StoryActivity(Activity):
     """An activity with its entry. `entries` is the list for its inner entries, `level` their depth in their branch. In
     a loop, inner entries belong to the open pass (`turn`), and `turns` is the list of passes."""
 
-    entry: Entry | None = None
-    entries: list[Entry] = field(default_factory=list)
+    entry: StoryEntry | None = None
+    entries: list[StoryEntry] = field(default_factory=list)
     level: int = 1
-    turn: Entry | None = None
-    turns: list[Entry] = field(default_factory=list)
+    turn: StoryEntry | None = None
+    turns: list[StoryEntry] = field(default_factory=list)
 
     def end_turn(self) -> None:
         """Close the open pass of a loop; a pass without entries is not shown."""
@@ -97,7 +97,7 @@ class RunStory:
     ) -> None:
         self.texts: list[Story] = []
         self.counts: dict[str, int] = {}
-        self.decisions: list[Entry] = []
+        self.decisions: list[StoryEntry] = []
         self.record = RunRecord(lambda: self._now, redact)
         """The data of timeline and graph, with the times of the journal."""
         self._times = times
@@ -105,16 +105,16 @@ class RunStory:
         self._now = self._latest = 0.0
         self._results = waiting
         self._began: dict[object, ev.CommandStarted | ev.SessionStarted] = {}
-        self._open: dict[object, Entry] = {}
+        self._open: dict[object, StoryEntry] = {}
         self._activities = Activities(_StoryActivity, lambda: self._now)
         self._changes: Changes[_StoryActivity] = Changes([], [])
         """The activities that the current event has opened and closed."""
-        self._branches: dict[tuple[ev.BranchStep, ...], Entry] = {}
+        self._branches: dict[tuple[ev.BranchStep, ...], StoryEntry] = {}
         """The entries of branches, kept because a loser of a race has events after its end."""
-        self._filled: dict[str, Entry] = {}
-        self._often: dict[tuple[int, Span, str], tuple[int, Entry]] = {}
-        self._commands: dict[int, Entry] = {}
-        self._waiting: list[Entry] = []
+        self._filled: dict[str, StoryEntry] = {}
+        self._often: dict[tuple[int, Span, str], tuple[int, StoryEntry]] = {}
+        self._commands: dict[int, StoryEntry] = {}
+        self._waiting: list[StoryEntry] = []
         self.shown = 0
         """The number of entries."""
         self._requests = 0
@@ -207,7 +207,7 @@ class RunStory:
         closed = self._changes.closed
         return closed[-1] if closed and closed[-1].kind == kind else None
 
-    def _within(self, enclosing: _StoryActivity | None, place: ev.Place) -> list[Entry]:
+    def _within(self, enclosing: _StoryActivity | None, place: ev.Place) -> list[StoryEntry]:
         """Return the list of the entries in an activity. The first one in a branch adds the entry of the branch."""
         if enclosing is None:
             return self.texts[-1].entries
@@ -223,14 +223,14 @@ class RunStory:
             enclosing.entries = enclosing.entry.inner
         return enclosing.entries
 
-    def _around(self, place: ev.Place) -> list[Entry]:
+    def _around(self, place: ev.Place) -> list[StoryEntry]:
         return self._within(self._activities.innermost_at(place), place)
 
-    def _entry(self, kind: str, words: str, place: ev.Place) -> Entry:
+    def _entry(self, kind: str, words: str, place: ev.Place) -> StoryEntry:
         self.shown += 1
-        return Entry(kind, words, place.source, place.span, number=self.shown)
+        return StoryEntry(kind, words, place.source, place.span, number=self.shown)
 
-    def _add(self, kind: str, words: str, place: ev.Place, *, request: bool = False) -> Entry:
+    def _add(self, kind: str, words: str, place: ev.Place, *, request: bool = False) -> StoryEntry:
         """Add an entry at the place of the event, for the activity that it has opened, if any. Frequent entries are
         counted in the last one of their kind and have no number: their parts belong to the enclosing entry."""
         opened = self._opened()
@@ -242,7 +242,7 @@ class RunStory:
         self._requests += request
         if last is not None and (times >= OFTEN if not request else self._requests > ASKED):
             last.more += 1
-            entry = Entry(kind, words, place.source, place.span)
+            entry = StoryEntry(kind, words, place.source, place.span)
         else:
             entry = self._entry(kind, words, place)
             self._often[key] = times + 1, entry
@@ -351,7 +351,7 @@ class RunStory:
         if entry.number:
             self.decisions.append(entry)
 
-    def _has_failed(self, entry: Entry) -> None:
+    def _has_failed(self, entry: StoryEntry) -> None:
         if entry.state == "failed":
             self.counts["failed"] = self.counts.get("failed", 0) + 1
 
@@ -455,7 +455,7 @@ class RunStory:
             return  # an iteration of a parallel loop
         loop.end_turn()
         loop.entry.answered = event.index + 1
-        loop.turn = Entry("pass", f"pass {event.index + 1:,}", place.source, place.span)
+        loop.turn = StoryEntry("pass", f"pass {event.index + 1:,}", place.source, place.span)
         loop.entries = loop.turn.inner if loop.entry.number and loop.level <= DEEPEST else loop.turns
 
     def on_loop_left(self, event: ev.LoopLeft) -> None:

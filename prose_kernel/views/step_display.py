@@ -20,7 +20,7 @@ from prose_kernel.views.document import Table, counted
 from prose_kernel.views.escaping import clip
 
 if TYPE_CHECKING:
-    from prose_kernel.language.flow import Step
+    from prose_kernel.language.flow import FlowStep
     from prose_kernel.runs.languages import Language
     from prose_kernel.runtime.execution_context import ExecutionContext, Node
     from prose_kernel.runtime.values import Value
@@ -59,7 +59,7 @@ class _Lane:
 class StepDisplay(StatementHook):
     """A `StatementHook` and a listener of events for one program."""
 
-    def __init__(self, language: Language, reads: Callable[[Source], Iterable[Step]]) -> None:
+    def __init__(self, language: Language, reads: Callable[[Source], Iterable[FlowStep]]) -> None:
         self._language = language
         self._flow = reads
         self._reads: dict[int, tuple[list[int], list[tuple[str, ...]]]] = {}
@@ -199,7 +199,7 @@ class StepDisplay(StatementHook):
                 yield from self._table(inner, f"{branch} {inner.label}")
 
 
-def _flat(steps: Iterable[Step]) -> Iterator[Step]:
+def _flat(steps: Iterable[FlowStep]) -> Iterator[FlowStep]:
     for step in steps:
         yield step
         for way in step.ways:

@@ -33,7 +33,7 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class StateDifference:
     """One difference from the committed state. `saved`: `--update` resolves it by saving the current output."""
 
     message: str
@@ -42,7 +42,7 @@ class Finding:
     saved: bool = False
 
     @classmethod
-    def of(cls, problem: ProseError) -> Finding:
+    def of(cls, problem: ProseError) -> StateDifference:
         hint = getattr(problem, "hint", None)
         return cls(f"{problem} (hint: {hint})" if hint else str(problem))
 
@@ -62,7 +62,7 @@ class Outcome:
 
     name: str
     status: Status
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[StateDifference, ...] = ()
     why: str = ""
     seconds: float = field(default=0.0, compare=False)
 

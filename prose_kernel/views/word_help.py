@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from prose_kernel.language.word_catalogue import Entry, Offer
+from prose_kernel.language.word_catalogue import Offer, WordEntry
 from prose_kernel.runs import languages, reference_pages
 from prose_kernel.runs.languages import Language
 from prose_kernel.views import document as doc
@@ -39,7 +39,7 @@ def is_property(code: str, start: int, word: str) -> bool:
     return line != "" and not line.strip() and after.startswith(":")
 
 
-def entry_of(language: Language, word: str, *, property_first: bool = False) -> Entry | None:
+def entry_of(language: Language, word: str, *, property_first: bool = False) -> WordEntry | None:
     keywords, properties = language.words()
     name = word.replace("on_fail", "on-fail")
     if property_first and name in properties:
@@ -47,7 +47,7 @@ def entry_of(language: Language, word: str, *, property_first: bool = False) -> 
     return keywords.get(word) or properties.get(name)
 
 
-def documentation(word: str, entry: Entry, language: Language) -> doc.Group:
+def documentation(word: str, entry: WordEntry, language: Language) -> doc.Group:
     notes = [f"In: {', '.join(entry.owners)}."] if entry.owners else []
     if entry.values:
         notes.append(f"Values: {', '.join(entry.values)}.")

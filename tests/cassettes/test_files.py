@@ -24,7 +24,7 @@ from prose_kernel.access import plain_files
 from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes import records
 from prose_kernel.cassettes.cassette_edits import tidied
-from prose_kernel.cassettes.cassette_files import CassetteFile, Entry, Writer
+from prose_kernel.cassettes.cassette_files import CassetteFile, PlacedRecord, Writer
 from prose_kernel.cassettes.recorded_answers import RecordedJudge, RecordedSessions
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.models.usage_and_prices import CountedJudge, CountedSessions, UsageTotals, consumed
@@ -374,7 +374,7 @@ async def test_records_may_be_written_while_others_are_read(there: Recording, mo
             cassettes.note_ask(f"c1/{number}", "write: a.md", "yes")
     await Recording(there.cwd).run(ONE, provider=Provider(FakeClock()), name="other")
 
-    def put_and_write(self: CassetteFile, entry: Entry) -> int:
+    def put_and_write(self: CassetteFile, entry: PlacedRecord) -> int:
         if self.path == store.own:
             store.close()
         return put(self, entry)

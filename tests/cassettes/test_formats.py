@@ -60,7 +60,7 @@ facts = st.builds(
 )
 
 
-def written(kind: str, answer: object, req: dict[str, Any], noted: Facts | None = None) -> records.Record:
+def written(kind: str, answer: object, req: dict[str, Any], noted: Facts | None = None) -> records.SearchFields:
     """A record as it comes back from a file."""
     out = records.plain_answer(answer)
     line = {"t": kind, "v": records.VERSION, "at": "c1", "out": out, "facts": noted or {}, "req": req}

@@ -17,13 +17,13 @@ from prose_kernel.cassettes.records import key_of
 from prose_kernel.errors import StateError
 from prose_kernel.runtime.ports import (
     AgentMemory,
+    AnswerFile,
     BlockScope,
     CommandResult,
     ContextItem,
     JudgeRequest,
     Key,
     SessionRequest,
-    Target,
 )
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.values import ExecText, Reference
@@ -66,7 +66,7 @@ SAME = [
     {"agent": "painter"},
     {"label": "second"},
     {"scope": BlockScope(7, "b", 2, 1)},
-    {"target": Target("a", "bindings/a.md", "# a")},
+    {"target": AnswerFile("a", "bindings/a.md", "# a")},
     {"program": "other.prose", "position": 9, "finished": ("a", "b")},
     {"attempt": 2, "timeout": 3.0},
     {"memory": AgentMemory("writer", "true", "d", False)},

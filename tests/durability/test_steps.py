@@ -20,7 +20,7 @@ from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.cli.result_text import lost_requests
 from prose_kernel.errors import RunError
-from prose_kernel.models.usage_and_prices import Line
+from prose_kernel.models.usage_and_prices import UsageLine
 from prose_kernel.runs.resumption import resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
@@ -136,7 +136,7 @@ async def test_a_killed_session_continues_after_its_last_answer(stub: StubServer
     assert commands_run(tmp_path) == ONCE
     assert (tmp_path / "made.txt").read_text() == ("changed by hand" if number > 6 else "one three")
     assert stub.stats.requests == 7
-    usage: Line = ended["usage"]
+    usage: UsageLine = ended["usage"]
     assert (usage.sessions, usage.requests, usage.uncounted) == (1, 7, 0)
     whole = await work(stub)()  # a replay of the complete run passes over the steps
     assert whole == ended and stub.stats.requests == 7

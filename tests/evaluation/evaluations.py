@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from prose_kernel.evaluation.results import Summary
-from prose_kernel.evaluation.runner import Evaluation, Options
+from prose_kernel.evaluation.runner import Evaluation, EvaluationOptions
 from prose_kernel.evaluation.spec import read
 from prose_kernel.models.provider_pool import LiveProviders
 from prose_kernel.runs import provider_chain
@@ -79,4 +79,4 @@ def write(
 
 
 def evaluate(path: Path, **options: Any) -> Summary:
-    return asyncio.run(Evaluation(read(path), Options(**options)).run())
+    return asyncio.run(Evaluation(read(path), EvaluationOptions(**options)).run())

@@ -13,7 +13,7 @@ from evaluation.evaluations import LIVE, PROGRAM, RIGHT, Model, evaluate, write
 from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.evaluation import dataset, item
 from prose_kernel.evaluation.report import document
-from prose_kernel.evaluation.runner import Evaluation, Options
+from prose_kernel.evaluation.runner import Evaluation, EvaluationOptions
 from prose_kernel.evaluation.spec import read
 from prose_kernel.runs.workspace import Workspace
 from prose_kernel.views.document import plain_text
@@ -275,7 +275,7 @@ def test_an_interrupted_evaluation_continues(tmp_path: Path, model: Model) -> No
             if done == 2:
                 evaluation.interrupt()
 
-        evaluation = Evaluation(read(spec), Options(), stop)
+        evaluation = Evaluation(read(spec), EvaluationOptions(), stop)
         summary = await evaluation.run()
         assert (summary.status, len(summary.results)) == (130, 2)
         assert "interrupted: 2 of 6 results are there; the same command continues with the rest" in plain_text(
@@ -308,7 +308,7 @@ def test_an_evaluation_can_be_cancelled_while_it_waits(tmp_path: Path, model: Mo
             return None
 
         model.run = forever  # type: ignore[method-assign]
-        task = asyncio.ensure_future(Evaluation(read(spec), Options()).run())
+        task = asyncio.ensure_future(Evaluation(read(spec), EvaluationOptions()).run())
         await waits.wait()
         task.cancel()
         summary = await task
@@ -328,7 +328,7 @@ def test_an_interrupt_just_before_a_run_begins_ends_it(
             evaluation.interrupt()
 
     monkeypatch.setattr(item, "Workspace", Interrupted)
-    evaluation = Evaluation(read(write(tmp_path, LIVE + RIGHT, CASES)), Options())
+    evaluation = Evaluation(read(write(tmp_path, LIVE + RIGHT, CASES)), EvaluationOptions())
     summary = asyncio.run(evaluation.run())
     assert (summary.stopped, summary.results, model.asked) == ("interrupted", [], 0)
 
@@ -340,7 +340,7 @@ def test_an_interrupt_of_a_run_that_has_ended_keeps_its_result(tmp_path: Path, m
             await super().close(error)
 
     monkeypatch.setattr(item, "Workspace", Closing)
-    evaluation = Evaluation(read(write(tmp_path, LIVE + RIGHT, CASES[:1])), Options())
+    evaluation = Evaluation(read(write(tmp_path, LIVE + RIGHT, CASES[:1])), EvaluationOptions())
     summary = asyncio.run(evaluation.run())
     assert [one.status for one in summary.results] == ["passed"]
 

@@ -13,7 +13,7 @@ from stubs.model_server import StubServer
 
 from prose_kernel.cli.main import main
 from prose_kernel.errors import Undecided, UsageError
-from prose_kernel.judging.calibration import SHIPPED, Answer, Item, Share, calibrate, load, of_category
+from prose_kernel.judging.calibration import SHIPPED, CalibrationItem, JudgeAnswer, Share, calibrate, load, of_category
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
 
 ITEMS = load(SHIPPED)
@@ -105,10 +105,10 @@ async def test_a_judge_that_is_unreachable_is_not_asked_200_times() -> None:
 
 
 async def test_an_interrupt_ends_running_activities() -> None:
-    judge, answers = Scripted(), list[Answer]()
+    judge, answers = Scripted(), list[JudgeAnswer]()
     begun = asyncio.Event()
 
-    def on_answer(answer: Answer) -> None:
+    def on_answer(answer: JudgeAnswer) -> None:
         answers.append(answer)
         begun.set()
 
@@ -135,8 +135,10 @@ GOOD: dict[str, Any] = {"values": {"x": "It rains."}, "condition": "it rains", "
 def test_a_custom_item_needs_few_fields(tmp_path: Path) -> None:
     criterion = {"value": "Hello", "criterion": "is polite", "label": "uncertain", "why": "a matter of taste"}
     found = load(a_file(tmp_path, GOOD, "", criterion))
-    assert found[0] == Item("line-1", "all", "it rains", True, {"x": "It rains."})
-    assert found[1] == Item("line-3", "all", "is polite", None, {"it": "Hello"}, "Hello", "a matter of taste")
+    assert found[0] == CalibrationItem("line-1", "all", "it rains", True, {"x": "It rains."})
+    assert found[1] == CalibrationItem(
+        "line-3", "all", "is polite", None, {"it": "Hello"}, "Hello", "a matter of taste"
+    )
 
 
 @pytest.mark.parametrize(

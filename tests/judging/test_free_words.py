@@ -31,7 +31,7 @@ def value_of(written: Value) -> Value:
     return ExecText(text, CommandResult("exited", code, stdout=text, code_hidden=hidden))
 
 
-def ruled(item: calibration.Item) -> rules.Ruling:
+def ruled(item: calibration.CalibrationItem) -> rules.Ruling:
     return rules.decide(item.text, {name: value_of(value) for name, value in item.values.items()})
 
 

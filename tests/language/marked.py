@@ -13,7 +13,7 @@ from pathlib import Path
 from prose_kernel.language.diagnostics import Diagnostic, Profile
 from prose_kernel.language.openprose.checker import Checker
 from prose_kernel.language.openprose.parser import parse
-from prose_kernel.language.openprose.program_interface import Known, LoadContract
+from prose_kernel.language.openprose.program_interface import KnownNames, LoadContract
 from prose_kernel.language.openprose.tree import Program
 from prose_kernel.language.source import Source
 
@@ -49,7 +49,7 @@ def findings(
     source: Source | str,
     profile: Profile = "default",
     *,
-    known: Known | None = None,
+    known: KnownNames | None = None,
     load: LoadContract | None = None,
     cell: bool = False,
 ) -> tuple[Diagnostic, ...]:
@@ -63,11 +63,11 @@ def check(
     source: Source,
     profile: Profile = "default",
     *,
-    known: Known | None = None,
+    known: KnownNames | None = None,
     load: LoadContract | None = None,
     cell: bool = False,
 ) -> tuple[Diagnostic, ...]:
-    return Checker(program, source, profile, known or Known(), cell, load).run()
+    return Checker(program, source, profile, known or KnownNames(), cell, load).run()
 
 
 def places(found: tuple[Diagnostic, ...]) -> list[Place]:

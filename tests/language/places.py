@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from prose_kernel.language.source import Source
-from prose_kernel.language.symbols import Index, Symbol
+from prose_kernel.language.symbols import Symbol, SymbolIndex
 from prose_kernel.runs.languages import Language
 
 
-def names_of(language: Language, text: str) -> Index:
+def names_of(language: Language, text: str) -> SymbolIndex:
     source = Source.of(text)
     return language.index(language.compile(source).program, source)
 
 
-def with_another_name(source: Source, index: Index, symbol: Symbol, name: str) -> str:
+def with_another_name(source: Source, index: SymbolIndex, symbol: Symbol, name: str) -> str:
     edits: dict[int, tuple[int, str]] = {}
     for one in index.of(symbol):
         written = source.text[one.start : one.end] if one.path else ""

@@ -8,7 +8,7 @@ import pytest
 
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose import compile_source
-from prose_kernel.language.openprose.program_interface import Known, KnownAgent, Variable
+from prose_kernel.language.openprose.program_interface import KnownAgent, KnownNames, Variable
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
 
@@ -215,7 +215,7 @@ def test_a30_the_warning_names_the_ways_out_that_there_are() -> None:
 
 
 def test_a30_a_value_of_an_earlier_cell_counts_until_it_is_bound_again() -> None:
-    known = Known(variables={"tests": Variable("let", from_exec=True, hides_code=True)})
+    known = KnownNames(variables={"tests": Variable("let", from_exec=True, hides_code=True)})
 
     def warned(text: str) -> bool:
         compiled = compile_source(Source.of(text), known=known, cell=True)
@@ -245,9 +245,9 @@ def test_a49_strict_reports_mistakes_after_a_mistake(text: str, codes: list[tupl
 
 def test_a49_agents_and_variables_of_earlier_cells_have_their_own_names() -> None:
     agent, variable = 'agent a:\n  prompt: "x"\n', 'let a = "x"\n'
-    known = Known(variables={"a": Variable("let")})
+    known = KnownNames(variables={"a": Variable("let")})
     assert [d.code for d in compile_source(Source(agent), known=known, cell=True).diagnostics] == ["E133"]
-    known = Known(agents={"a": KnownAgent()})
+    known = KnownNames(agents={"a": KnownAgent()})
     assert [d.code for d in compile_source(Source(variable), known=known, cell=True).diagnostics] == ["E133"]
     assert compile_source(Source(agent), known=known, cell=True).ok
 

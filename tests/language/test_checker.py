@@ -17,7 +17,7 @@ from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.lexer import NESTING_LIMIT
 from prose_kernel.language.openprose.parser import parse
-from prose_kernel.language.openprose.program_interface import Contract, Known, KnownAgent, Variable
+from prose_kernel.language.openprose.program_interface import KnownAgent, KnownNames, ProgramInterface, Variable
 from prose_kernel.language.source import Source
 
 STATEMENTS = cases("statements")
@@ -27,13 +27,13 @@ IMPORTS = cases("imports")
 CALLS = cases("calls")
 
 
-def load(path: str) -> Contract | None:
+def load(path: str) -> ProgramInterface | None:
     if path == "./gone.prose":
         raise ImportProgramError("there is no file ./gone.prose")
     if path == "./cycle.prose":
         raise ImportProgramError("a.prose imports itself through ./cycle.prose", code="E112")
     if path.endswith("r.prose"):
-        return Contract({"topic": True, "depth": False}, ("findings", "sources"))
+        return ProgramInterface({"topic": True, "depth": False}, ("findings", "sources"))
     return None
 
 
@@ -76,7 +76,7 @@ def test_the_cases_mean_what_they_say(table):
 
 # ---------------------------------------------------------------- cells
 
-KNOWN = Known(
+KNOWN = KnownNames(
     variables={
         "x": Variable("let"),
         "c": Variable("const"),
@@ -87,7 +87,7 @@ KNOWN = Known(
     soft_exports=frozenset({"soft"}),
     agents={"a": KnownAgent(), "p": KnownAgent("true")},
     blocks={"f": ("one", "two"), "g": ()},
-    programs={"prog": Contract({"topic": True}, ("findings",))},
+    programs={"prog": ProgramInterface({"topic": True}, ("findings",))},
     skills=frozenset({"web"}),
     gates=frozenset({"gt"}),
     bodies={"g": tree.Block(tree.Name("g"), (), None, (tree.Output(tree.Name("made"), tree.Number(1)),))},

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from language.marked import PROFILES, cases, findings, places, unmark
 
 from prose_kernel.language.durations_and_budgets import parse_duration
-from prose_kernel.language.openprose.program_interface import Known
+from prose_kernel.language.openprose.program_interface import KnownNames
 
 LONG = "x" * 10_001
 LONG_PROMPTS = {
@@ -51,7 +51,7 @@ def test_properties(text, profile):
 
 def test_skills_of_earlier_cells_are_known():
     text = 'agent a:\n  skills: ["web", "tidy", "other"]\n'
-    known = Known(skills=frozenset({"web"}), programs={"tidy": None})
+    known = KnownNames(skills=frozenset({"web"}), programs={"tidy": None})
     assert places(findings(text, known=known, cell=True)) == [("W007", 2, 27)]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from lsprotocol import types
 
 from prose_kernel.lsp import language_features
-from prose_kernel.lsp.documents import Document, Documents, Text, uri_of
+from prose_kernel.lsp.documents import Document, Documents, OpenText, uri_of
 from prose_kernel.lsp.names import definition, references, rename
 
 
@@ -79,7 +79,7 @@ class Editor:
         ]
 
 
-def applied(text: Text, edits: Iterable[types.TextEdit]) -> str:
+def applied(text: OpenText, edits: Iterable[types.TextEdit]) -> str:
     """Return a text after edits."""
     raw = text.raw
     ordered: Sequence[types.TextEdit] = sorted(edits, key=lambda one: (one.range.start.line, one.range.start.character))

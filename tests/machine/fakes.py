@@ -20,6 +20,7 @@ from prose_kernel.machine.openprose.machine import Machine
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.ports import (
+    AnswerFile,
     Binding,
     CommandRequest,
     CommandResult,
@@ -38,7 +39,6 @@ from prose_kernel.runtime.ports import (
     SessionProgress,
     SessionRequest,
     SessionResult,
-    Target,
     Verdict,
 )
 from prose_kernel.runtime.values import ErrorValue, ExecText, Value, full_text, plain
@@ -322,10 +322,10 @@ class MemoryStore:
         ahead = (f"imports/{name}" for name in within)
         return "/".join((*self.chain, *ahead, "bindings", f"{self.stem(key)}.md"))
 
-    def target(self, binding: Binding) -> Target | None:
+    def target(self, binding: Binding) -> AnswerFile | None:
         if self.by_value:
             return None
-        return Target(binding.key.name, self.location(binding.key), f"# {binding.key.name}")
+        return AnswerFile(binding.key.name, self.location(binding.key), f"# {binding.key.name}")
 
     def memory(self, agent: str, persist: str) -> str:
         return f"agents/{persist}/{agent}/"

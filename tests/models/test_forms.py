@@ -16,7 +16,7 @@ from prose_kernel.models.providers.human import HumanSessions
 from prose_kernel.programs import consent
 from prose_kernel.runtime.asker import Button, Form, PersonUser, SerialAsker
 from prose_kernel.runtime.ports import GateRequest, JudgeRequest, Question, SessionRequest, SessionResult
-from prose_kernel.storage.gates.answers import Conversation
+from prose_kernel.storage.gates.answers import GateConversation
 
 
 class Clicker:
@@ -107,14 +107,14 @@ async def test_the_form_of_an_input() -> None:
 @pytest.mark.parametrize("comment", ["", "fine: really"])
 async def test_the_form_of_a_gate(label: str, status: str, comment: str) -> None:
     request = GateRequest("g", "g", "Go?", ("user",), 60.0, "1m", "fail", None)
-    decision = await Conversation(request, "g", Clicker(label, comment), "cell").hold()
+    decision = await GateConversation(request, "g", Clicker(label, comment), "cell").hold()
     assert (decision.status, decision.decided_by, decision.comment) == (status, "user", comment)
 
 
 async def test_a_gate_that_is_not_for_the_person_says_why_and_can_be_rejected() -> None:
     request = GateRequest("g", "g", "Go?", ("release",), 60.0, "1m", "fail", None)
     front = Clicker("Approve", "", "Reject")
-    assert (await Conversation(request, "g", front, "cell").hold()).status == "rejected"
+    assert (await GateConversation(request, "g", front, "cell").hold()).status == "rejected"
     assert [form.note for form in front.forms] == [
         "allow release, timeout 1m",
         "gate g: user may not approve, allowed: release",

@@ -20,7 +20,14 @@ from prose_kernel.models.agent_memory import RememberingSessions
 from prose_kernel.models.memory_directory import Memories
 from prose_kernel.models.session_prompt import REMEMBER, RULE, assemble, in_message, segment_file, with_texts
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.ports import AgentMemory, ContextItem, SessionProgress, SessionRequest, SessionResult, Target
+from prose_kernel.runtime.ports import (
+    AgentMemory,
+    AnswerFile,
+    ContextItem,
+    SessionProgress,
+    SessionRequest,
+    SessionResult,
+)
 from prose_kernel.runtime.session_options import Surroundings
 
 HOME = ".prose/agents/captain"
@@ -31,7 +38,7 @@ def asked(
     kind: str = "session", task: str = "Review the plan", *, scope: str = "project", **facts: Any
 ) -> SessionRequest:
     kept = facts.pop("kept", True)
-    target = Target("plan", ".prose/runs/x/bindings/plan.md", "# plan\n") if kept else None
+    target = AnswerFile("plan", ".prose/runs/x/bindings/plan.md", "# plan\n") if kept else None
     directory = facts.pop("directory", f"{HOME}/")
     remembered = AgentMemory("captain", scope, directory, resume=kind == "resume")
     return SessionRequest(kind, task, "c1/s0", agent="captain", memory=remembered, target=target, **facts)  # type: ignore[arg-type]
@@ -385,7 +392,7 @@ async def test_waiting_can_be_cancelled(tmp_path: Path, holder: Any) -> None:
 WRITER = """
 import asyncio, sys
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.ports import AgentMemory, SessionRequest, SessionResult, Target
+from prose_kernel.runtime.ports import AgentMemory, SessionRequest, SessionResult, AnswerFile
 from prose_kernel.models.agent_memory import RememberingSessions
 from prose_kernel.runtime.session_options import Surroundings
 
@@ -398,7 +405,7 @@ async def main(cwd, name):
     sessions = RememberingSessions(Inner(), Surroundings(cwd), SystemClock())
     for number in range(10):
         memory = AgentMemory("captain", "project", ".prose/agents/captain/", resume=True)
-        request = SessionRequest("resume", f"{name}{number}", "c1/s0", memory=memory, target=Target("x", "x.md", ""))
+        request = SessionRequest("resume", f"{name}{number}", "c1/s0", memory=memory, target=AnswerFile("x", "x.md", ""))
         await sessions.run(request, lambda _: None)
 
 asyncio.run(main(*sys.argv[1:]))

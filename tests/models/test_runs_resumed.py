@@ -20,7 +20,7 @@ from models.people import ScriptedPerson
 from prose_kernel.errors import ProviderError, ResumeMismatch, RunError
 from prose_kernel.models.providers.provider_choice import Choice
 from prose_kernel.models.providers.scripted import ScriptedSessions
-from prose_kernel.models.usage_and_prices import Line, consumed
+from prose_kernel.models.usage_and_prices import UsageLine, consumed
 from prose_kernel.runs import languages, run_assembly
 from prose_kernel.runs.resumption import Resumption, branch
 from prose_kernel.runs.run import Run
@@ -104,7 +104,7 @@ async def test_usage_of_a_resumed_run_includes_its_earlier_usage(tmp_path: Path,
         total = here.opened.services.usage.total
     finally:
         await here.close()
-    assert total == Line("total", "", sessions=3, judgements=1, requests=4, tokens_in=33, cost=1.5, unpriced=1)
+    assert total == UsageLine("total", "", sessions=3, judgements=1, requests=4, tokens_in=33, cost=1.5, unpriced=1)
 
 
 # ---------------------------------------------------------------- recordings

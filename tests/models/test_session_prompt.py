@@ -18,7 +18,7 @@ from prose_kernel.models.session_prompt import (
     in_message,
     summarise,
 )
-from prose_kernel.runtime.ports import AgentMemory, BlockScope, ContextItem, SessionRequest, Target
+from prose_kernel.runtime.ports import AgentMemory, AnswerFile, BlockScope, ContextItem, SessionRequest
 
 RUN = ".prose/runs/20260301-101500-k3x9qa"
 HEADER = "# result\n\nkind: let\nexecution_id: 43\n\nsource:\n```prose\nlet result = resume: captain\n```\n\n---\n"
@@ -40,7 +40,7 @@ FULL = SessionRequest(
     permissions={"read": ("docs/**", "src/**"), "bash": "deny", "write": ()},
     memory=AgentMemory("captain", "true", f"{RUN}/agents/captain/", resume=True),
     scope=BlockScope(43, "process", 3, 42),
-    target=Target("result", f"{RUN}/bindings/result__43.md", HEADER),
+    target=AnswerFile("result", f"{RUN}/bindings/result__43.md", HEADER),
     program="tidy.prose",
     position=4,
     finished=("plan", "notes"),

@@ -31,15 +31,15 @@ from prose_kernel.models.session_prompt import answered, assemble, with_row_text
 from prose_kernel.models.tools import files, search
 from prose_kernel.models.tools import tool as tools
 from prose_kernel.models.tools.session_tools import SessionTools, tool_names
-from prose_kernel.models.tools.tool import Stop, ToolFailed, ToolRefused, ToolSpec
+from prose_kernel.models.tools.tool import StopFlag, ToolFailed, ToolRefused, ToolSpec
 from prose_kernel.runtime.ports import (
     AgentMemory,
+    AnswerFile,
     ContextItem,
     FileWrite,
     SessionProgress,
     SessionRequest,
     SessionResult,
-    Target,
     ToolUse,
 )
 from prose_kernel.runtime.session_options import Rule, Surroundings
@@ -134,10 +134,10 @@ async def test_a42_a_tool_that_is_not_offered_does_not_run(cwd: Path, facts: dic
 
 async def test_a42_a_session_of_a_model_writes_neither_its_binding_nor_its_memory(cwd: Path) -> None:
     place, memory = f"{RUN}/bindings/plan.md", AgentMemory("captain", "project", ".prose/agents/captain", resume=False)
-    bench = Bench(cwd, {"write": "allow"}, target=Target("plan", place, HEADER), memory=memory)
+    bench = Bench(cwd, {"write": "allow"}, target=AnswerFile("plan", place, HEADER), memory=memory)
     assert (await bench("write", path=place, content="x")).startswith("refused: ")
     assert not (cwd / place).exists()
-    closed = Bench(cwd, {"read": "deny", "network": "deny"}, target=Target("plan", place, HEADER), memory=memory)
+    closed = Bench(cwd, {"read": "deny", "network": "deny"}, target=AnswerFile("plan", place, HEADER), memory=memory)
     assert closed.bench.specs == ()
 
 
@@ -154,7 +154,7 @@ async def test_a42_a_long_context_can_be_read_whatever_the_rules_say(cwd: Path) 
 
 
 def test_the_names_in_a_recordings_key_do_not_depend_on_where_a_run_lives(cwd: Path) -> None:
-    kept, by_value = Bench(cwd, OPEN, target=Target("plan", f"{RUN}/bindings/plan.md", HEADER)), Bench(cwd, OPEN)
+    kept, by_value = Bench(cwd, OPEN, target=AnswerFile("plan", f"{RUN}/bindings/plan.md", HEADER)), Bench(cwd, OPEN)
     assert tool_names(kept.request, kept.policy, ("Exec",)) == tool_names(by_value.request, by_value.policy, ("Exec",))
     assert tool_names(kept.request, kept.policy, ("Exec",))[-1] == "Exec"
 
@@ -524,8 +524,8 @@ async def test_a_cancelled_search_ends_its_thread(cwd: Path, monkeypatch: pytest
     (cwd / "a").write_text("a" * 60 + "b")
     begun, over = threading.Event(), threading.Event()
 
-    async def in_thread(work: Callable[[Stop], str]) -> str:
-        def watched(stop: Stop) -> str:
+    async def in_thread(work: Callable[[StopFlag], str]) -> str:
+        def watched(stop: StopFlag) -> str:
             begun.set()
             try:
                 return work(stop)
@@ -553,7 +553,7 @@ def blocked() -> Iterator[threading.Event]:
 
 async def test_a_call_that_no_thread_has_begun_is_cancelled_at_once(blocked: threading.Event) -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-    done: list[Stop] = []
+    done: list[StopFlag] = []
     others = asyncio.ensure_future(asyncio.to_thread(blocked.wait))
     waiting = asyncio.ensure_future(tools.in_thread(done.append))
     await asyncio.sleep(0)
@@ -745,7 +745,7 @@ async def test_parallel_calls_run_in_the_order_they_were_made(cwd: Path) -> None
 def producing(cwd: Path) -> Bench:
     place = f"{RUN}/bindings/plan.md"
     memory = AgentMemory("captain", "project", ".prose/agents/captain/", resume=True)
-    return Bench(cwd, {"write": ("out/",)}, target=Target("plan", place, HEADER), memory=memory)
+    return Bench(cwd, {"write": ("out/",)}, target=AnswerFile("plan", place, HEADER), memory=memory)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from prose_kernel.models.usage_and_prices import Line, UsageTotals, affordable, cost_of, highest_cost
+from prose_kernel.models.usage_and_prices import UsageLine, UsageTotals, affordable, cost_of, highest_cost
 from prose_kernel.runtime.ports import Finding, Pick, SessionResult, Usage, Verdict
 
 
@@ -17,7 +17,7 @@ def session_result(provider: str, model: str, usage: Usage | None, *, replayed: 
 
 def test_empty_totals_are_zero() -> None:
     totals = UsageTotals()
-    assert totals.lines == () and totals.total == Line("total", "")
+    assert totals.lines == () and totals.total == UsageLine("total", "")
 
 
 def test_sessions_and_judgements_are_added_by_provider_and_model() -> None:
@@ -32,11 +32,11 @@ def test_sessions_and_judgements_are_added_by_provider_and_model() -> None:
     totals.judgement(Finding("x", "human"))
     totals.judgement(Verdict(True, "rules"))
     assert totals.lines == (
-        Line("anthropic", "claude", 2, 2, 0, 4, 157, 28, 0.875, 0),
-        Line("human", "", judgements=1),
-        Line("openai", "gpt", 1, 0, 0, 1, 10, 2, 0.0, 1),
+        UsageLine("anthropic", "claude", 2, 2, 0, 4, 157, 28, 0.875, 0),
+        UsageLine("human", "", judgements=1),
+        UsageLine("openai", "gpt", 1, 0, 0, 1, 10, 2, 0.0, 1),
     )
-    assert totals.total == Line("total", "", 3, 3, 0, 5, 167, 30, 0.875, 1)
+    assert totals.total == UsageLine("total", "", 3, 3, 0, 5, 167, 30, 0.875, 1)
 
 
 def test_replayed_sessions_cost_nothing() -> None:
@@ -44,7 +44,7 @@ def test_replayed_sessions_cost_nothing() -> None:
     totals.session(session_result("anthropic", "claude", Usage(1, 50, 5, 0.25), replayed=True))
     details = {"provider": "anthropic", "model": "claude", "usage": {"cost": 1.0}, "replayed": True}
     totals.judgement(Verdict(None, "model", details=details))
-    assert totals.lines == (Line("anthropic", "claude", 1, 1, replayed=2),)
+    assert totals.lines == (UsageLine("anthropic", "claude", 1, 1, replayed=2),)
 
 
 UNKNOWN = [("anthropic", "nope"), ("nobody", "gpt-6-luna"), ("", ""), ("openai", "x" * 10_000), ("openai", "\ud800")]

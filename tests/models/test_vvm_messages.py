@@ -11,10 +11,10 @@ from prose_kernel.access.session_permissions import Policy
 from prose_kernel.errors import ProviderError, SessionCancelled
 from prose_kernel.models.providers.human import HumanSessions
 from prose_kernel.models.session_prompt import RULE, answered, assemble, in_message
-from prose_kernel.runtime.ports import Given, SessionRequest, Target
+from prose_kernel.runtime.ports import AnswerFile, Given, SessionRequest
 
 RUN = ".vvm/runs/20260101-000000-9c0d1e/bindings"
-TARGET = Target("b000002", f"{RUN}/b000002.md", "")
+TARGET = AnswerFile("b000002", f"{RUN}/b000002.md", "")
 
 
 def call(task: str = "Do it.", **more: Any) -> SessionRequest:
@@ -83,7 +83,7 @@ CONFIRMATION = f"Binding written: b000002\nPath: {RUN}/b000002.md\nSummary: Done
     ],
 )
 def test_the_verdict_of_a_reply(
-    target: Target | None, writes: bool, reply: str, text: str | None, stored_reply: str | None
+    target: AnswerFile | None, writes: bool, reply: str, text: str | None, stored_reply: str | None
 ) -> None:
     result = answered(reply, provider="p", origin="model", request=call(target=target), writes=writes)
     assert (result.text, result.reply) == (text, stored_reply)

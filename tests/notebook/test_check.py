@@ -213,7 +213,7 @@ async def test_an_expression_of_a_teacher_runs_nothing(cells: Cells, expression:
 
 def test_feedback_is_inert() -> None:
     check = exercises.Check(expects="<img src=x onerror=alert(1)> `<b>` $x$", value="x")
-    found = exercise_checks.Finding(check, False, "<script>")
+    found = exercise_checks.CheckResult(check, False, "<script>")
     shown = bundle(exercise_checks.feedback("a", exercises.Exercise("t", (check,)), (found,), 0))
     assert "<img" not in shown.data["text/markdown"] and "<script" not in shown.data["text/markdown"]
 

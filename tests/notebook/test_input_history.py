@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prose_kernel.notebook.input_history import History
+from prose_kernel.notebook.input_history import InputHistory
 
 
 @pytest.fixture
@@ -16,11 +16,11 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_history_outlives_its_kernel(path: Path) -> None:
-    first = History(path)
+    first = InputHistory(path)
     first.add(1, "let a = 1", "a: number = 1")
     first.add(2, 'exec "ls"', None)
     first.close()
-    second = History(path)
+    second = InputHistory(path)
     second.add(1, "let b = 2", None)
     assert second.tail(10) == [
         (1, 1, "let a = 1", "a: number = 1"),
@@ -34,7 +34,7 @@ def test_history_outlives_its_kernel(path: Path) -> None:
 
 def test_ranges_count_from_this_session(path: Path) -> None:
     for number in (1, 2):
-        history = History(path)
+        history = InputHistory(path)
         for line in (1, 2, 3):
             history.add(line, f"cell {number}.{line}", None)
         if number == 1:
@@ -46,7 +46,7 @@ def test_ranges_count_from_this_session(path: Path) -> None:
 
 
 def test_search_takes_patterns(path: Path) -> None:
-    history = History(path)
+    history = InputHistory(path)
     for line, code in enumerate(["let a = 1", 'exec "ls"', "let a = 1", "let b = 2"], start=1):
         history.add(line, code, None)
     assert [e[1] for e in history.search("let*", None, False)] == [1, 3, 4]
@@ -58,7 +58,7 @@ def test_search_takes_patterns(path: Path) -> None:
 
 @pytest.mark.parametrize("where", [None, Path("/proc/nowhere/history.sqlite")])
 def test_without_a_file_the_session_still_has_its_history(where: Path | None) -> None:
-    history = History(where)
+    history = InputHistory(where)
     history.add(1, "let a = 1", None)
     history.add(2, "let \ud800 = 2", None)
     assert [e[2] for e in history.tail(5)] == ["let a = 1", "let ? = 2"]
@@ -71,7 +71,7 @@ def test_a_thread_that_cannot_be_started_costs_no_cell(path: Path, monkeypatch: 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    history = History(path)
+    history = InputHistory(path)
     with monkeypatch.context() as at_the_limit:
         at_the_limit.setattr(threading.Thread, "start", refuse)
         history.add(1, "let a = 1", None)
@@ -84,7 +84,7 @@ def test_a_thread_that_cannot_be_started_costs_no_cell(path: Path, monkeypatch: 
 def test_a_broken_file_does_not_disturb_others(path: Path) -> None:
     path.parent.mkdir()
     path.write_text("this is no database, and long enough to be noticed as such\n" * 20)
-    history = History(path)
+    history = InputHistory(path)
     history.add(1, "let a = 1", None)
     assert [e[2] for e in history.tail(5)] == ["let a = 1"]
     history.close()

@@ -10,7 +10,7 @@ import pytest
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.openprose import compile_source
-from prose_kernel.language.openprose.program_interface import Contract
+from prose_kernel.language.openprose.program_interface import ProgramInterface
 from prose_kernel.language.source import Source
 from prose_kernel.programs.consent import Candidate, Fetched
 from prose_kernel.programs.openprose_imports import LocalPrograms, Location, handle_and_slug
@@ -20,8 +20,8 @@ from prose_kernel.runtime.ports import LoadRequest
 TIDY = 'input text: "What to tidy"\nlet n = exec "true"\noutput clean = text\n'
 
 
-def without_gates(inputs: Mapping[str, bool], outputs: tuple[str, ...]) -> Contract:
-    return Contract(inputs, outputs, gates=frozenset())
+def without_gates(inputs: Mapping[str, bool], outputs: tuple[str, ...]) -> ProgramInterface:
+    return ProgramInterface(inputs, outputs, gates=frozenset())
 
 
 CONTRACT = without_gates({"text": True}, ("clean",))

@@ -23,7 +23,7 @@ from prose_kernel._version import __version__
 from prose_kernel.errors import UsageError
 from prose_kernel.remote import local_cluster
 from prose_kernel.remote.commands import INHERITED, RemoteCommands
-from prose_kernel.remote.connection import ActorOptions, Connection, Target
+from prose_kernel.remote.connection import ActorOptions, ClusterConnection, SchedulerAddress
 from prose_kernel.remote.messages import Chunk, End, Facts, Inherit, News, Start
 from prose_kernel.remote.worker_client import WorkerClient
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Owner
@@ -98,16 +98,16 @@ async def test_a_command_that_begins_while_the_connection_closes_is_answered(
 ) -> None:
     ending, go = threading.Event(), threading.Event()
 
-    async def serve(self: Connection) -> None:
+    async def serve(self: ClusterConnection) -> None:
         self._opened.set_result(None)
         await asyncio.Event().wait()
 
-    async def end_commands(self: Connection) -> None:
+    async def end_commands(self: ClusterConnection) -> None:
         ending.set()
         await asyncio.to_thread(go.wait)
 
-    monkeypatch.setattr(Connection, "_serve", serve)
-    monkeypatch.setattr(Connection, "_end_commands", end_commands)
+    monkeypatch.setattr(ClusterConnection, "_serve", serve)
+    monkeypatch.setattr(ClusterConnection, "_end_commands", end_commands)
     commands = RemoteCommands("tcp://127.0.0.1:1", tmp_path)
     closing = threading.Thread(target=commands.close)
     connected = commands._connected
@@ -143,15 +143,15 @@ async def test_a_worker_that_joins_while_the_next_run_begins_is_claimed_for_it(
             await asyncio.Event().wait()
             return ()
 
-    async def start_actor(self: Connection, address: str) -> tuple[Facts, Any]:
+    async def start_actor(self: ClusterConnection, address: str) -> tuple[Facts, Any]:
         greeted.set()
         await go.wait()
         return Facts("instance", {}, "host", 1, None, "", False), OneActor()
 
-    monkeypatch.setattr(Connection, "_start_actor", start_actor)
+    monkeypatch.setattr(ClusterConnection, "_start_actor", start_actor)
     joined = list[WorkerClient]()
-    connection = Connection(
-        Target("tcp://h:1"),
+    connection = ClusterConnection(
+        SchedulerAddress("tcp://h:1"),
         ActorOptions(tmp_path, "mark"),
         joined=joined.append,
         left=lambda worker: None,

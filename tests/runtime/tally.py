@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 from prose_kernel.errors import CompileError, RunError, ValueTypeError
 from prose_kernel.language.diagnostics import Compiled, Diagnostic
 from prose_kernel.language.source import Source, Span
-from prose_kernel.language.symbols import Index
+from prose_kernel.language.symbols import SymbolIndex
 from prose_kernel.language.word_catalogue import Completion
 from prose_kernel.runs.languages import Language, Words
 from prose_kernel.runtime import shared_names
@@ -360,7 +360,7 @@ TALLY = Language(
     flow=lambda program, source: (),
     stops=lambda program: [],
     contract=lambda program: program,
-    index=lambda program, source: Index(),
+    index=lambda program, source: SymbolIndex(),
     fixes=lambda compiled, diagnostic: (),
     known_in=lambda program, load: None,
     completeness=lambda text: ("complete", ""),

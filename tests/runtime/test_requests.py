@@ -13,6 +13,7 @@ from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import key_of
 from prose_kernel.runtime.ports import (
     AgentMemory,
+    AnswerFile,
     BlockScope,
     CommandRequest,
     ContextItem,
@@ -21,7 +22,6 @@ from prose_kernel.runtime.ports import (
     JudgeRequest,
     Question,
     SessionRequest,
-    Target,
 )
 from prose_kernel.runtime.requests import Keys, Request, describe
 from prose_kernel.runtime.session_options import Surroundings
@@ -50,7 +50,7 @@ COUNT: dict[type, dict[str, Any]] = {
 DO_NOT: dict[type, dict[str, Any]] = {
     SessionRequest: {
         "at": "c9/9/s9", "agent": "writer", "label": "first", "memory": AgentMemory("a", "true", "d", True),
-        "scope": BlockScope(7, "b", 2, 1), "target": Target("a", "b", "#"), "program": "x.prose", "position": 3,
+        "scope": BlockScope(7, "b", 2, 1), "target": AnswerFile("a", "b", "#"), "program": "x.prose", "position": 3,
         "finished": ("a",), "attempt": 2, "timeout": 3.0, "settings": {"temperature": 1}, "wrong": (("a", "b"),),
         "elsewhere": True, "filed": True,
     },

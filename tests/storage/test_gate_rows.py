@@ -30,7 +30,7 @@ from prose_kernel.storage.database.sqlite import SqliteDatabase
 from prose_kernel.storage.gates.answers import PriorDecisions
 from prose_kernel.storage.gates.deciding import Gatekeeper, GatePolicy, Mode
 from prose_kernel.storage.gates.decision_socket import ask
-from prose_kernel.storage.gates.records import Record, RecordsUnavailable
+from prose_kernel.storage.gates.records import GateRecord, RecordsUnavailable
 from prose_kernel.storage.gates.second_process import (
     Decidable,
     Decider,
@@ -495,7 +495,7 @@ async def test_a_gate_that_is_interrupted_twice_while_it_is_recorded_is_closed(w
     begun, go = Event(), Event()
 
     class Slow(DatabaseRecords):
-        def open(self, request: GateRequest, *, outside: bool) -> Record:
+        def open(self, request: GateRequest, *, outside: bool) -> GateRecord:
             begun.set()
             go.wait()
             return super().open(request, outside=outside)

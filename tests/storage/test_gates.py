@@ -19,7 +19,7 @@ from waiting import PATIENCE
 from prose_kernel.errors import NoPerson, StateError, UsageError
 from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.storage.gates import decision_socket, file_records
-from prose_kernel.storage.gates.answers import Answer, PriorDecisions, read_answer
+from prose_kernel.storage.gates.answers import GateAnswer, PriorDecisions, read_answer
 from prose_kernel.storage.gates.deciding import Gatekeeper, GatePolicy, Mode
 from prose_kernel.storage.gates.decision_socket import ask
 from prose_kernel.storage.gates.file_records import FileRecords, MemoryRecords
@@ -113,21 +113,21 @@ async def test_the_pending_record(keeper: Keeper, records: FileRecords) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("approve", Answer(True)),
-        ("APPROVED", Answer(True)),
-        (" Yes ", Answer(True)),
-        ("y: go : now", Answer(True, comment="go : now")),
-        ("reject", Answer(False)),
-        ("rejected:too early", Answer(False, comment="too early")),
-        ("no", Answer(False)),
-        ("N", Answer(False)),
+        ("approve", GateAnswer(True)),
+        ("APPROVED", GateAnswer(True)),
+        (" Yes ", GateAnswer(True)),
+        ("y: go : now", GateAnswer(True, comment="go : now")),
+        ("reject", GateAnswer(False)),
+        ("rejected:too early", GateAnswer(False, comment="too early")),
+        ("no", GateAnswer(False)),
+        ("N", GateAnswer(False)),
         ("", None),
         ("ok", None),
         ("yes please", None),
         (": approve", None),
     ],
 )
-def test_accepted_words(text: str, expected: Answer | None) -> None:
+def test_accepted_words(text: str, expected: GateAnswer | None) -> None:
     assert read_answer(text) == expected
 
 
@@ -268,8 +268,8 @@ async def test_decisions_given_in_advance(keeper: Keeper, records: FileRecords) 
 async def test_a_decision_for_the_next_instance_is_used_once(keeper: Keeper) -> None:
     prior = PriorDecisions()
     gates = keeper(Person(available=False), prior=prior, notebook=True)
-    prior.give("ok", Answer(True, comment="seen"))
-    prior.give("ok", Answer(False))
+    prior.give("ok", GateAnswer(True, comment="seen"))
+    prior.give("ok", GateAnswer(False))
     assert await gates.decide(request("ok")) == GateDecision("approved", "user", "seen", source="option")
     assert (await gates.decide(request("ok"))).status == "rejected"
     assert (await gates.decide(request("ok"))).reason == "nobody"
@@ -278,9 +278,9 @@ async def test_a_decision_for_the_next_instance_is_used_once(keeper: Keeper) -> 
 async def test_a_claimed_principal_must_be_allowed_to_approve(keeper: Keeper) -> None:
     person = Person(available=False)
     gates = keeper(person)
-    gates.prior.give("ok", Answer(True, "ops"))
+    gates.prior.give("ok", GateAnswer(True, "ops"))
     assert await gates.decide(request("ok", allow=("ops",))) == GateDecision("approved", "ops", source="option")
-    gates.prior.give("other", Answer(True))
+    gates.prior.give("other", GateAnswer(True))
     assert (await gates.decide(request("other", allow=("ops",)))).reason == "nobody"
     assert person.shown == ["gate other: user may not approve, allowed: ops"]
 
@@ -701,7 +701,7 @@ async def test_a9_the_principal_of_the_run_itself_is_refused(
     await clock.advance(1.0)
     assert not task.done()
     with pytest.raises(UsageError):
-        gates.prior.give("release_ok", Answer(True, principal))
+        gates.prior.give("release_ok", GateAnswer(True, principal))
     await clock.advance(599.0)
     assert (await task).status == "timeout"
 

@@ -19,7 +19,7 @@ from testing.books import code, error, markdown, prose, write
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.cells import Cells
-from prose_kernel.notebook.exporting import Part, as_cells, as_program
+from prose_kernel.notebook.exporting import ExportedCell, as_cells, as_program
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import LANGUAGES, Language
 from prose_kernel.runs.provenance import Opening
@@ -34,7 +34,7 @@ def no_file(name: str) -> tuple[str, Language]:
 
 
 def joined(*texts: str, language: Language = OPENPROSE) -> str:
-    return as_program([Part(text, f"cell {n}") for n, text in enumerate(texts, 1)], language, no_file).text
+    return as_program([ExportedCell(text, f"cell {n}") for n, text in enumerate(texts, 1)], language, no_file).text
 
 
 def refusal(*texts: str, language: Language = OPENPROSE) -> str:
@@ -89,7 +89,7 @@ def test_magics_become_comments_options_and_statements() -> None:
     def read(name: str) -> tuple[str, Language]:
         return Path(name).read_text(), OPENPROSE
 
-    made = as_program([Part(text, f"cell {n}") for n, text in enumerate(parts, 1)], OPENPROSE, read)
+    made = as_program([ExportedCell(text, f"cell {n}") for n, text in enumerate(parts, 1)], OPENPROSE, read)
     assert made.text == (
         "# prose run --provider scripted --cassette name --cassette-mode replay --input who=Ada --yes send FILE\n\n"
         "# %provider scripted\n# %cassette name --mode replay\n# %input who=Ada\n# %gate approve send\n\n"
@@ -298,7 +298,7 @@ def test_a_program_survives_conversion_to_cells_and_back(language: Language, dat
         return
     pieces = as_cells(compiled.program, compiled.source, language)
     parts = [
-        Part(one.text, "x", is_text=one.kind == "markdown", gap=one.prose.get("gap", min(number, 1)))
+        ExportedCell(one.text, "x", is_text=one.kind == "markdown", gap=one.prose.get("gap", min(number, 1)))
         for number, one in enumerate(pieces)
     ]
     assert as_program(parts, language, no_file).text.strip("\n") == text.strip("\n")
@@ -355,7 +355,7 @@ def test_a49_exported_commands_run_in_a_shell(tmp_path: Path) -> None:
     """Names and values with blanks and quotes are quoted, and a script is a separate option."""
     magics = "%input topic=two \"words\"\n%provider scripted 'my replies.yaml'\n%cassette rec --mode auto\n"
     program = 'input topic: "What?"\nlet a = session "Say {topic}"\noutput said = a\n'
-    made = as_program([Part(magics + program, "cell 1")], OPENPROSE, no_file)
+    made = as_program([ExportedCell(magics + program, "cell 1")], OPENPROSE, no_file)
     (tmp_path / "my program.prose").write_text(made.text)
     (tmp_path / "my replies.yaml").write_text('"Say two \\"words\\"": "it works"\n')
     command = made.text.partition("\n")[0].removeprefix("# prose run ").replace(" FILE", " 'my program.prose'")

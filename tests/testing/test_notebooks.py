@@ -20,21 +20,21 @@ from prose_kernel.runs import languages
 from prose_kernel.runs.provenance import Provenance
 from prose_kernel.testing.notebook_source import read
 from prose_kernel.testing.notebooks import test_notebook as tested_notebook
-from prose_kernel.testing.options import Options
+from prose_kernel.testing.options import SuiteOptions
 from prose_kernel.testing.outputs import Rules, comparable, compare
 from prose_kernel.views.test_results import difference
 
 ROOT = Path(__file__).parents[2]
 
 
-def findings(path: Path, options: Options | None = None) -> list[str]:
+def findings(path: Path, options: SuiteOptions | None = None) -> list[str]:
     """Return all findings of a test, each with the name of its cell."""
-    tested = tested_notebook(path.resolve(), path.name, options or Options())
+    tested = tested_notebook(path.resolve(), path.name, options or SuiteOptions())
     return [f"{outcome.name}: {outcome.text()}" for outcome in tested.outcomes if outcome.findings]
 
 
 def update(path: Path) -> Path:
-    tested_notebook(path.resolve(), path.name, Options(update=True))
+    tested_notebook(path.resolve(), path.name, SuiteOptions(update=True))
     return path
 
 
@@ -156,14 +156,14 @@ def test_a_marker_overrides_a_tag_and_lax_compares_only_marked_cells() -> None:
     other = code('exec "echo a"', stream("b\n"))
     book = write(Path("a.ipynb"), checked, other)
     assert len(findings(book)) == 2
-    assert [found.partition(":")[0] for found in findings(book, Options(lax=True))] == ["cell 1"]
+    assert [found.partition(":")[0] for found in findings(book, SuiteOptions(lax=True))] == ["cell 1"]
 
 
 def test_a_sanitize_file_of_nbval_is_applied_to_both_sides() -> None:
     Path("s.cfg").write_text("[year]\nregex: [0-9]{4}\nreplace: YEAR\n")
     book = write(Path("a.ipynb"), code('exec "date +%Y"', stream("1868\n")))
     assert len(findings(book)) == 1
-    assert findings(book, Options(rules=Rules(["s.cfg"]))) == []
+    assert findings(book, SuiteOptions(rules=Rules(["s.cfg"]))) == []
 
 
 @pytest.mark.parametrize("text", ["regex: [\nreplace: x\n", "regex: a\n", "regex: a\nreplace: \\9\n"])
@@ -257,7 +257,7 @@ def test_a_changed_prompt_is_shown_with_its_difference_and_not_saved() -> None:
     book = update(write(Path("a.ipynb"), code('let s0 = session "Write about toads"', count=None)))
     book.write_text(book.read_text().replace("toads\\", "frogs\\"))
     before = book.read_bytes()
-    found = findings(book, Options(update=True))
+    found = findings(book, SuiteOptions(update=True))
     assert "nothing is recorded for session c1/1/s0" in found[0]
     assert '"Write about frogs" instead of "Write about toads"' in found[0]
     assert book.read_bytes() == before
@@ -281,7 +281,7 @@ def test_a_cell_that_exceeds_the_timeout_is_interrupted_and_later_cells_do_not_r
     for source in ('exec "sleep 600"', busy):
         book = write(Path("a.ipynb"), code(source), code('exec "touch ran"'))
         message = "cell 1: the cell did not end within 0.3 s and was interrupted; later cells did not run"
-        assert findings(book, Options(seconds=0.3)) == [message]
+        assert findings(book, SuiteOptions(seconds=0.3)) == [message]
         assert not Path("ran").exists()
 
 
@@ -305,7 +305,7 @@ def test_a_cell_may_end_in_the_moment_of_its_timeout(source: str, monkeypatch: p
     monkeypatch.setattr(Provenance, "end", ends)
     book = write(Path("a.ipynb"), code(source), code('exec "touch ran"'))
     message = "cell 1: the cell did not end within 0.01 s and was interrupted; later cells did not run"
-    assert findings(book, Options(seconds=0.01)) == [message]
+    assert findings(book, SuiteOptions(seconds=0.01)) == [message]
 
 
 def test_a_notebook_is_tested_outside_the_main_thread() -> None:

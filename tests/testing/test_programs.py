@@ -19,7 +19,7 @@ from testing.books import code, prose, write
 
 from prose_kernel.access import atomic
 from prose_kernel.testing import snapshot_file
-from prose_kernel.testing.snapshot_file import SUFFIX, Case, CaseOptions
+from prose_kernel.testing.snapshot_file import SUFFIX, CaseOptions, SnapshotCase
 
 SORT = """\
 input report: "The report"
@@ -336,7 +336,7 @@ def test_written_snapshots_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, sections: dict[str, str], status: int
 ) -> None:
     kept = {name: snapshot_file.shown(text) for name, text in sections.items()}
-    cases = [Case(name, f"# {name}\n\nwords", CaseOptions(), status, kept) for name in ("one", "two")]
+    cases = [SnapshotCase(name, f"# {name}\n\nwords", CaseOptions(), status, kept) for name in ("one", "two")]
     file = tmp_path_factory.getbasetemp() / "x.md"
     file.write_text(snapshot_file.written(cases), encoding="utf-8")
     assert snapshot_file.read(file) == cases

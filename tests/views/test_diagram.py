@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from language.programs import PROGRAMS
 from needs import lacking, needs
 
-from prose_kernel.language.flow import Step, Way
+from prose_kernel.language.flow import FlowStep, Way
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runs import languages
-from prose_kernel.views.diagram import CHARACTERS, LINES, NODES, Mark, Part, label, mermaid, outline
+from prose_kernel.views.diagram import CHARACTERS, LINES, NODES, DiagramText, Mark, label, mermaid, outline
 from prose_kernel.views.run_pictures import graph_display
 
 ROOT = Path(__file__).parents[2]
@@ -68,17 +68,17 @@ def displayed(text: str) -> str:
     return html.unescape(text.replace("ﬂ°°", "&#").replace("ﬂ°", "&").replace("¶ß", ";"))
 
 
-def flow(text: str, language: str = "openprose") -> tuple[Step, ...]:
+def flow(text: str, language: str = "openprose") -> tuple[FlowStep, ...]:
     source, described = Source.of(text), languages.LANGUAGES[language]
     return described.flow(described.compile(source, cell=True).program, source)
 
 
 def drawn(text: str, language: str = "openprose") -> str:
-    return mermaid([Part("", flow(text, language))])
+    return mermaid([DiagramText("", flow(text, language))])
 
 
 @cache
-def corpus() -> list[tuple[str, tuple[Step, ...]]]:
+def corpus() -> list[tuple[str, tuple[FlowStep, ...]]]:
     found = [(name, flow(text)) for name, text in PROGRAMS.items()]
     for path in [*CORPUS, *EXAMPLES]:
         language = languages.of_file(path.name)
@@ -124,7 +124,7 @@ output all = plan + right
 
 
 def test_a_program_has_an_outline() -> None:
-    assert outline([Part("", flow(PROGRAM))]).splitlines() == [
+    assert outline([DiagramText("", flow(PROGRAM))]).splitlines() == [
         "import ./publish.prose",
         "agent writer, sonnet",
         "block tidy(text)",
@@ -184,7 +184,7 @@ def test_a_vvm_program_has_an_outline_and_a_diagram() -> None:
         '  raise "bad"\nchoose verdict by ?`tone` as tone:\n  option "glad":\n    x = 1\n  option "sad":\n    x = 2\n'
         "export x\n"
     )
-    assert outline([Part("", flow(text, "vvm"))]).splitlines() == [
+    assert outline([DiagramText("", flow(text, "vvm"))]).splitlines() == [
         "agent critic, sonnet",
         "block ask(item)",
         "  critic: Judge {item}",
@@ -211,7 +211,7 @@ def test_a_vvm_program_has_an_outline_and_a_diagram() -> None:
 def test_diagrams_show_states_and_figures() -> None:
     steps = flow('exec "a"\nexec "b"\nexec "c"')
     marks = {steps[0].span: Mark("done", "✓ done ×2", "3 s, $0.01"), steps[1].span: Mark("failed", "✗ failed")}
-    display = graph_display([Part("", steps, marks)])
+    display = graph_display([DiagramText("", steps, marks)])
     assert display.data["text/plain"] == "$ a  [✓ done ×2]\n$ b  [✗ failed]\n$ c  [not run]"
     assert display.person["text/plain"] == "$ a  [✓ done ×2, 3 s, $0.01]\n$ b  [✗ failed]\n$ c  [not run]"
     found, seen = parsed_by_mermaid(
@@ -240,17 +240,17 @@ _LINE = re.compile(
 
 def test_diagrams_of_the_corpora_match_a_narrow_grammar() -> None:
     for name, steps in corpus():
-        text = mermaid([Part("", steps)])
+        text = mermaid([DiagramText("", steps)])
         unmatched = [line for line in text.splitlines() if not _LINE.fullmatch(line)]
         assert not unmatched, (name, unmatched)
-        assert outline([Part("", steps)])
+        assert outline([DiagramText("", steps)])
 
 
 def test_mermaid_accepts_diagrams_of_programs() -> None:
     """All programs that people wrote, and a sample of the corpora."""
     programs = corpus()
     chosen = [*programs[: len(PROGRAMS)], *programs[len(PROGRAMS) :: 12], *programs[-len(EXAMPLES) :]]
-    answers = parsed_by_mermaid(*(mermaid([Part("", steps)]) for _, steps in chosen))
+    answers = parsed_by_mermaid(*(mermaid([DiagramText("", steps)]) for _, steps in chosen))
     assert [
         (name, answer["error"]) for (name, _), answer in zip(chosen, answers, strict=True) if "error" in answer
     ] == []
@@ -260,10 +260,10 @@ def test_mermaid_accepts_diagrams_of_programs() -> None:
 
 
 def test_hostile_labels_are_inert() -> None:
-    steps = tuple(Step("session", text, Span(at, at + 1)) for at, text in enumerate(HOSTILE))
-    ways = tuple(Way(text, (Step("value", text, Span(0, 0)),)) for text in HOSTILE)
-    titled = [Part(text, (Step("if", text, Span(0, 0), ways=ways),)) for text in HOSTILE[:3]]
-    found, others = parsed_by_mermaid(mermaid([Part("", steps)]), mermaid(titled))
+    steps = tuple(FlowStep("session", text, Span(at, at + 1)) for at, text in enumerate(HOSTILE))
+    ways = tuple(Way(text, (FlowStep("value", text, Span(0, 0)),)) for text in HOSTILE)
+    titled = [DiagramText(text, (FlowStep("if", text, Span(0, 0), ways=ways),)) for text in HOSTILE[:3]]
+    found, others = parsed_by_mermaid(mermaid([DiagramText("", steps)]), mermaid(titled))
     assert len(found["nodes"]) == len(HOSTILE) and len(found["edges"]) == len(HOSTILE) - 1
     assert len(others["groups"]) == 3 and len(others["nodes"]) == 3 * (1 + len(HOSTILE))
     for text in (*found["nodes"].values(), *others["groups"].values()):
@@ -295,16 +295,16 @@ def huge_program(kind: str) -> str:
 @pytest.mark.parametrize("kind", ["long", "deep", "wide", "blocks"])
 def test_a_huge_program_is_summarised(kind: str) -> None:
     steps = flow(huge_program(kind))
-    text = mermaid([Part("", steps)])
+    text = mermaid([DiagramText("", steps)])
     assert len(text) <= CHARACTERS
     assert re.search(r"and [\d,]+ more (?:statements|branches)|\d statements? inside", text)
-    shown = outline([Part("", steps)]).splitlines()
+    shown = outline([DiagramText("", steps)]).splitlines()
     assert len(shown) <= LINES + 1
     (found,) = parsed_by_mermaid(text)
     assert "error" not in found and len(found["nodes"]) <= NODES
 
 
 def test_an_empty_program_has_nothing_to_draw() -> None:
-    assert outline([Part("", ())]) == "nothing to draw"
-    (found,) = parsed_by_mermaid(mermaid([Part("", ())]))
+    assert outline([DiagramText("", ())]) == "nothing to draw"
+    (found,) = parsed_by_mermaid(mermaid([DiagramText("", ())]))
     assert list(found["nodes"].values()) == ["nothing to draw"]

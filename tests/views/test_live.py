@@ -22,7 +22,7 @@ from prose_kernel.views.cell_view import CellView
 from prose_kernel.views.display import Display
 from prose_kernel.views.live_panel import LivePanel, live_display
 from prose_kernel.views.live_run import LiveRun
-from prose_kernel.views.live_text import BranchNames, Line, elapsed, estimate
+from prose_kernel.views.live_text import BranchNames, LiveLine, elapsed, estimate
 from prose_kernel.views.output_limit import Limits
 from prose_kernel.views.output_with_panel import MAX_CHARACTERS, OutputWithPanel, PanelRemovingAsker
 from prose_kernel.views.refresh import Refresh
@@ -254,7 +254,7 @@ def test_elapsed_times_have_a_readable_form() -> None:
 
 
 def test_hostile_lines_in_the_live_view_are_inert() -> None:
-    shown = live_display([Line("<img src=x>", ("<b>",), last="\x1b[2J<i>"), Line("<u>", depth=1, last="<s>")])
+    shown = live_display([LiveLine("<img src=x>", ("<b>",), last="\x1b[2J<i>"), LiveLine("<u>", depth=1, last="<s>")])
     assert not any(tag in shown.data["text/html"] for tag in ("<img", "<b>", "<i>", "<u>", "<s>"))
     assert "\x1b" not in shown.data["text/plain"]
 

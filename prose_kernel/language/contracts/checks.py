@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from prose_kernel.language.contracts.tests import read_test
-from prose_kernel.language.contracts.tree import SCRIPT, Item, Node
+from prose_kernel.language.contracts.tree import SCRIPT, ContractNode, Item
 from prose_kernel.language.contracts.units import FileUnit, Unit
 from prose_kernel.language.diagnostics import Diagnostic, diagnostic
 from prose_kernel.language.openprose.call_targets import CallProblem
@@ -94,7 +94,7 @@ def _skills(unit: Unit) -> Iterator[Diagnostic]:
             yield diagnostic(source, "W331", item.head, f"the skill `{text}` is not on this machine")
 
 
-def _entries(node: Node, section: str) -> Iterator[tuple[Item, str]]:
+def _entries(node: ContractNode, section: str) -> Iterator[tuple[Item, str]]:
     for item in node.items(section):
         for text in provided(item):
             yield item, text

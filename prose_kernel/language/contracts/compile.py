@@ -39,7 +39,7 @@ from prose_kernel.language.openprose.call_targets import (
     interface_of,
 )
 from prose_kernel.language.openprose.parser import fenced_text, parse
-from prose_kernel.language.openprose.program_interface import Contract, uses_of
+from prose_kernel.language.openprose.program_interface import ProgramInterface, uses_of
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.text import as_argument
 
@@ -308,7 +308,7 @@ def _called_by(script: tree.Program, targets: CallTargets, model: str | None) ->
 
 
 @dataclass(frozen=True, slots=True)
-class FileContract(Contract):
+class FileContract(ProgramInterface):
     """The contract of a node. `defaults` are the values of optional inputs, `calls` the names that the script calls,
     `prior` the names of the prior truth (None for a kind of node without truth)."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from prose_kernel.language.contracts.items import OPTIONAL, nested
-from prose_kernel.language.contracts.tree import MISSING, Item, Node
+from prose_kernel.language.contracts.tree import MISSING, ContractNode, Item
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.call_targets import CallInput, CallOutput
@@ -64,7 +64,7 @@ class Contract:
         return len(self.outputs) > 1 or any(one.name in self.types for one in self.outputs)
 
 
-def contract_of(node: Node) -> Contract:
+def contract_of(node: ContractNode) -> Contract:
     takes, gives = list(_declared_inputs(node)), list(_declared_outputs(node))
     inputs: dict[str, CallInput] = {}
     runs: dict[str, bool] = {}
@@ -88,7 +88,7 @@ def contract_of(node: Node) -> Contract:
     return Contract(tuple(inputs.values()), tuple(outputs.values()), takes_more, runs, types, errors)
 
 
-def promises_of(node: Node) -> Iterator[Promise]:
+def promises_of(node: ContractNode) -> Iterator[Promise]:
     """Yield the promises of Returns or Maintains about outputs, and the invariants."""
     for name, item in _declared_outputs(node):
         yield Promise(name, item.text, item)
@@ -97,7 +97,7 @@ def promises_of(node: Node) -> Iterator[Promise]:
         yield Promise("", text, item)
 
 
-def _declared_inputs(node: Node) -> Iterator[tuple[str, Item]]:
+def _declared_inputs(node: ContractNode) -> Iterator[tuple[str, Item]]:
     section = node.section("Parameters" if node.kind == "function" else "Requires")
     if section is None or node.kind not in ("function", "responsibility"):
         return
@@ -106,7 +106,7 @@ def _declared_inputs(node: Node) -> Iterator[tuple[str, Item]]:
             yield name, item
 
 
-def _declared_outputs(node: Node) -> Iterator[tuple[str, Item]]:
+def _declared_outputs(node: ContractNode) -> Iterator[tuple[str, Item]]:
     """Yield the outputs with the items that declare them; paths (`a.b`) are fields of outputs and left out."""
     if node.kind == "function":
         items = node.items("Returns")
@@ -120,7 +120,7 @@ def _declared_outputs(node: Node) -> Iterator[tuple[str, Item]]:
                 yield name.removesuffix("[]"), item
 
 
-def truth_names(node: Node) -> tuple[str, ...]:
+def truth_names(node: ContractNode) -> tuple[str, ...]:
     """Return the names of the prior truth: items and facets of Maintains (3.3)."""
     section = node.section("Maintains")
     if section is None:
@@ -128,14 +128,14 @@ def truth_names(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for item in (*section.items, *section.parts) for name in item.roots))
 
 
-def stages(node: Node) -> dict[str, str]:
+def stages(node: ContractNode) -> dict[str, str]:
     """Return the texts under the `####` headings of the Execution, by name (3.10)."""
     section = node.section("Execution")
     parts = section.parts if section is not None else ()
     return {name: part.text for part in parts for name in part.names}
 
 
-def delegates(node: Node, text: str) -> dict[str, str]:
+def delegates(node: ContractNode, text: str) -> dict[str, str]:
     """Return the helpers listed in `### Shape`, each with the line that is its task (3.5 step 7)."""
     found: dict[str, str] = {}
     for item in node.items("Shape"):

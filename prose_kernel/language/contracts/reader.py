@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.items import OPTIONAL, declared, read_items
-from prose_kernel.language.contracts.tree import Block, ContractFile, Item, Kind, Node, Section
+from prose_kernel.language.contracts.tree import Block, ContractFile, ContractNode, Item, Kind, Section
 from prose_kernel.language.diagnostics import STRICT_PROFILES, Diagnostic, Findings, Profile
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose.keywords import NAME
@@ -192,7 +192,7 @@ class Reader:
             return cast("Kind", kind)
         return ""
 
-    def _own(self, part: Sequence[Block], title: str) -> Node:
+    def _own(self, part: Sequence[Block], title: str) -> ContractNode:
         kind, name = self._kind(), self.fields.get("name")
         if not isinstance(name, str) or not name.strip():
             name = _NOT_IN_TITLES.sub("-", title.lower()).strip("-")
@@ -202,7 +202,9 @@ class Reader:
                 self.report("W303", field_span(self.text, "kind"), f"no `name`: it is `{name}`", hint)
         front = part[0].span.end if part and part[0].kind == "frontmatter" else 0
         end = part[-1].span.end if part else 0
-        node = Node(name.strip(), kind, Span(front, end), field_span(self.text, "kind"), False, self._sections(part))
+        node = ContractNode(
+            name.strip(), kind, Span(front, end), field_span(self.text, "kind"), False, self._sections(part)
+        )
         if kind == "test" and not str(self.fields.get("subject") or "").strip():
             self.report("E350", node.heading, "a test needs a `subject`", "write `subject: NAME` in the front matter")
         if kind == "responsibility" and not _ID.fullmatch(str(self.fields.get("id"))):
@@ -213,7 +215,7 @@ class Reader:
 
     # ---------------------------------------------------------------- nodes
 
-    def _inline(self, heading: Block, part: Sequence[Block], own: Node) -> Node | None:
+    def _inline(self, heading: Block, part: Sequence[Block], own: ContractNode) -> ContractNode | None:
         name = heading.text.strip("`").strip()
         if not _NODE_NAME.fullmatch(name):
             if own.kind:
@@ -226,9 +228,9 @@ class Reader:
             kind = "pattern"
         elif names & {"Requires", "Maintains", "Continuity"}:
             kind = "responsibility"
-        return Node(name, kind, Span(heading.span.start, _end(heading, part)), heading.span, True, read)
+        return ContractNode(name, kind, Span(heading.span.start, _end(heading, part)), heading.span, True, read)
 
-    def _named_once(self, nodes: Sequence[Node]) -> None:
+    def _named_once(self, nodes: Sequence[ContractNode]) -> None:
         names: set[str] = set()
         for node in nodes:
             if node.inline and node.name in names:
@@ -341,7 +343,7 @@ def field_span(text: str, name: str) -> Span:
 # ---------------------------------------------------------------- kinds and sections
 
 
-def _check_sections(reader: Reader, node: Node) -> None:
+def _check_sections(reader: Reader, node: ContractNode) -> None:
     """Report repeated, retired, empty, misplaced and missing sections of a node."""
     seen: set[str] = set()
     for section in node.sections:
@@ -384,7 +386,7 @@ def _unknown(reader: Reader, section: Section) -> None:
         reader.report("W301", section.line, f"`### {section.title}` is documentation only", hint)
 
 
-def _check_kind(reader: Reader, node: Node, section: Section) -> None:
+def _check_kind(reader: Reader, node: ContractNode, section: Section) -> None:
     kinds = _SECTIONS.get(section.name)
     if kinds is None or node.kind[0] in kinds:
         return

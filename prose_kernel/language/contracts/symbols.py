@@ -12,12 +12,12 @@ from prose_kernel.language.contracts.reader import field_span
 from prose_kernel.language.contracts.units import FileUnit, Unit
 from prose_kernel.language.openprose import symbols
 from prose_kernel.language.openprose.parser import fenced_text
-from prose_kernel.language.openprose.program_interface import Known, LoadContract, known_in
+from prose_kernel.language.openprose.program_interface import KnownNames, LoadContract, known_in
 from prose_kernel.language.source import Source, Span
-from prose_kernel.language.symbols import Index, Occurrence, Symbol
+from prose_kernel.language.symbols import Occurrence, Symbol, SymbolIndex
 
 
-def index(program: ContractProgram, source: Source) -> Index:
+def index(program: ContractProgram, source: Source) -> SymbolIndex:
     """Return the index of the readable parts of a file. Never raises, and takes linear time."""
     return _FileIndexer(program.file).index()
 
@@ -33,14 +33,14 @@ class _FileIndexer:
         self._occurrences: list[Occurrence] = []
         self._links: list[tuple[Span, str]] = []
 
-    def index(self) -> Index:
+    def index(self) -> SymbolIndex:
         units = [unit for unit in self._file.units if unit.node.kind]
         inputs = {unit: self._node(unit) for unit in units}
         for unit in units:
             if unit.has_script:
                 self._script(unit, inputs[unit])
         found = sorted(self._symbols, key=lambda one: one.span)
-        return Index(
+        return SymbolIndex(
             tuple(found), tuple(sorted(self._occurrences, key=lambda one: one.start)), tuple(sorted(self._links))
         )
 
@@ -89,7 +89,7 @@ class _FileIndexer:
                 self._occurrences.append(one)
 
 
-def script_at(program: ContractProgram, offset: int, load: LoadContract) -> tuple[str, Known] | None:
+def script_at(program: ContractProgram, offset: int, load: LoadContract) -> tuple[str, KnownNames] | None:
     """Return the text of the script before an offset, without the file around it, and the names that it may refer to;
     None outside of scripts."""
     for unit in program.file.units:

@@ -17,7 +17,7 @@ from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.items import DEFAULT, literal_at, value_of
 from prose_kernel.language.contracts.reader import NotYaml, yaml_entries
-from prose_kernel.language.contracts.tree import MISSING, Block, Item, Node
+from prose_kernel.language.contracts.tree import MISSING, Block, ContractNode, Item
 from prose_kernel.language.diagnostics import first_error
 from prose_kernel.language.openprose.call_targets import CallInput, CallOutput, CallProblem, CallTarget, ScriptSource
 from prose_kernel.language.source import Source, Span
@@ -41,7 +41,7 @@ class Instance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     config: dict[str, Any] | None = None
 
 
-def read_instances(source: Source, node: Node) -> Iterator[tuple[Span, Instance | str]]:
+def read_instances(source: Source, node: ContractNode) -> Iterator[tuple[Span, Instance | str]]:
     """Yield the instances that a node declares, in order, with the span of their line; for an invalid one, the reason
     as text (E340)."""
     names: set[str] = set()
@@ -86,7 +86,7 @@ def _inside(one: Instance) -> Iterator[Instance]:
                 yield from _inside(part)
 
 
-def config_defaults(node: Node) -> dict[str, Any]:
+def config_defaults(node: ContractNode) -> dict[str, Any]:
     """Return the keys of a pattern's Config with their defaults, None for a key without one."""
     return {name: _default(item) for item in node.items("Config") for name in item.names}
 
@@ -119,7 +119,7 @@ def _value(text: str) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class ProgramTarget:
     """A `.prose` program as a call target."""
 
     address: str
@@ -224,9 +224,9 @@ class Targets:
 
     # ---------------------------------------------------------------- functions
 
-    def _callable(self, found: Unit | Program) -> CallTarget:
+    def _callable(self, found: Unit | ProgramTarget) -> CallTarget:
         """Return a unit or program as a target. Raises `ImportProgramError` if it can't be called."""
-        if isinstance(found, Program):
+        if isinstance(found, ProgramTarget):
             files = self.unit.file.files
             assert files.library is not None
             files.depends_on_root = True
@@ -246,7 +246,7 @@ class Targets:
             raise ImportProgramError(f"`{found.name}` is a {kind}: it isn't called", code="E315", hint=hint)
         return found.target()
 
-    def sibling(self, name: str) -> Unit | Program | None:
+    def sibling(self, name: str) -> Unit | ProgramTarget | None:
         """Return the unit or program for a bare name in the directory of the file, None without one."""
         file = self.unit.file
         library = file.files.library
@@ -257,7 +257,7 @@ class Targets:
             raise ImportProgramError(message, code="E316", hint="rename one, or call its path")
         return self.file(places[0], name) if places else None
 
-    def at(self, path: str) -> Unit | Program:
+    def at(self, path: str) -> Unit | ProgramTarget:
         """Return the unit or program at a path."""
         file = self.unit.file
         library = file.files.library
@@ -266,7 +266,7 @@ class Targets:
             raise ImportProgramError(message, code="E330")
         return self.file(library.resolve(file.address, path), path)
 
-    def file(self, address: str, named: str) -> Unit | Program:
+    def file(self, address: str, named: str) -> Unit | ProgramTarget:
         """Return the own node of a contract file, or a program; messages call the file `named`."""
         file = self.unit.file
         if address.endswith(SUFFIX):
@@ -274,7 +274,7 @@ class Targets:
             return found.own
         if address.endswith(".prose"):
             stem = address.rpartition("/")[2].removesuffix(".prose")
-            return Program(address, stem, file.files.handle(address))
+            return ProgramTarget(address, stem, file.files.handle(address))
         message = f'"{named}" is not a program: its name ends in neither `.prose` nor `{SUFFIX}`'
         raise ImportProgramError(message, code="E330")
 
@@ -283,7 +283,7 @@ class Targets:
     def _bind(self, one: Instance, within: tuple[str, ...] = ()) -> CallTarget:
         """Return an instance as a target. `within` are the patterns of the instances around it."""
         pattern = self._near(one.pattern) or self.at(one.pattern)
-        if isinstance(pattern, Program) or pattern.node.kind != "pattern":
+        if isinstance(pattern, ProgramTarget) or pattern.node.kind != "pattern":
             raise ImportProgramError(f"`{one.pattern}` is not a pattern", code="E341")
         key = f"{pattern.file.address}#{pattern.name}"
         if key in within:
@@ -302,7 +302,7 @@ class Targets:
         bound = BoundInstance(pattern, one.name or name, slots, {**pattern.config, **config})
         return CallTarget(bound.name, "instance", open=True, has_script=True, unit=bound)
 
-    def _near(self, name: str) -> Unit | Program | None:
+    def _near(self, name: str) -> Unit | ProgramTarget | None:
         """Return the inline node, or the file next to this one, for a name."""
         return self.unit.file.inline.get(name) or (self.sibling(name) if "/" not in name else None)
 

@@ -13,7 +13,7 @@ from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.items import value_of
 from prose_kernel.language.contracts.reader import field_span
-from prose_kernel.language.contracts.targets import Program, it_has
+from prose_kernel.language.contracts.targets import ProgramTarget, it_has
 from prose_kernel.language.contracts.tree import Item
 from prose_kernel.language.contracts.units import Unit
 from prose_kernel.language.diagnostics import STRICT_PROFILES, Diagnostic, diagnostic
@@ -59,7 +59,7 @@ class Assertion:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ContractCase:
     """One run of the subject. `missing` are the required inputs without a fixture."""
 
     name: str
@@ -74,7 +74,7 @@ class TestFile:
     """The contents of a test. `subject` is None if it can't be found or tested; `findings` has the reason."""
 
     subject: Unit | None
-    cases: tuple[Case, ...] = ()
+    cases: tuple[ContractCase, ...] = ()
     findings: tuple[Diagnostic, ...] = field(default=())
 
 
@@ -104,14 +104,14 @@ def subject_of(unit: Unit) -> Unit:
         raise
     if found is None:
         raise ImportProgramError(_NOT_FOUND.format(name), code="E351")
-    if isinstance(found, Program) or found.node.kind not in ("function", "responsibility"):
-        kind = "program" if isinstance(found, Program) else found.node.kind or "file with errors"
+    if isinstance(found, ProgramTarget) or found.node.kind not in ("function", "responsibility"):
+        kind = "program" if isinstance(found, ProgramTarget) else found.node.kind or "file with errors"
         message = f"the subject `{name}` is a {kind}: functions and responsibilities are tested"
         raise ImportProgramError(message, code="E352")
     return found
 
 
-def _found(unit: Unit, name: str) -> Unit | Program | None:
+def _found(unit: Unit, name: str) -> Unit | ProgramTarget | None:
     targets, library = unit.targets, unit.file.files.library
     if "/" in name or name.endswith(SUFFIX):
         return targets.at(name)
@@ -164,7 +164,7 @@ def _assertions(unit: Unit) -> Iterator[Assertion]:
 
 def _cases(
     subject: Unit, common: _Fixtures, named: list[tuple[Item, dict[str, Any]]], assertions: tuple[Assertion, ...]
-) -> Iterator[Case]:
+) -> Iterator[ContractCase]:
     inputs, takes_more = subject.contract.inputs, subject.contract.takes_more
     names = {one.name for one in inputs}
     unnamed: list[tuple[Item | None, dict[str, Any]]] = [(None, {})]
@@ -174,11 +174,11 @@ def _cases(
         missing = tuple(one.name for one in inputs if not one.optional and one.name not in values)
         more = (Assertion("", keys[_EXPECTED], True, item),) if keys.get(_EXPECTED) else ()
         title = item.text.split(" ")[0].strip("`\"'") if item is not None else ""
-        yield Case(title, values, (*assertions, *more), missing, item)
+        yield ContractCase(title, values, (*assertions, *more), missing, item)
 
 
 def _findings(
-    unit: Unit, subject: Unit, common: _Fixtures, cases: tuple[Case, ...], assertions: tuple[Assertion, ...]
+    unit: Unit, subject: Unit, common: _Fixtures, cases: tuple[ContractCase, ...], assertions: tuple[Assertion, ...]
 ) -> Iterator[Diagnostic]:
     source, strict = unit.file.source, unit.file.files.profile in STRICT_PROFILES
     inputs = dict.fromkeys(sorted(one.name for one in subject.contract.inputs))

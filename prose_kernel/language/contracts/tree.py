@@ -97,7 +97,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Node:
+class ContractNode:
     """A node of a file: the file's own, or an inline one, which begins with a `##` heading.
 
     `span` is the whole node, `heading` the line with `##`, or with `kind:` for the file's own node.
@@ -149,10 +149,10 @@ class ContractFile:
 
     source: Source
     blocks: tuple[Block, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[ContractNode, ...]
     fields: Mapping[str, Any] = field(default_factory=dict)
     title: str = ""
 
     @property
-    def own(self) -> Node:
+    def own(self) -> ContractNode:
         return self.nodes[0]

@@ -18,11 +18,11 @@ from prose_kernel.language.contracts import interface
 from prose_kernel.language.contracts.interface import Contract, contract_of
 from prose_kernel.language.contracts.reader import read
 from prose_kernel.language.contracts.targets import Instance, Targets, config_defaults, read_instances
-from prose_kernel.language.contracts.tree import ContractFile, Node
+from prose_kernel.language.contracts.tree import ContractFile, ContractNode
 from prose_kernel.language.diagnostics import STRICT_PROFILES, Compiled, Diagnostic, Profile
 from prose_kernel.language.openprose import compile_source, tree
 from prose_kernel.language.openprose.call_targets import CallTarget, Interface, ScriptSource, TargetKind
-from prose_kernel.language.openprose.program_interface import Contract as ProgramContract
+from prose_kernel.language.openprose.program_interface import ProgramInterface as ProgramContract
 from prose_kernel.language.source import Source, Span
 
 _OUTSIDE: Final = re.compile(r"[^\w-]?")
@@ -78,7 +78,7 @@ class Unit:
     """A node of a file, with its interface and compiled script."""
 
     file: FileUnit
-    node: Node
+    node: ContractNode
     contract: Contract
 
     @property

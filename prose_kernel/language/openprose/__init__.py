@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from prose_kernel.language.diagnostics import Compiled, Diagnostic, Profile
     from prose_kernel.language.openprose.parser import Parsed
-    from prose_kernel.language.openprose.program_interface import Known, LoadContract
+    from prose_kernel.language.openprose.program_interface import KnownNames, LoadContract
     from prose_kernel.language.openprose.tree import Program
     from prose_kernel.language.source import Source
 
@@ -34,7 +34,7 @@ def compile_source(
     source: Source,
     *,
     profile: Profile = "default",
-    known: Known | None = None,
+    known: KnownNames | None = None,
     load: LoadContract | None = None,
     cell: bool = False,
     pipefail: bool = False,
@@ -49,10 +49,10 @@ def compile_source(
     from prose_kernel.language.openprose.call_targets import interface_of
     from prose_kernel.language.openprose.checker import Checker, resolve_conditions
     from prose_kernel.language.openprose.parser import parse
-    from prose_kernel.language.openprose.program_interface import Known
+    from prose_kernel.language.openprose.program_interface import KnownNames
 
     if known is None:
-        known = Known(variables=interface_of(source).known())
+        known = KnownNames(variables=interface_of(source).known())
     with gc_paused():
         parsed = parse(source, profile)
         checker = Checker(parsed.program, source, profile, known, cell, load, pipefail)

@@ -15,9 +15,9 @@ from prose_kernel.language.openprose.call_targets import (
 )
 from prose_kernel.language.openprose.name_resolution import NameChecker
 from prose_kernel.language.openprose.program_index import Survey
-from prose_kernel.language.openprose.program_interface import Contract
+from prose_kernel.language.openprose.program_interface import ProgramInterface
 from prose_kernel.language.openprose.properties import PropertyChecker
-from prose_kernel.language.openprose.scopes import Result
+from prose_kernel.language.openprose.scopes import CallResult
 
 
 class CallChecker:
@@ -38,15 +38,15 @@ class CallChecker:
         found = self._lookup(node)
         return found if isinstance(found, CallTarget) else None
 
-    def held(self, node: tree.Call) -> Result | None:
+    def held(self, node: tree.Call) -> CallResult | None:
         """Describe the result of a call whose target has several outputs (3.6); None for other calls."""
         target = self.target(node)
         if target is None or len(target.outputs) < 2:
             return None
-        return Result(target.name, self.contract(target))
+        return CallResult(target.name, self.contract(target))
 
-    def contract(self, target: CallTarget) -> Contract:
-        return Contract({}, tuple(output.name for output in target.outputs))
+    def contract(self, target: CallTarget) -> ProgramInterface:
+        return ProgramInterface({}, tuple(output.name for output in target.outputs))
 
     def check(self, node: tree.Call) -> None:
         """Check one call and the values of its inputs."""

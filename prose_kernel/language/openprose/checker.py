@@ -26,9 +26,9 @@ from prose_kernel.language.openprose.hidden_exit_codes import HiddenExitCodes
 from prose_kernel.language.openprose.name_resolution import NameChecker
 from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.openprose.program_index import Survey
-from prose_kernel.language.openprose.program_interface import Known, LoadContract, is_executable, local_name
+from prose_kernel.language.openprose.program_interface import KnownNames, LoadContract, is_executable, local_name
 from prose_kernel.language.openprose.properties import PropertyChecker
-from prose_kernel.language.openprose.scopes import Answer, Construct, Frame, KnownValue, Place, Result
+from prose_kernel.language.openprose.scopes import CallResult, Construct, Frame, KnownValue, StatementList, TypedAnswer
 from prose_kernel.language.openprose.tree import PLACEHOLDER, Discretion, Name, Node, Program
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.typed_answers import Schema
@@ -41,12 +41,12 @@ def free_inputs(program: Program, source: Source) -> dict[str, bool]:
 
     The value is False for names that occur only in texts, where an unknown name keeps its braces (prose-md.md 3.3).
     """
-    checker = Checker(program, source, "prosescript", Known(variables=interface_of(source).known()), False, None)
+    checker = Checker(program, source, "prosescript", KnownNames(variables=interface_of(source).known()), False, None)
     checker.run()
     return dict(checker.survey.free)
 
 
-def schema_without_field(program: Program, source: Source, known: Known, key: str) -> Schema | None:
+def schema_without_field(program: Program, source: Source, known: KnownNames, key: str) -> Schema | None:
     """Return the schema of the typed answer from which a program reads the nonexistent field `key`, if any."""
     checker = Checker(program, source, "default", known, True, None)
     checker.run()
@@ -69,7 +69,7 @@ class Checker:
         program: Program,
         source: Source,
         profile: Profile,
-        known: Known,
+        known: KnownNames,
         cell: bool,
         load: LoadContract | None,
         pipefail: bool = False,
@@ -150,7 +150,7 @@ class Checker:
 
     def _body(
         self,
-        place: Place,
+        place: StatementList,
         body: tree.Body,
         *temporaries: tuple[Name, str],
         item: Schema | None = None,
@@ -169,7 +169,7 @@ class Checker:
         for name, kind in temporaries:
             self.declarations.temporary(name, kind, header)
         if item is not None and temporaries[0][0].id in frame.temporaries:
-            frame.items[temporaries[0][0].id] = Answer(item)
+            frame.items[temporaries[0][0].id] = TypedAnswer(item)
         visit = self._visit
         for statement in body:
             visit[type(statement)](self, statement)
@@ -329,7 +329,7 @@ class Checker:
         if isinstance(value, tree.Call):
             return self.calls.held(value)
         if isinstance(value, tree.ProgramCall):
-            return Result(value.program.id, self.survey.program(value.program.id))
+            return CallResult(value.program.id, self.survey.program(value.program.id))
         if isinstance(spawn, tree.Session | tree.Resume):
             return self._answer(spawn)
         if isinstance(value, tree.BlockCall):
@@ -337,10 +337,10 @@ class Checker:
             return self._body_answer(block.body) if block is not None else None
         if isinstance(value, tree.Pipe):
             item = self._item_schemas(value)[-1]
-            return Answer({"type": "array", "items": item}) if item is not None else None
+            return TypedAnswer({"type": "array", "items": item}) if item is not None else None
         return self.names.answer(value)
 
-    def _body_answer(self, body: tree.Body) -> Answer | None:
+    def _body_answer(self, body: tree.Body) -> TypedAnswer | None:
         """Return the answer of a body that ends only at its last statement, a session; else None."""
         last = body[-1] if body else None
         if not isinstance(last, tree.ExpressionStatement) or not isinstance(last.value, tree.Session | tree.Resume):
@@ -360,7 +360,7 @@ class Checker:
             items.append(given.schema if given is not None else None)
         return items
 
-    def _answer(self, node: tree.Session | tree.Resume) -> Answer | None:
+    def _answer(self, node: tree.Session | tree.Resume) -> TypedAnswer | None:
         """Return the declared answer of a session: by the session's own `output`, else by the agent's."""
         if self.strict:
             return None
@@ -369,7 +369,7 @@ class Checker:
             schema = written_schema(node.properties, self.survey.schemas)
         elif node.agent is not None:
             schema = self.survey.output_of(node.agent.id)
-        return Answer(schema) if schema is not None else None
+        return TypedAnswer(schema) if schema is not None else None
 
     def _export(self, node: tree.BlockCall) -> None:
         """Add the names that a bare `do` exports (3.6)."""
@@ -417,7 +417,7 @@ class Checker:
         if node.budget is not None:
             self.properties.check_budget(name, node.budget, "agent")
         outer, survey.frame = survey.frame, Frame(is_root=False)
-        self._body(Place(), node.body, *[(parameter, "parameter") for parameter in node.parameters])
+        self._body(StatementList(), node.body, *[(parameter, "parameter") for parameter in node.parameters])
         survey.frame = outer
 
     # ---------------------------------------------------------------- spawns and calls

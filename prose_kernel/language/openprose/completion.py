@@ -20,7 +20,7 @@ from prose_kernel.language.openprose.call_targets import MODIFIERS, CallTarget, 
 from prose_kernel.language.openprose.checker import schema_without_field
 from prose_kernel.language.openprose.lexer import LAYOUT
 from prose_kernel.language.openprose.parser import Parser, parse
-from prose_kernel.language.openprose.program_interface import Known
+from prose_kernel.language.openprose.program_interface import KnownNames
 from prose_kernel.language.source import Source
 from prose_kernel.language.word_catalogue import Completion, Offer, catalogue
 
@@ -43,10 +43,15 @@ def completeness(text: str, profile: Profile = "default") -> tuple[Completeness,
 
 
 def complete(
-    text: str, inside: str, start: int, known: Known | None, values: Mapping[str, Any], profile: Profile = "default"
+    text: str,
+    inside: str,
+    start: int,
+    known: KnownNames | None,
+    values: Mapping[str, Any],
+    profile: Profile = "default",
 ) -> Completion:
     """Complete the end of `text`, which is in code, or inside a string or marker that begins at `start`."""
-    known = known or Known()
+    known = known or KnownNames()
     if (fields := _fields(known, text, inside, values)) is not None:
         return fields
     if inside in ("string", "triple"):
@@ -88,8 +93,8 @@ def _uses(before: str) -> dict[str, str]:
     return {alias: path for path, alias in _USE.findall(before)}
 
 
-def with_call_targets(known: Known | None, targets: CallTargets) -> Known:
-    return replace(known or Known(), targets=targets)
+def with_call_targets(known: KnownNames | None, targets: CallTargets) -> KnownNames:
+    return replace(known or KnownNames(), targets=targets)
 
 
 def describe_call(text: str, offset: int, targets: CallTargets) -> str:
@@ -112,7 +117,7 @@ def describe_call(text: str, offset: int, targets: CallTargets) -> str:
     return next((line.strip() for line in about if line.split()[:2] == ["input", name[0]]), "")
 
 
-def _call_offers(known: Known, before: str) -> list[Offer] | None:
+def _call_offers(known: KnownNames, before: str) -> list[Offer] | None:
     """Offer names after `call`, and inputs in the block below one; None elsewhere."""
     if known.targets is None:
         return None
@@ -152,7 +157,7 @@ _IN_CODE: Final = ("", ")", "]", ":\n  BODY", "\n  BODY", " is 1:\n  BODY")
 """Endings that may complete the statement before the cursor."""
 
 
-def _fields(known: Known, text: str, inside: str, values: Mapping[str, Any]) -> Completion | None:
+def _fields(known: KnownNames, text: str, inside: str, values: Mapping[str, Any]) -> Completion | None:
     """Complete the fields of the value before the dot that ends a text; None if no fields are known.
 
     To find the schema of a typed answer, the text is checked with a field that cannot exist (`schema_without_field`).
@@ -173,7 +178,7 @@ def _fields(known: Known, text: str, inside: str, values: Mapping[str, Any]) -> 
     return Completion(begin, [Offer(name, "property") for name in outputs]) if outputs else None
 
 
-def _outputs(known: Known, text: str, values: Mapping[str, Any]) -> list[str]:
+def _outputs(known: KnownNames, text: str, values: Mapping[str, Any]) -> list[str]:
     """Return the fields of the name before the dot that ends `text`: an object of an earlier cell, or a program's
     result."""
     named = re.search(rf"{_BEGIN}({_NAME})\.\Z", text)
@@ -208,7 +213,7 @@ _BLOCK = re.compile(rf"block[ \t]+{_NAME}")
 _PARAMETERS = re.compile(rf"^[ \t]*block[ \t]+{_NAME}[ \t]*\(([^)\n]*)", re.M)
 
 
-def _variables(known: Known, code: str) -> list[Offer]:
+def _variables(known: KnownNames, code: str) -> list[Offer]:
     """Offer the variables of earlier cells, and those declared in the code before the cursor."""
     code = _in_scope(code)
     found = [name for groups in _DECLARED.findall(code) for name in groups if name]
@@ -233,7 +238,7 @@ def _in_scope(code: str) -> str:
     return "\n".join(kept + block if block and block[-1][:1] in (" ", "\t") else kept)
 
 
-def _registered(known: Known, code: str, word: str, registry: str) -> list[Offer]:
+def _registered(known: KnownNames, code: str, word: str, registry: str) -> list[Offer]:
     found = re.findall(rf"^[ \t]*{word}[ \t]+({_NAME})", code, re.M)
     found += list(getattr(known, registry))
     return [Offer(name, word) for name in dict.fromkeys(found)]
@@ -242,7 +247,7 @@ def _registered(known: Known, code: str, word: str, registry: str) -> list[Offer
 # ---------------------------------------------------------------- code
 
 
-def _code(known: Known, before: str, head: str) -> list[Offer]:
+def _code(known: KnownNames, before: str, head: str) -> list[Offer]:
     """Complete a word in code; `before` is the text before the word, `head` the part of it on the cursor's line."""
     stripped = head.strip()
     code = code_only(before, _DELIMITERS)
@@ -263,7 +268,7 @@ def _code(known: Known, before: str, head: str) -> list[Offer]:
     return [*inputs, *_expected(known, before, code, owner if stripped == "" else None)]
 
 
-def _inputs(known: Known, head: str) -> list[Offer]:
+def _inputs(known: KnownNames, head: str) -> list[Offer]:
     """Offer the inputs of the program whose call contains the cursor, if an input name is possible there."""
     call = re.search(rf"{_BEGIN}({_NAME})[ \t]*\((?:[^()]*,)?[ \t]*\Z", head)
     contract = known.programs.get(call[1]) if call else None
@@ -273,7 +278,7 @@ def _inputs(known: Known, head: str) -> list[Offer]:
     return [Offer(f"{name}: ", "property", f"of {call[1]}") for name in contract.inputs if name not in given]
 
 
-def _expected(known: Known, before: str, code: str, owner: str | None) -> list[Offer]:
+def _expected(known: KnownNames, before: str, code: str, owner: str | None) -> list[Offer]:
     """Offer what the grammar allows after `before`: properties, keywords, and names in place of values."""
     terminals = expected(before)
     properties = [(name, entry) for name, entry in _words().properties.items() if owner in entry.owners]
@@ -401,7 +406,7 @@ def _modifiers(word: str, head: str) -> list[Offer]:
     return [Offer("max", "property", _words().properties["max"].summary)]
 
 
-def _property_values(known: Known, code: str, name: str) -> list[Offer]:
+def _property_values(known: KnownNames, code: str, name: str) -> list[Offer]:
     entry = _words().properties.get(name.replace("on_fail", "on-fail").replace("on-reject", "on_reject"))
     values = [Offer(value, "value") for value in entry.values] if entry else []
     if name == "context":
@@ -434,7 +439,7 @@ def _enclosing(before: str, code: str, width: int) -> str:
 # ---------------------------------------------------------------- texts
 
 
-def _in_text(known: Known, text: str, start: int) -> Completion:
+def _in_text(known: KnownNames, text: str, start: int) -> Completion:
     if (found := _interpolated(known, text)) is not None:
         return found
     head = text[text.rfind("\n", 0, start) + 1 : start]
@@ -453,7 +458,7 @@ def _in_text(known: Known, text: str, start: int) -> Completion:
     return Completion(start + 1, values)
 
 
-def _interpolated(known: Known, text: str) -> Completion | None:
+def _interpolated(known: KnownNames, text: str) -> Completion | None:
     """Complete a variable after `{` in a string or marker; None elsewhere."""
     opened = re.search(rf"(?<!\\)\{{({_NAME})?\Z", text[-200:])
     if opened is None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.openprose.program_index import Survey
-from prose_kernel.language.openprose.program_interface import Contract, LoadContract, local_name, place_of
-from prose_kernel.language.openprose.scopes import Entry, Form, KnownValue, redeclaration_code
+from prose_kernel.language.openprose.program_interface import LoadContract, ProgramInterface, local_name, place_of
+from prose_kernel.language.openprose.scopes import DeclaredName, Form, KnownValue, redeclaration_code
 from prose_kernel.language.openprose.tree import PLACEHOLDER, Name, Program, SkillImport, Text, Use
 from prose_kernel.language.source import Span
 
@@ -41,7 +41,7 @@ class Declarations:
         """Declare the names known beforehand as if the program declared them at its top (outside notebooks)."""
         root, known = self.survey.root, self.survey.known
         for name, variable in known.variables.items():
-            root.table[name] = Entry(variable.kind, root.place)
+            root.table[name] = DeclaredName(variable.kind, root.place)
             root.show(name)
             if variable.from_exec:
                 root.held[name] = "exec"
@@ -152,7 +152,7 @@ class Declarations:
         frame = self.survey.frame
         entry = frame.table.get(name)
         if entry is None:
-            frame.table[name] = Entry(form, frame.place)
+            frame.table[name] = DeclaredName(form, frame.place)
         else:
             entry.add(form, frame.place)
         self._show(name, held)
@@ -255,7 +255,7 @@ class ImportChecker:
             return False
         return True
 
-    def _contract(self, path: str, span: Span) -> Contract | None:
+    def _contract(self, path: str, span: Span) -> ProgramInterface | None:
         """Return the contract of the program at `path`; None if it is unknown, or after an error (E215, E112)."""
         # The strict profile may classify a path as remote that the loader would take for a file (6.1).
         if self.load is None or place_of(path, self.survey.profile) != place_of(path):
@@ -266,7 +266,7 @@ class ImportChecker:
             self.survey.report(error.code, span, error.message, error.hint)
             return None
 
-    def _register(self, node: Use, contract: Contract | None) -> None:
+    def _register(self, node: Use, contract: ProgramInterface | None) -> None:
         programs = self.survey.programs
         span = node.alias.span if node.alias else node.path.span
         name = local_name(node)

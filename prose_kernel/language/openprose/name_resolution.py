@@ -10,8 +10,8 @@ from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose import hints, tree
 from prose_kernel.language.openprose.keywords import HOST_READS
 from prose_kernel.language.openprose.program_index import Survey, Undefined, UndefinedCode
-from prose_kernel.language.openprose.program_interface import Contract
-from prose_kernel.language.openprose.scopes import Answer, Frame, Result
+from prose_kernel.language.openprose.program_interface import ProgramInterface
+from prose_kernel.language.openprose.scopes import CallResult, Frame, TypedAnswer
 from prose_kernel.language.openprose.tree import Name, Node, Text, is_hole
 from prose_kernel.language.source import Span
 from prose_kernel.language.typed_answers import Schema
@@ -198,7 +198,7 @@ class NameChecker:
 
     # ---- members
 
-    def answer(self, node: Node) -> Answer | None:
+    def answer(self, node: Node) -> TypedAnswer | None:
         """Return the typed answer, or the part of one, that an expression refers to, if known."""
         steps: list[str | None] = []
         while isinstance(node, (tree.Member, tree.Index)):
@@ -212,14 +212,14 @@ class NameChecker:
             if schema is None:
                 return None
             schema = typed_answers.item(schema) if step is None else typed_answers.field(schema, step)
-        return Answer(schema) if schema is not None else None
+        return TypedAnswer(schema) if schema is not None else None
 
     def _answer_in(self, name: str) -> Schema | None:
         frame = self.survey.frame
         held = frame.items.get(name) if name in frame.temporaries else frame.held.get(name)
         if frame.is_root and name not in frame.table and name in self.survey.known.variables:
             return self.survey.known.variables[name].answer
-        return held.schema if isinstance(held, Answer) else None
+        return held.schema if isinstance(held, TypedAnswer) else None
 
     def _interpolated_fields(self, part: tree.Interpolation) -> None:
         schema = self._answer_in(part.name)
@@ -276,7 +276,7 @@ class NameChecker:
             held = "exec" if variable and variable.from_exec else None
         if held == "exec":
             self._suspects.append((name, span, key if isinstance(key, str) else ""))
-        elif isinstance(held, Result) and isinstance(key, str):
+        elif isinstance(held, CallResult) and isinstance(key, str):
             self.program_output(held.program, held.contract, key, span)
 
     def report_exec_members(self) -> None:
@@ -291,7 +291,7 @@ class NameChecker:
                 hint = f"use a marker, `if **{name} shows a failure**:`, or pass it as context"
                 self.survey.report("E138", span, message, hint)
 
-    def program_output(self, program: str, contract: Contract | None, key: str | None, span: Span) -> None:
+    def program_output(self, program: str, contract: ProgramInterface | None, key: str | None, span: Span) -> None:
         """Report E028 if a program whose contract is known has no output `key` (6.2).
 
         A program without outputs returns its final value, whose fields are unknown.

@@ -16,9 +16,9 @@ from prose_kernel.language.openprose.call_targets import interface_of
 from prose_kernel.language.openprose.keywords import LEGACY_CODES
 from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.openprose.program_interface import (
-    Contract,
-    Known,
     KnownAgent,
+    KnownNames,
+    ProgramInterface,
     block_exports,
     block_names,
     persistence,
@@ -56,7 +56,7 @@ class Undefined:
 class Survey(Findings):
     """The registries of one program, in addition to those of earlier cells (`known`), and all findings so far."""
 
-    def __init__(self, program: Program, source: Source, profile: Profile, known: Known) -> None:
+    def __init__(self, program: Program, source: Source, profile: Profile, known: KnownNames) -> None:
         super().__init__(source)
         self.profile: Profile = profile
         self.strict = profile == "strict"
@@ -70,7 +70,7 @@ class Survey(Findings):
         self.agents: dict[str, KnownAgent] = {}
         self.agents_with_persist: set[str] = set()  # agents with a `persist` that isn't false, even if it is invalid
         self.blocks: dict[str, Block] = {}
-        self.programs: dict[str, Contract | None] = {}
+        self.programs: dict[str, ProgramInterface | None] = {}
         self.skills: dict[str, None] = {}
         self.gates: dict[str, None] = {}
         self.root = self.frame = Frame(is_root=True)
@@ -199,7 +199,7 @@ class Survey(Findings):
     def is_program(self, name: str) -> bool:
         return name in self.programs or name in self.known.programs
 
-    def program(self, name: str) -> Contract | None:
+    def program(self, name: str) -> ProgramInterface | None:
         """Return the contract of an import; None if it is unknown."""
         return self.programs.get(name, self.known.programs.get(name))
 

@@ -1,7 +1,8 @@
 """Extracts the static interfaces of programs and blocks, and classifies import paths, without running anything.
 
-A `Contract` is the interface of an imported program, `Known` the names that earlier cells or the caller have defined.
-The checker of a file starts with `Known()`, that of a cell with the state of the machine (openprose.md 3.1).
+A `ProgramInterface` has the inputs and outputs of an imported program, `KnownNames` the names that earlier cells or the
+caller have defined. The checker of a file starts with `KnownNames()`, that of a cell with the state of
+the machine (openprose.md 3.1).
 
 `contract` implements the extraction of openprose.md 6.1 (with the outputs of 3.16), `block_exports` finds the names
 that a bare `do` may make readable (3.6), `slug` and `place_of` interpret import paths (6.1).
@@ -52,7 +53,7 @@ class KnownAgent:
 
 
 @dataclass(frozen=True, slots=True)
-class Contract:
+class ProgramInterface:
     """The inputs and outputs of an imported program (6.1, 6.2), or the `schema` in a file of JSON Schema.
 
     - `inputs`: for each declared input, whether a call must supply it (it is before the first executable statement)
@@ -67,7 +68,7 @@ class Contract:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownNames:
     """The names defined before a text, by kind.
 
     - `blocks`: the parameters of each block, and of each function of another language
@@ -80,7 +81,7 @@ class Known:
     soft_exports: frozenset[str] = frozenset()
     agents: Mapping[str, KnownAgent] = field(default_factory=dict)
     blocks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    programs: Mapping[str, Contract | None] = field(default_factory=dict)
+    programs: Mapping[str, ProgramInterface | None] = field(default_factory=dict)
     skills: frozenset[str] = frozenset()
     gates: frozenset[str] = frozenset()
     bodies: Mapping[str, tree.Block] = field(default_factory=dict)
@@ -88,7 +89,7 @@ class Known:
     uses: Mapping[str, str] = field(default_factory=dict)
 
 
-LoadContract = Callable[[str], Contract | None]
+LoadContract = Callable[[str], ProgramInterface | None]
 """Returns the contract of the program at a `use` path; None for a remote program, which stays unchecked. Raises
 `ImportProgramError` if the program cannot be loaded (E215) or imports itself (E112). The path of a JSON Schema has the
 prefix `typed_answers.FILE_PREFIX`; an unusable schema is E224."""
@@ -101,7 +102,7 @@ def is_executable(statement: Statement) -> bool:
     return not isinstance(statement, _DECLARATIONS)
 
 
-def contract(program: Program) -> Contract:
+def contract(program: Program) -> ProgramInterface:
     """Return the inputs of a program, with whether a call must supply them, and the names of its outputs (6.1).
 
     Inputs inside bodies and blocks are optional. Only the root frame has outputs. A contract file declares both itself.
@@ -119,7 +120,7 @@ def contract(program: Program) -> Contract:
         if isinstance(statement, tree.Input):
             inputs.setdefault(statement.name.id, False)
     outputs = dict.fromkeys(name for part in _statements(program.items) for name in _output_names(part, anonymous=True))
-    return Contract(inputs, tuple(outputs))
+    return ProgramInterface(inputs, tuple(outputs))
 
 
 def all_gates(program: Program, load: LoadContract) -> frozenset[str] | None:
@@ -138,9 +139,9 @@ def all_gates(program: Program, load: LoadContract) -> frozenset[str] | None:
     return frozenset(found)
 
 
-def known_in(program: Program, load: LoadContract) -> Known:
+def known_in(program: Program, load: LoadContract) -> KnownNames:
     """Return the names that any part of a program may refer to: its agents, blocks and imports."""
-    programs: dict[str, Contract | None] = {}
+    programs: dict[str, ProgramInterface | None] = {}
     for item in program.items:
         if isinstance(item, tree.Use) and (name := local_name(item)):
             try:
@@ -148,7 +149,7 @@ def known_in(program: Program, load: LoadContract) -> Known:
             except ImportProgramError:
                 programs.setdefault(name, None)
     blocks = [item for item in program.items if isinstance(item, tree.Block)]
-    return Known(
+    return KnownNames(
         agents={item.name.id: KnownAgent(persistence(item)) for item in program.items if isinstance(item, tree.Agent)},
         blocks={block.name.id: tuple(parameter.id for parameter in block.parameters) for block in blocks},
         programs=programs,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import LAYOUT, RawToken, line_end
-from prose_kernel.language.openprose.syntax_errors import Line, explain, first_word
+from prose_kernel.language.openprose.syntax_errors import LogicalLine, explain, first_word
 from prose_kernel.language.openprose.tree import PLACEHOLDER, Array, Constant, Discretion, Name, Text
 from prose_kernel.language.source import Span
 
@@ -60,7 +60,7 @@ def recover(parser: Parser, tokens: list[RawToken], index: int) -> int:
     return _skip(parser, tokens, line.stop)
 
 
-def _follows_reported_error(parser: Parser, line: Line, code: str) -> bool:
+def _follows_reported_error(parser: Parser, line: LogicalLine, code: str) -> bool:
     """Return whether an `else` or `catch` has no statement only because the body above it isn't indented, which is
     reported already (E147)."""
     findings = parser.findings
@@ -69,7 +69,7 @@ def _follows_reported_error(parser: Parser, line: Line, code: str) -> bool:
     return findings.source.line_column(line.tokens[line.first][1])[1] - 1 in findings.unindented_columns
 
 
-def _line(parser: Parser, tokens: list[RawToken], index: int) -> Line:
+def _line(parser: Parser, tokens: list[RawToken], index: int) -> LogicalLine:
     first = index
     while first and tokens[first - 1][0] not in LAYOUT:
         first -= 1
@@ -79,7 +79,7 @@ def _line(parser: Parser, tokens: list[RawToken], index: int) -> Line:
     row = parser.rows[state]
     if index == first:
         row = parser.landing("NAME") or parser.landing("OPTION") or row
-    return Line(
+    return LogicalLine(
         text=parser.text,
         tokens=tokens,
         first=first,
@@ -138,7 +138,7 @@ def _choice_without_options(parser: Parser, row: dict[str, int]) -> int | None:
 def _unexpected_indent(parser: Parser, tokens: list[RawToken], index: int) -> int:
     """Report E103. A block that begins with a statement is parsed as if it weren't indented, any other is skipped."""
     text, (kind, at, _, _), following = parser.text, tokens[index + 1], tokens[index + 2][0]
-    trouble = explain(Line(text, tokens, index, index, line_end(tokens, index), {}, "", "", False, None))
+    trouble = explain(LogicalLine(text, tokens, index, index, line_end(tokens, index), {}, "", "", False, None))
     if "\t" not in text[text.rfind("\n", 0, at) + 1 : at]:  # otherwise the tab is reported
         parser.findings.add(trouble.code, trouble.start, trouble.end, trouble.message, trouble.hint)
     close = _closing(tokens, index)
@@ -171,7 +171,7 @@ def _skip(parser: Parser, tokens: list[RawToken], stop: int) -> int:
     return after
 
 
-def _repair(parser: Parser, line: Line) -> bool:
+def _repair(parser: Parser, line: LogicalLine) -> bool:
     """Feed the parser a valid form of the line without its end; return False if there is none.
 
     The line is empty if the unexpected token is the end of a continued statement (`-> name` below its block).
@@ -188,7 +188,7 @@ def _repair(parser: Parser, line: Line) -> bool:
 class _LineRepair:
     """Makes valid forms of one line; all their tokens have the position of its first token."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: LogicalLine) -> None:
         self.tokens = line.tokens[line.first : line.stop]
         self.start = self.tokens[0][1]
         self.span = Span(self.start, self.start)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
-from prose_kernel.language.openprose.program_interface import Contract
+from prose_kernel.language.openprose.program_interface import ProgramInterface
 from prose_kernel.language.typed_answers import Schema
 
 Relation = Literal["same", "enclosing", "exclusive", "elsewhere"]
@@ -19,21 +19,21 @@ Form = Literal["let", "const", "input", "output", "branch"]
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CallResult:
     """The value of a program call; `contract` is None if it is unknown."""
 
     program: str
-    contract: Contract | None
+    contract: ProgramInterface | None
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TypedAnswer:
     """The typed answer of a session, or a part of one, with its JSON Schema."""
 
     schema: Schema
 
 
-KnownValue = Literal["exec"] | Result | Answer | None
+KnownValue = Literal["exec"] | CallResult | TypedAnswer | None
 """The kind of a variable's value, if known: the output of an `exec`, a program's result, or a typed answer."""
 
 
@@ -41,12 +41,12 @@ KnownValue = Literal["exec"] | Result | Answer | None
 class Construct:
     """A statement with bodies. Of an `exclusive` one (`if`, `choice`), only one body runs."""
 
-    place: Place
+    place: StatementList
     exclusive: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class StatementList:
     """A statement list.
 
     - `in_loop`, `in_catch`, `in_branch`: it is inside a loop, a catch body, a branch or concurrent iteration
@@ -61,24 +61,24 @@ class Place:
     in_catch: bool = False
     conditional: bool = False
     logs: bool = False
-    hidden: list[tuple[str, str | None, Answer | None]] | None = None
+    hidden: list[tuple[str, str | None, TypedAnswer | None]] | None = None
     writes: list[tuple[str, KnownValue | UnsetType]] | None = None
     in_branch: bool = False
 
-    def child(self, construct: Construct, *, conditional: bool = True) -> Place:
+    def child(self, construct: Construct, *, conditional: bool = True) -> StatementList:
         """Return a new place for a body of `construct`; it inherits the properties of this one."""
         logs = conditional or self.logs
-        return Place(construct, self.in_loop, self.in_catch, conditional, logs, in_branch=self.in_branch)
+        return StatementList(construct, self.in_loop, self.in_catch, conditional, logs, in_branch=self.in_branch)
 
 
 @dataclass(slots=True)
-class History:
+class DeclarationPlaces:
     """The places where a name is declared. The cost of `add` and `relation` depends only on the nesting depth."""
 
-    _places: set[Place] = field(default_factory=set)
-    _marks: dict[Place | Construct, int] = field(default_factory=dict)
+    _places: set[StatementList] = field(default_factory=set)
+    _marks: dict[StatementList | Construct, int] = field(default_factory=dict)
 
-    def relation(self, place: Place) -> Relation:
+    def relation(self, place: StatementList) -> Relation:
         """Return the closest relation of a declaration in `place` to an earlier one."""
         if place in self._places:
             return "same"
@@ -89,10 +89,10 @@ class History:
             construct = construct.place.construct
         return "elsewhere" if self._can_follow(place) else "exclusive"
 
-    def add(self, place: Place) -> None:
+    def add(self, place: StatementList) -> None:
         """Add a declaration; count, for each place and construct up to the root, the children that contain one."""
         self._places.add(place)
-        node: Place | Construct | None = place
+        node: StatementList | Construct | None = place
         while node is not None:
             count = self._marks.get(node, 0)
             self._marks[node] = count + 1
@@ -100,7 +100,7 @@ class History:
                 return
             node = node.place if isinstance(node, Construct) else node.construct
 
-    def _can_follow(self, place: Place) -> bool:
+    def _can_follow(self, place: StatementList) -> bool:
         """Return whether an earlier declaration is anywhere but in another arm of the same `if` or `choice`."""
         marks = self._marks
         if place in marks:
@@ -119,27 +119,27 @@ class History:
 
 
 @dataclass(slots=True)
-class Entry:
+class DeclaredName:
     """The declarations of a name in a frame; `form` is that of the latest one.
 
     Most names are declared once, so the histories are created on demand.
     """
 
     form: Form
-    _first: Place | None
-    _histories: dict[bool, History] = field(default_factory=dict)
+    _first: StatementList | None
+    _histories: dict[bool, DeclarationPlaces] = field(default_factory=dict)
 
-    def history(self, *, outputs: bool) -> History | None:
+    def history(self, *, outputs: bool) -> DeclarationPlaces | None:
         """Return the declarations that are an `output`, or those that aren't."""
         self._remember()
         return self._histories.get(outputs)
 
-    def add(self, form: Form, place: Place) -> None:
+    def add(self, form: Form, place: StatementList) -> None:
         self._remember()
-        self._histories.setdefault(form == "output", History()).add(place)
+        self._histories.setdefault(form == "output", DeclarationPlaces()).add(place)
         self.form = form
 
-    def relation(self, place: Place) -> Relation:
+    def relation(self, place: StatementList) -> Relation:
         """Return the closest relation of a declaration in `place` to any earlier one."""
         self._remember()
         return min((one.relation(place) for one in self._histories.values()), key=_CLOSENESS.__getitem__)
@@ -168,12 +168,12 @@ class Frame:
 
     is_root: bool
     open: bool = False
-    place: Place = field(default_factory=Place)
-    table: dict[str, Entry] = field(default_factory=dict)
+    place: StatementList = field(default_factory=StatementList)
+    table: dict[str, DeclaredName] = field(default_factory=dict)
     visible: dict[str, None] = field(default_factory=dict)
     temporaries: dict[str, str] = field(default_factory=dict)
     held: dict[str, KnownValue] = field(default_factory=dict)
-    items: dict[str, Answer] = field(default_factory=dict)
+    items: dict[str, TypedAnswer] = field(default_factory=dict)
     mixed: set[str] = field(default_factory=set)
     new_names: list[str] | None = None
 
@@ -200,7 +200,7 @@ class Frame:
             self.mixed.add(name)
         self.held[name] = held
 
-    def close_place(self, outer: Place) -> None:
+    def close_place(self, outer: StatementList) -> None:
         """Return to the place around the current one: remove its temporary names, and forget the kinds of values that
         are uncertain after it."""
         place = self.place
@@ -222,7 +222,7 @@ class Frame:
             outer.writes.extend(earlier.items())
 
 
-def redeclaration_code(form: Form, entry: Entry, place: Place, *, strict: bool) -> str | None:
+def redeclaration_code(form: Form, entry: DeclaredName, place: StatementList, *, strict: bool) -> str | None:
     """Return the code for another declaration of the name of `entry` (table of 3.5), None if it is allowed."""
     if form == "output":
         return _output_again(entry, place, strict)
@@ -238,7 +238,7 @@ def redeclaration_code(form: Form, entry: Entry, place: Place, *, strict: bool) 
     return _error_or_warning("W136", form, entry) if relation == "enclosing" else None
 
 
-def _output_again(entry: Entry, place: Place, strict: bool) -> str | None:
+def _output_again(entry: DeclaredName, place: StatementList, strict: bool) -> str | None:
     histories = entry.history(outputs=False), entry.history(outputs=True)
     plain, outputs = (one.relation(place) if one is not None else "exclusive" for one in histories)
     if outputs == "same" or (strict and histories[1] is not None):
@@ -251,7 +251,7 @@ def _output_again(entry: Entry, place: Place, strict: bool) -> str | None:
     return marks if outputs == "exclusive" else "W124"
 
 
-def _error_or_warning(code: str, form: Form, entry: Entry) -> str:
+def _error_or_warning(code: str, form: Form, entry: DeclaredName) -> str:
     """Return the error for a repeated declaration if a `const` or an earlier `input` is involved, else the warning
     `code`."""
     if entry.form == "input":

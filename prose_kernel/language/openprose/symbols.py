@@ -18,7 +18,7 @@ from prose_kernel.language.openprose.call_targets import CallTarget, interface_o
 from prose_kernel.language.openprose.program_interface import block_exports, local_name, uses_of
 from prose_kernel.language.openprose.tree import Name, Program
 from prose_kernel.language.source import Source, Span
-from prose_kernel.language.symbols import Index, Indexer, Occurrence, Symbol, SymbolKind, Target
+from prose_kernel.language.symbols import ImportTarget, Indexer, Occurrence, Symbol, SymbolIndex, SymbolKind
 
 _WORD_PROPERTIES: Final = frozenset((
     "model", "persist", "backoff", "on-fail", "format", "skills", "retry", "timeout", "allow", "max-output",
@@ -68,7 +68,7 @@ class _Scope:
         return _Scope(self.frame, {**self.temporary, **{one.name: one for one in names}}, self.statement)
 
 
-def index(program: Program, source: Source, inputs: Mapping[str, Symbol] | None = None) -> Index:
+def index(program: Program, source: Source, inputs: Mapping[str, Symbol] | None = None) -> SymbolIndex:
     """Return the index of the parts of a program that could be parsed; `inputs` are the names that its contract
     declares. Never raises, and takes linear time."""
     return _Indexer(source, inputs or {}).of(program)
@@ -99,7 +99,7 @@ class _Indexer(Indexer):
         """The uses of agents and blocks, with the registry and the frames of their kind."""
         self._calls: list[tree.ProgramCall] = []
 
-    def of(self, program: Program) -> Index:
+    def of(self, program: Program) -> SymbolIndex:
         self._script, self._uses = program.script, uses_of(program)
         for item in program.items:
             if isinstance(item, tree.Use):
@@ -138,7 +138,7 @@ class _Indexer(Indexer):
             paths = results.get(self.merged(occurrence.symbol), set()) if occurrence.symbol is not None else set()
             path = next(iter(paths)) if len(paths) == 1 else None
             if path is not None:
-                self.use(None, span, target=Target(path, f"output {key}"))
+                self.use(None, span, target=ImportTarget(path, f"output {key}"))
 
     def _declare_assigned(self, frame: _Frame) -> None:
         """Declare a name in the frame that assigns it if no frame declares it."""
@@ -184,7 +184,9 @@ class _Indexer(Indexer):
         self.use(program, call.program.span)
         for argument in call.arguments:
             if argument.name.id and program.target is not None:
-                self.use(None, argument.name.span, target=Target(program.target.path, f"input {argument.name.id}"))
+                self.use(
+                    None, argument.name.span, target=ImportTarget(program.target.path, f"input {argument.name.id}")
+                )
 
     # ------------------------------------------------------------ variables
 
@@ -211,7 +213,7 @@ class _Indexer(Indexer):
         target = self._target(value)
         self._values.append((occurrence, target.path if target else None))
 
-    def _target(self, value: Node) -> Target | None:
+    def _target(self, value: Node) -> ImportTarget | None:
         program = self._programs.get(value.program.id) if isinstance(value, tree.ProgramCall) else None
         return program.target if program is not None else None
 
@@ -231,7 +233,7 @@ class _Indexer(Indexer):
         else:
             symbol = Symbol(name, "program", node.path.span, node.span)
             self.use(symbol, node.path.span, defines=True, before=" as ").path = True
-        symbol.target = Target(path)
+        symbol.target = ImportTarget(path)
         self._programs.setdefault(name, symbol)
 
     def visit_let(self, node: tree.Let, scope: _Scope) -> None:
@@ -244,7 +246,7 @@ class _Indexer(Indexer):
             if not node.destructured:
                 self._bound_to(occurrence, node.value)
             elif target is not None:
-                occurrence.target = Target(target.path, f"output {name.id}")
+                occurrence.target = ImportTarget(target.path, f"output {name.id}")
         self._value(node.value, scope, node.span)
 
     def visit_assign(self, node: tree.Assign | tree.Append, scope: _Scope) -> None:
@@ -268,12 +270,12 @@ class _Indexer(Indexer):
         if isinstance(target, CallTarget) and (place := target.place) is not None:
             address, called = place
             if program is None:
-                self.use(None, node.target.span, target=Target(address, f"node {called}" if called else ""))
+                self.use(None, node.target.span, target=ImportTarget(address, f"node {called}" if called else ""))
             declared = {one.name for one in target.inputs}
             for entry in node.inputs:
                 if entry.name.id in declared:
                     shared = shared_name(target, "input", entry.name.id)
-                    self.use(None, entry.name.span, target=Target(address, shared))
+                    self.use(None, entry.name.span, target=ImportTarget(address, shared))
         for part in (*node.arguments, *(entry.value for entry in node.inputs)):
             self.walk(part, scope)
 
@@ -413,7 +415,7 @@ class _Indexer(Indexer):
             return
         target = self._target(value)
         if target is not None:
-            self.use(None, node.name.span, target=Target(target.path, f"output {node.name.id}"))
+            self.use(None, node.name.span, target=ImportTarget(target.path, f"output {node.name.id}"))
         self.walk(value, scope)
 
     def visit_interpolation(self, node: tree.Interpolation, scope: _Scope) -> None:

@@ -37,7 +37,7 @@ class Trouble:
 
 
 @dataclass(slots=True)
-class Line:
+class LogicalLine:
     """The logical line `tokens[first:stop]`, whose unexpected token is at `at` and whose end is at `stop`.
 
     - `row`: the symbols that are possible at `at`, as a row of the parse table
@@ -97,10 +97,10 @@ class Line:
         return self.here("E004", f"unexpected {_shown(self, self.at)}", hint)
 
 
-Rule = Callable[[Line], Trouble | None]
+Rule = Callable[[LogicalLine], Trouble | None]
 
 
-def explain(line: Line) -> Trouble:
+def explain(line: LogicalLine) -> Trouble:
     found = next((trouble for rule in _RULES if (trouble := rule(line)) is not None), None) or _unexpected(line)
     if line.head in _LAYOUT or line.owner:
         return found
@@ -132,7 +132,7 @@ _CHARACTERS: Final = {
 }
 
 
-def _character(line: Line) -> Trouble | None:
+def _character(line: LogicalLine) -> Trouble | None:
     if line.kind(0) != "ILLEGAL":
         return None
     start = line.tokens[line.at][1]
@@ -175,7 +175,7 @@ _OTHER_QUOTES: Final = re.compile(
 )
 
 
-def _quotes_inside(line: Line) -> Trouble | None:
+def _quotes_inside(line: LogicalLine) -> Trouble | None:
     """Explain unescaped quotes inside a string: in `"Say "hi" to Ann"`, a word follows directly after a string."""
     for index in (line.at, line.at - 1):  # after the text of a session, the word is valid and the next string isn't
         before, word = line.tokens[index - 1], line.tokens[index]
@@ -197,7 +197,7 @@ def _name(char: str) -> str:
 # ---- layout
 
 
-def _indent(line: Line) -> Trouble | None:
+def _indent(line: LogicalLine) -> Trouble | None:
     if line.kind(0) != "_INDENT":
         return None
     index = line.at + 1
@@ -206,7 +206,7 @@ def _indent(line: Line) -> Trouble | None:
     return line.on(index, "E103", "unexpected indentation: nothing here takes a body", hint)
 
 
-def _property_value(line: Line) -> Trouble | None:
+def _property_value(line: LogicalLine) -> Trouble | None:
     """Explain `prompt: Write a poem`: text without quotes (9.6)."""
     first, words = line.first, line.words(line.first + 2, line.stop)
     if not line.owner or line.at <= first + 2 or line.tokens[first + 1][0] != "COLON":
@@ -217,7 +217,7 @@ def _property_value(line: Line) -> Trouble | None:
     return line.on(first + 2, "E004", f"the text of `{name}` needs quotes", f'write `{name}: "{words}"`')
 
 
-def _property_number(line: Line) -> Trouble | None:
+def _property_number(line: LogicalLine) -> Trouble | None:
     """Explain a number with an unknown unit: `max-output: 100mb`, `timeout: 5 min`."""
     if not line.owner or line.at != line.first + 3 or line.kind(-1) != "NUMBER":
         return None
@@ -231,7 +231,7 @@ _NUMBERS: Final = {
 }
 
 
-def _property_line(line: Line) -> Trouble | None:
+def _property_line(line: LogicalLine) -> Trouble | None:
     """Explain a line of a property block that isn't `name: value` (2.1)."""
     if not line.owner or line.at > line.first + 1 or ("property" not in line.row and line.symbol != "NAME"):
         return None
@@ -243,7 +243,7 @@ def _property_line(line: Line) -> Trouble | None:
     return line.unexpected("write `name: value`")
 
 
-def _on_reject(line: Line) -> Trouble | None:
+def _on_reject(line: LogicalLine) -> Trouble | None:
     if line.head != "NAME" or line.head_word not in ("on_reject", "on-reject") or line.at < line.first + 2:
         return None
     if line.kind(0) == "_NL":
@@ -276,7 +276,7 @@ _MISSING: Final[tuple[tuple[str, str, frozenset[str] | None, str, str, str], ...
 follows it (None: any), code, message, hint."""
 
 
-def _missing_part(line: Line) -> Trouble | None:
+def _missing_part(line: LogicalLine) -> Trouble | None:
     """Explain a part that is missing after its keyword, with a specific code (1.7, 1.9)."""
     kind, before = line.kind(0), line.kind(-1)
     for head, keyword, kinds, code, message, hint in _MISSING:
@@ -285,7 +285,7 @@ def _missing_part(line: Line) -> Trouble | None:
     return None
 
 
-def _session(line: Line) -> Trouble | None:
+def _session(line: LogicalLine) -> Trouble | None:
     """Explain `session` without quotes (9.6), without anything (E003), or with an agent and a text (4.2)."""
     before = range(line.at - 1, max(line.first, line.at - 5) - 1, -1)
     at = next((k for k in before if line.tokens[k][0] == "SESSION"), -1)
@@ -317,7 +317,7 @@ def _session(line: Line) -> Trouble | None:
 _TEXT_IS_A_PROPERTY = "a session with an agent takes its text as a property"
 
 
-def _with_agent(line: Line, at: int) -> str | None:
+def _with_agent(line: LogicalLine, at: int) -> str | None:
     """Return the hint for `session agent "text"` or `resume agent "text"`, with or without a colon, whose first token
     is at `at`; None for anything else."""
     kinds = [line.tokens[k][0] if k < len(line.tokens) else "_NL" for k in range(at + 1, at + 5)]
@@ -329,7 +329,7 @@ def _with_agent(line: Line, at: int) -> str | None:
     return f"write `{spawn}: {agent}`, and indent `prompt: {line.text_of(at + 2)}` below it"
 
 
-def _arms(line: Line) -> Trouble | None:
+def _arms(line: LogicalLine) -> Trouble | None:
     """Explain `elif`, `else`, `catch`, `finally`, `option` in a wrong place."""
     if line.at != line.first:
         return None
@@ -354,7 +354,7 @@ _ARMS: Final[dict[tuple[str, str], tuple[str, str, str | None]]] = {
 """The findings for an arm in a wrong place: by the part of a statement above it ("": any other), and its own kind."""
 
 
-def _options(line: Line) -> Trouble | None:
+def _options(line: LogicalLine) -> Trouble | None:
     if "option" not in line.row or line.at != line.first:
         return None
     if line.options is not None:
@@ -365,7 +365,7 @@ def _options(line: Line) -> Trouble | None:
 # ---- pipelines and calls
 
 
-def _pipe(line: Line) -> Trouble | None:
+def _pipe(line: LogicalLine) -> Trouble | None:
     if line.kind(-1) == "PIPE":
         if line.kind(0) == "PIPE":
             return line.here("E004", "unexpected `|`", "write `or`")
@@ -379,7 +379,7 @@ def _pipe(line: Line) -> Trouble | None:
     return None
 
 
-def _call(line: Line) -> Trouble | None:
+def _call(line: LogicalLine) -> Trouble | None:
     kind = line.kind(0)
     if kind == "LPAR" and line.kind(-2) == "DOT":
         first = line.at - 1
@@ -401,7 +401,7 @@ def _call(line: Line) -> Trouble | None:
 # ---- conditions
 
 
-def _condition(line: Line) -> Trouble | None:
+def _condition(line: LogicalLine) -> Trouble | None:
     """Explain a condition in words without markers, or with `=` instead of `==` (9.6)."""
     opener = next((k for k in range(line.at - 1, line.first - 1, -1) if line.tokens[k][0] in _CONDITIONS), -1)
     if opener < 0:
@@ -437,7 +437,7 @@ _OTHER_WORDS: Final = {
 """Hints for statement words of other languages. `{}` is the text after the word or, without any, the second value."""
 
 
-def _other_words(line: Line) -> Trouble | None:
+def _other_words(line: LogicalLine) -> Trouble | None:
     """Explain statements from other languages (9.6)."""
     word, rest = line.head_word, line.first + 1
     after = [line.written(index) for index in range(rest, min(line.stop, rest + 4))]
@@ -459,7 +459,7 @@ def _other_words(line: Line) -> Trouble | None:
     return line.unexpected(hint) if line.at <= line.first + 3 else None
 
 
-def _misspelt(line: Line) -> Trouble | None:
+def _misspelt(line: LogicalLine) -> Trouble | None:
     """Explain a line that begins with a misspelt statement word."""
     if line.head != "NAME" or line.at != line.first + 1 or line.kind(0) not in _AFTER_STATEMENT_WORD:
         return None
@@ -472,7 +472,7 @@ def _misspelt(line: Line) -> Trouble | None:
     return line.unexpected(did_you_mean(meant))
 
 
-def _misspelt_value(line: Line) -> Trouble | None:
+def _misspelt_value(line: LogicalLine) -> Trouble | None:
     """Explain `let d = sesion "x"`: a value that begins with a misspelt statement word."""
     if line.kind(-1) != "NAME" or line.kind(-2) not in _BEFORE_A_VALUE or line.kind(0) not in ("STRING", "COLON"):
         return None
@@ -489,7 +489,7 @@ _STATEMENT_WORDS: Final = sorted(
 )
 
 
-def _unquoted(line: Line) -> Trouble | None:
+def _unquoted(line: LogicalLine) -> Trouble | None:
     """Explain missing quotes: `exec ls -la`, `use path`, `throw some words` (9.6)."""
     index = next((k for k in range(line.at - 1, line.first - 1, -1) if line.written(k) in _QUOTED), -1)
     if index < 0 or (index > line.first and line.tokens[index - 1][0] not in ("EQUALS", "ARROW", "OUTPUT", "COLON")):
@@ -508,7 +508,7 @@ def _unquoted(line: Line) -> Trouble | None:
 _QUOTED: Final = {"exec", "use", "import", "option", "throw"}
 
 
-def _input(line: Line) -> Trouble | None:
+def _input(line: LogicalLine) -> Trouble | None:
     if line.head == "INPUT" and line.at == line.first + 2 and line.kind(0) in ("STRING", "DISCRETION"):
         words = f"{line.words(line.first, line.at)}: {line.written(line.at)}"
         return line.here("E004", f"missing `:` before the {_shown(line, line.at)}", f"write `{words}`")
@@ -521,7 +521,7 @@ def _input(line: Line) -> Trouble | None:
     return None
 
 
-def _maximum(line: Line) -> Trouble | None:
+def _maximum(line: LogicalLine) -> Trouble | None:
     """Explain a maximum without a colon: `loop until **...** (max 3):`, `(max = 3)`."""
     if line.head != "LOOP" or line.written(line.at - 1) != "max" or line.kind(0) not in ("NUMBER", "NAME", "EQUALS"):
         return None
@@ -530,7 +530,7 @@ def _maximum(line: Line) -> Trouble | None:
     return line.unexpected(f"write `(max: {clipped(most, 40, '...')})`")
 
 
-def _catch(line: Line) -> Trouble | None:
+def _catch(line: LogicalLine) -> Trouble | None:
     begins = line.head == "NAME" and line.head_word == "catch" and line.at == line.first + 1
     if (line.kind(-1) == "CATCH" and line.kind(0) == "NAME") or (begins and line.kind(0) in _WORD_KINDS):
         return line.unexpected(f"write `catch as {line.written(line.at)}:`")
@@ -540,7 +540,7 @@ def _catch(line: Line) -> Trouble | None:
 # ---- the end of a line
 
 
-def _line_end(line: Line) -> Trouble | None:
+def _line_end(line: LogicalLine) -> Trouble | None:
     if line.kind(0) != "_NL":
         return None
     before = line.tokens[line.at - 1] if line.at > line.first else None
@@ -560,7 +560,7 @@ def _line_end(line: Line) -> Trouble | None:
     return line.here("E004", "the line ends too early", _could_come(line))
 
 
-def _could_come(line: Line) -> str | None:
+def _could_come(line: LogicalLine) -> str | None:
     if "STRING" in line.row and "NAME" not in line.row:
         return "a string in double quotes belongs here"
     if "NAME" in line.row and "STRING" not in line.row:
@@ -571,7 +571,7 @@ def _could_come(line: Line) -> str | None:
 # ---- ProseScript
 
 
-def _contract_call(line: Line) -> Trouble | None:
+def _contract_call(line: LogicalLine) -> Trouble | None:
     """Explain a `call` without a target, with inputs on its line, or inside an expression (prose-md.md 3.2)."""
     kinds = [token[0] for token in line.tokens[line.first : line.at + 1]]
     if "_CALL" not in kinds:
@@ -589,7 +589,7 @@ def _contract_call(line: Line) -> Trouble | None:
 # ---- anything else
 
 
-def _unexpected(line: Line) -> Trouble:
+def _unexpected(line: LogicalLine) -> Trouble:
     hint = None
     kind, before = line.kind(0), line.kind(-1)
     if kind == "PIPE" and before == "COLON":
@@ -616,7 +616,7 @@ _NAMES: Final = {
 }
 
 
-def _shown(line: Line, index: int) -> str:
+def _shown(line: LogicalLine, index: int) -> str:
     return _NAMES.get(line.tokens[index][0]) or f"`{clipped(line.written(index), 40, '...')}`"
 
 

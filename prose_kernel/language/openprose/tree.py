@@ -12,7 +12,7 @@ from prose_kernel.language.nodes import NOWHERE as NOWHERE
 from prose_kernel.language.nodes import Node as Node
 
 if TYPE_CHECKING:
-    from prose_kernel.language.openprose.program_interface import Contract
+    from prose_kernel.language.openprose.program_interface import ProgramInterface
 
 
 class Expression(Node, frozen=True):
@@ -525,7 +525,7 @@ class Program(Node, frozen=True):
     script: bool = False
 
     @property
-    def declared(self) -> Contract | None:
+    def declared(self) -> ProgramInterface | None:
         """The inputs and outputs that a contract file declares; None if the program's statements declare them."""
         return None
 

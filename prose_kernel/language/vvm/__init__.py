@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Compiled, Profile
     from prose_kernel.language.source import Source
-    from prose_kernel.language.vvm.names import Known
+    from prose_kernel.language.vvm.names import KnownNames
     from prose_kernel.language.vvm.program_interface import LoadModule
     from prose_kernel.language.vvm.tree import Program
 
@@ -20,7 +20,7 @@ def compile_source(
     source: Source,
     *,
     profile: Profile = "default",
-    known: Known | None = None,
+    known: KnownNames | None = None,
     load: LoadModule | None = None,
     cell: bool = False,
     pipefail: bool = False,

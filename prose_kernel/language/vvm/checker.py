@@ -21,12 +21,12 @@ from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.agent_checks import AgentChecker
 from prose_kernel.language.vvm.expression_checks import ExpressionChecker, ModuleNames, items_error
 from prose_kernel.language.vvm.import_checks import ImportChecker, in_file, skill_conflicts
-from prose_kernel.language.vvm.names import LIBRARY, Known
+from prose_kernel.language.vvm.names import LIBRARY, KnownNames
 from prose_kernel.language.vvm.program_interface import CheckedModule, LoadModule, execution_order
 from prose_kernel.language.vvm.scopes import Scope, Scopes, nested_statements
 from prose_kernel.language.vvm.tree import Name, Program
 
-_NO_NAMES = Known()
+_NO_NAMES = KnownNames()
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _STRING: Final = re.compile(r'"([^"\n]*)"')
 _CERTAIN_CODES = frozenset({"V211", "V711"})  # not reported for a text with syntax errors
@@ -36,7 +36,7 @@ def check(
     program: Program,
     source: Source,
     *,
-    known: Known | None = None,
+    known: KnownNames | None = None,
     load: LoadModule | None = None,
     cell: bool = False,
     syntax_findings: Sequence[Diagnostic] = (),
@@ -75,7 +75,7 @@ class Checker:
         self,
         program: Program,
         source: Source,
-        known: Known,
+        known: KnownNames,
         load: LoadModule | None,
         cell: bool,
         syntax_findings: Sequence[Diagnostic],
@@ -389,7 +389,7 @@ class _Unparsed:
     first: int | None = None
     misplaced: int | None = None
 
-    def added_to(self, known: Known) -> Known:
+    def added_to(self, known: KnownNames) -> KnownNames:
         """Return `known` with everything that an unreadable line may have bound."""
         if self.first is None:
             return known

@@ -15,7 +15,7 @@ from typing import Any, Final
 from prose_kernel.language.incomplete_text import Completeness, unfinished
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm.lexer import END, KINDS, LINE_STARTS, NUMBER, STRING, TEMPLATE, WORD, Tokens
-from prose_kernel.language.vvm.names import LIBRARY, RESERVED, Known
+from prose_kernel.language.vvm.names import LIBRARY, RESERVED, KnownNames
 from prose_kernel.language.vvm.parser import parse
 from prose_kernel.language.vvm.parser_state import PART_WORDS
 from prose_kernel.language.word_catalogue import Completion, Offer, catalogue
@@ -55,19 +55,19 @@ def completeness(text: str) -> tuple[Completeness, str]:
     return "complete", ""
 
 
-def complete(text: str, inside: str, start: int, known: Known | None, values: Mapping[str, Any]) -> Completion:
+def complete(text: str, inside: str, start: int, known: KnownNames | None, values: Mapping[str, Any]) -> Completion:
     """Complete the word at the end of `text`, which is in code, or in a string or template that begins at `start`."""
     word = _WORD.search(text[-200:])
     begin = len(text) - len(word.group()) if word else len(text)
     return Completion(begin, offers(text[:begin], inside, known, values))
 
 
-def offers(before: str, inside: str, known: Known | None, values: Mapping[str, Any]) -> Iterable[Offer]:
+def offers(before: str, inside: str, known: KnownNames | None, values: Mapping[str, Any]) -> Iterable[Offer]:
     """Offer completions at the end of `before`: in code, in a `string`, a `triple`-quoted one or a template (`marker`).
 
     `values` holds the values of names, whose fields are offered.
     """
-    known = known or Known()
+    known = known or KnownNames()
     if inside == "marker":
         found = _PLACEHOLDER.search(before)
         if found is None:
@@ -135,7 +135,7 @@ class _TokenizedText:
 
     # ---- names
 
-    def variables(self, known: Known) -> list[Offer]:
+    def variables(self, known: KnownNames) -> list[Offer]:
         """Return the names that may be read: of this text first, then of earlier cells, then of the library."""
         own = [Offer(name, kind, "declared above") for name, kind in self._declared() if kind != "agent"]
         earlier = [
@@ -144,11 +144,11 @@ class _TokenizedText:
         ]
         return [*own, *earlier, *(Offer(name, "function", entry.summary) for name, entry in _words().functions.items())]
 
-    def agents(self, known: Known) -> list[Offer]:
+    def agents(self, known: KnownNames) -> list[Offer]:
         own = [name for name, kind in self._declared() if kind == "agent"]
         return [Offer(name, "agent") for name in dict.fromkeys([*own, *known.agents])]
 
-    def _possible_agents(self, known: Known, values: Mapping[str, Any]) -> list[Offer]:
+    def _possible_agents(self, known: KnownNames, values: Mapping[str, Any]) -> list[Offer]:
         """Return the variables that hold an agent, or whose value is unknown because this text binds them."""
         own = {name for name, _ in self._declared()}
         found = [offer for offer in self.variables(known) if offer.kind == "variable"]
@@ -184,7 +184,7 @@ class _TokenizedText:
 
     # ---- strings
 
-    def in_string(self, known: Known) -> list[Offer]:
+    def in_string(self, known: KnownNames) -> list[Offer]:
         """Offer the values of the key that the string belongs to."""
         if self._at(-1) == "from":
             return [Offer("", "programs")]
@@ -204,7 +204,7 @@ class _TokenizedText:
 
     # ---- code
 
-    def in_code(self, known: Known, values: Mapping[str, Any]) -> list[Offer]:
+    def in_code(self, known: KnownNames, values: Mapping[str, Any]) -> list[Offer]:
         before = self._at(-1)
         if self.at_line_start:
             return self._statements(known)
@@ -218,7 +218,7 @@ class _TokenizedText:
             return self._in_brackets(known)
         return self._in_line(known)
 
-    def _statements(self, known: Known) -> list[Offer]:
+    def _statements(self, known: KnownNames) -> list[Offer]:
         """Offer the words that can begin a line; the blocks around it decide."""
         blocks: list[tuple[int, str]] = []
         aligned = ""
@@ -238,7 +238,7 @@ class _TokenizedText:
         words += ["break", "continue"] if {"while", "for"} & set(around) else []
         return [*_keywords(words), *self.variables(known)]
 
-    def _after_dot(self, known: Known, values: Mapping[str, Any]) -> list[Offer]:
+    def _after_dot(self, known: KnownNames, values: Mapping[str, Any]) -> list[Offer]:
         path: list[str] = []
         index = len(self.tokens) - 1
         while index >= 1 and self.tokens[index] == "." and KINDS.get(self.tokens[index - 1][0]) == WORD:
@@ -250,7 +250,7 @@ class _TokenizedText:
         agents = {offer.text for offer in self.agents(known)}
         return [*_members(path, values), *(derive if len(path) == 1 and path[0] in agents else [])]
 
-    def _in_brackets(self, known: Known) -> list[Offer]:
+    def _in_brackets(self, known: KnownNames) -> list[Offer]:
         opened = self.open[-1]
         before = self._at(-1)
         names = [*self.variables(known), *self.agents(known)]
@@ -289,7 +289,7 @@ class _TokenizedText:
         """Return the token at an index; "" for one before the first token."""
         return self.tokens[index] if index >= 0 else ""
 
-    def _keys_of(self, opened: int, owner: str, known: Known) -> list[Offer]:
+    def _keys_of(self, opened: int, owner: str, known: KnownNames) -> list[Offer]:
         if owner == "error":
             return [Offer("kind=", "property", "Error values of one kind."), Offer("_", "keyword", "Any error value.")]
         if owner:
@@ -300,7 +300,7 @@ class _TokenizedText:
         parameters = known.functions.get(name) or LIBRARY.get(name, ())
         return [Offer(f"{one}=", "property", f"of {name}") for one in parameters]
 
-    def _in_line(self, known: Known) -> list[Offer]:
+    def _in_line(self, known: KnownNames) -> list[Offer]:
         """Offer completions inside a statement, outside of brackets."""
         first = self.tokens[self.lines[-1][1] :]
         names = [*self.variables(known), *self.agents(known)]

@@ -8,7 +8,15 @@ from typing import Any, Final
 from prose_kernel.language.vvm import tree, word_hints
 from prose_kernel.language.vvm.lexer import STRING, WORD
 from prose_kernel.language.vvm.names import RESERVED
-from prose_kernel.language.vvm.parser_state import CALL, PART_OWNERS, Block, Bracket, ClausedCompound, Compound, Trouble
+from prose_kernel.language.vvm.parser_state import (
+    CALL,
+    PART_OWNERS,
+    Bracket,
+    ClausedCompound,
+    Compound,
+    OpenBody,
+    Trouble,
+)
 from prose_kernel.language.vvm.statements import SimpleStatementParser
 from prose_kernel.language.vvm.tree import Name
 
@@ -60,7 +68,7 @@ class StatementParser(SimpleStatementParser):
             self._report_stray_clause(block, word)
         return ClausedCompound("if" if word in ("elif", "else") else "try", self.starts[self.at])
 
-    def _report_stray_clause(self, block: Block, word: str) -> None:
+    def _report_stray_clause(self, block: OpenBody, word: str) -> None:
         """Report that no open statement can continue with `word`."""
         last = block.open.node() if block.open is not None else block.items[-1] if block.items else None
         article, owner = ("an", "if") if word in ("elif", "else") else ("a", "try")

@@ -17,7 +17,7 @@ from prose_kernel.language.nodes import visitors
 from prose_kernel.language.source import Span
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.agent_checks import AgentChecker, key_span, name_span
-from prose_kernel.language.vvm.names import LIBRARY, OPTIONAL_COUNTS, Known, argument_mismatch
+from prose_kernel.language.vvm.names import LIBRARY, OPTIONAL_COUNTS, KnownNames, argument_mismatch
 from prose_kernel.language.vvm.scopes import Scopes
 from prose_kernel.language.vvm.tree import AgentName, Expression, Name, Template
 from prose_kernel.language.vvm.word_hints import WHOLE_LINE
@@ -55,7 +55,7 @@ _FOREIGN_NAMES: Final = {
 class ModuleNames:
     """The names of a module: names bound before it, its agents, and the parameters of functions bound only once."""
 
-    known: Known
+    known: KnownNames
     agents: set[str]
     functions: Mapping[str, tuple[str, ...]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from prose_kernel.language.flow import FlowBuilder, Kind, Step, shortened
+from prose_kernel.language.flow import FlowBuilder, FlowStep, Kind, shortened
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import tree
@@ -15,14 +15,14 @@ _PURE: Final = frozenset({"len", "range", "perm", "pack"})
 """Library functions that start no session and call no function."""
 
 
-def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
+def flow(program: tree.Program, source: Source) -> tuple[FlowStep, ...]:
     return _Flow(source).body(program.items, 0)
 
 
 class _Flow(FlowBuilder[tree.Statement]):
     kind = tree.Statement
 
-    def statement(self, node: tree.Statement, depth: int) -> list[Step]:
+    def statement(self, node: tree.Statement, depth: int) -> list[FlowStep]:
         match node:
             case tree.ExpressionStatement(value=value):
                 return self.expression(value, (), node)
@@ -30,13 +30,13 @@ class _Flow(FlowBuilder[tree.Statement]):
                 return self.expression(value, (target.id,), node)
             case tree.Return(value=value) if value is not None:
                 text = "return" if _is_step(value) else self.text(node)  # the returned value is the step before
-                return [*self.inner_steps(value), Step("leave", text, node.span, _reads(value))]
+                return [*self.inner_steps(value), FlowStep("leave", text, node.span, _reads(value))]
             case tree.Return() | tree.Raise() | tree.Break() | tree.Continue():
-                return [Step("leave", self.text(node), node.span)]
+                return [FlowStep("leave", self.text(node), node.span)]
             case tree.Pass():
                 return []
             case tree.Export() | tree.ExportPack():
-                return [Step("output", self.text(node), node.span, _reads(node))]
+                return [FlowStep("output", self.text(node), node.span, _reads(node))]
             case tree.AgentDeclaration() | tree.SkillImport() | tree.ModuleImport() | tree.Def():
                 return [self._definition(node, depth)]
             case _:
@@ -44,75 +44,77 @@ class _Flow(FlowBuilder[tree.Statement]):
                 before = [] if isinstance(head, tree.Predicate) else self.inner_steps(head)  # a criterion is the step
                 return [*before, self._compound(node, depth)]
 
-    def _definition(self, node: Any, depth: int) -> Step:
+    def _definition(self, node: Any, depth: int) -> FlowStep:
         match node:
             case tree.AgentDeclaration(name=name, keywords=keywords):
                 model = next((k.value for k in keywords if k.name == "model"), None)
                 text = f"{name.id}, {model.value}" if isinstance(model, tree.String) else name.id
-                return Step("agent", text, node.span, _reads(keywords), uses=(name.id,))
+                return FlowStep("agent", text, node.span, _reads(keywords), uses=(name.id,))
             case tree.SkillImport(name=skill):
-                return Step("import", shortened(skill.value), node.span, uses=(skill.value,))
+                return FlowStep("import", shortened(skill.value), node.span, uses=(skill.value,))
             case tree.ModuleImport(path=path):
                 text = f"{node.name.id} from {path.value}"
-                return Step("import", shortened(text), node.span, uses=(node.local.id,))
+                return FlowStep("import", shortened(text), node.span, uses=(node.local.id,))
             case _:
                 return self.definition_step(node, depth)
 
-    def _compound(self, node: Any, depth: int) -> Step:
+    def _compound(self, node: Any, depth: int) -> FlowStep:
         head = _head(node)
         reads = _reads(head)
         decided = isinstance(node, tree.If | tree.While) and not isinstance(head, tuple)
         span = head.span if decided else node.span
         match node:
             case tree.If():
-                return self.if_step(Step("if", "", span, reads), node, depth)
+                return self.if_step(FlowStep("if", "", span, reads), node, depth)
             case tree.Match(value=value, cases=cases):
                 bodies = [(self.text(case.pattern), case.body) for case in cases]
-                return self.with_ways(Step("if", f"match {self.text(value)}", span, reads), node, bodies, depth)
+                return self.with_ways(FlowStep("if", f"match {self.text(value)}", span, reads), node, bodies, depth)
             case tree.Choose(criterion=criterion, target=target, options=options):
                 bodies = [(shortened(option.label.value), option.body) for option in options]
                 text = f"choose by ?{self.text(criterion)}"
-                return self.with_ways(Step("if", text, span, reads, (target.id,), always=True), node, bodies, depth)
+                return self.with_ways(FlowStep("if", text, span, reads, (target.id,), always=True), node, bodies, depth)
             case tree.While(condition=condition, body=body):
-                step = Step("loop", f"while {self.text(condition)}", span, reads)
+                step = FlowStep("loop", f"while {self.text(condition)}", span, reads)
                 return self.with_ways(step, node, [("", body)], depth)
             case tree.For(target=target, items=items, body=body):
                 text = f"for {target.id} in {self.text(items)}"
-                return self.with_ways(Step("loop", text, span, reads, scoped=(target.id,)), node, [("", body)], depth)
+                return self.with_ways(
+                    FlowStep("loop", text, span, reads, scoped=(target.id,)), node, [("", body)], depth
+                )
             case tree.Try(handler=handler):
                 error = handler.target if handler is not None else None
                 return self.try_step(node, "except", handler, error, (), depth)
             case tree.WithInput(value=value, body=body):
-                step = Step("body", f"with input {self.text(value)}", span, reads)
+                step = FlowStep("body", f"with input {self.text(value)}", span, reads)
                 return self.with_ways(step, node, [("", body)], depth)
             case tree.Constrain(target=target):
-                return Step("judgement", f"constrain {target.id}", node.span, (target.id,), (target.id,))
+                return FlowStep("judgement", f"constrain {target.id}", node.span, (target.id,), (target.id,))
             case _:
-                return Step("value", self.text(node), node.span, reads)
+                return FlowStep("value", self.text(node), node.span, reads)
 
-    def expression(self, node: Any, binds: tuple[str, ...], whole: tree.Node) -> list[Step]:
+    def expression(self, node: Any, binds: tuple[str, ...], whole: tree.Node) -> list[FlowStep]:
         """Return the steps of an expression in the statement `whole`, which assigns its value to the names `binds`."""
         if _is_step(node):
             return [*self.inner_steps(tuple(_parts(node))), self._step(node, binds)]
-        return [*self.inner_steps(node), Step("value", self.text(whole), whole.span, _reads(node), binds)]
+        return [*self.inner_steps(node), FlowStep("value", self.text(whole), whole.span, _reads(node), binds)]
 
-    def inner_steps(self, node: Any) -> list[Step]:
+    def inner_steps(self, node: Any) -> list[FlowStep]:
         """Return the steps that run before an expression can be computed, inner ones first."""
         return [self._step(part, ()) for part in _steps_in(node)]
 
-    def _step(self, node: Any, binds: tuple[str, ...]) -> Step:
+    def _step(self, node: Any, binds: tuple[str, ...]) -> FlowStep:
         reads = _reads(tuple(_parts(node)))
         match node:
             case tree.AgentCall(agent=agent, template=template):
                 while isinstance(agent, tree.With):
                     agent = agent.agent
                 uses = (agent.id,) if isinstance(agent, tree.AgentName) else ()
-                return Step("session", self.text(template).strip("`"), node.span, reads, binds, uses)
+                return FlowStep("session", self.text(template).strip("`"), node.span, reads, binds, uses)
             case tree.Predicate():
-                return Step("judgement", self.text(node), node.span, reads, binds)
+                return FlowStep("judgement", self.text(node), node.span, reads, binds)
             case _:
                 kind: Kind = "parallel" if node.callee.id == "pmap" else "call"
-                return Step(kind, self.text(node), node.span, reads, binds, (node.callee.id, *reads))
+                return FlowStep(kind, self.text(node), node.span, reads, binds, (node.callee.id, *reads))
 
 
 def _head(node: Any) -> Any:

@@ -1,7 +1,7 @@
 """The reserved words of VVM (docs/reference/vvm.md 1.3), and the names that a program may use before it binds any: the
 standard library, and the names of earlier cells.
 
-The checker starts with `Known()` for a file; for a cell, with the names that the machine holds by then
+The checker starts with `KnownNames()` for a file; for a cell, with the names that the machine holds by then
 (docs/reference/vvm.md 9.6).
 """
 
@@ -61,7 +61,7 @@ def argument_mismatch(parameters: Sequence[str], count: int, keywords: Iterable[
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownNames:
     """Names that are bound before this text: by earlier cells, or in another language of the run.
 
     `variables` holds the bound names of the module scope, with or without its functions; `functions` the parameters of

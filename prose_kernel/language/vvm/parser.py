@@ -18,7 +18,7 @@ from prose_kernel.language.vvm import tree, word_hints
 from prose_kernel.language.vvm.compound_statements import HANDLERS, PART_HANDLERS, StatementParser
 from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, WORD
 from prose_kernel.language.vvm.names import CLAUSES, RESERVED
-from prose_kernel.language.vvm.parser_state import PART_OWNERS, PART_WORDS, Block, Compound, Trouble
+from prose_kernel.language.vvm.parser_state import PART_OWNERS, PART_WORDS, Compound, OpenBody, Trouble
 from prose_kernel.language.vvm.tree import Assign, Body, ExpressionStatement, Name, Program
 from prose_kernel.language.vvm.word_hints import printable
 
@@ -139,7 +139,7 @@ class Parser(StatementParser):
         value = self.expression()
         return ExpressionStatement.at(value.span.start, self.end, value)
 
-    def _part(self, block: Block, word: str) -> Any:
+    def _part(self, block: OpenBody, word: str) -> Any:
         """Read a line that must begin with `case`, `option` or `require`."""
         assert block.part is not None
         at = self.at
@@ -157,7 +157,7 @@ class Parser(StatementParser):
 
     # ---- blocks
 
-    def _layout(self, line: int, column: int) -> Block:
+    def _layout(self, line: int, column: int) -> OpenBody:
         """End and begin blocks for the line after the token at `line`; return the block of that line."""
         blocks = self.blocks
         header = self.header
@@ -168,7 +168,7 @@ class Parser(StatementParser):
         if header is not None:
             self.header = None
             if column > blocks[-1].column:
-                blocks.append(Block(column, header))
+                blocks.append(OpenBody(column, header))
                 return blocks[-1]
             self._close_header(header, line)
         elif column > blocks[-1].column:
@@ -205,7 +205,7 @@ class Parser(StatementParser):
             above = block.column
             hint = f"begin it {_spaces(above)}, as the line above" if above else "begin it at the start of the line"
             self.report("V002", *self.span(line + 1), "unexpected indentation", hint)
-        deeper = Block(column, None, block.items)
+        deeper = OpenBody(column, None, block.items)
         deeper.part = block.part
         deeper.is_reported = True
         deeper.open, block.open = block.open, None
@@ -268,7 +268,7 @@ class Parser(StatementParser):
         else:
             block.items.append(compound.node())
 
-    def finish(self, block: Block) -> None:
+    def finish(self, block: OpenBody) -> None:
         """Finish a statement that could have continued."""
         compound = block.open
         assert compound is not None

@@ -73,7 +73,7 @@ _NEXT_CLAUSES: Final = {
 }
 
 
-class Block:
+class OpenBody:
     """A body that is being read: the column of its lines, its statements, and the statement that owns it.
 
     `part` is the word that all its statements must begin with; `open` is the last statement if it may continue.

@@ -19,12 +19,12 @@ from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.source import Source
 from prose_kernel.language.typed_answers import Schema
 from prose_kernel.language.vvm import tree
-from prose_kernel.language.vvm.names import Known
+from prose_kernel.language.vvm.names import KnownNames
 from prose_kernel.language.vvm.tree import Name, Program
 
 
 @dataclass(frozen=True, slots=True)
-class Contract:
+class ProgramInterface:
     """The names of a program (docs/reference/vvm.md 9.2): everything in source order, each name once.
 
     `agents` holds the declared agents, `functions` the parameters of the module's functions. Other modules can import
@@ -39,11 +39,11 @@ class Contract:
     skills: Mapping[str, str] = field(default_factory=dict)
 
 
-def contract(program: Program) -> Contract:
+def contract(program: Program) -> ProgramInterface:
     """Return the contract of a program, as far as its text could be read."""
     items = program.items
     exported = [item for item in items if isinstance(item, tree.Export)]
-    return Contract(
+    return ProgramInterface(
         _once(item.name.id for item in items if isinstance(item, tree.AgentDeclaration)),
         {item.name.id: tuple(p.id for p in item.parameters) for item in items if isinstance(item, tree.Def)},
         _once(name.id for item in items for name in exported_names(item)),
@@ -53,12 +53,12 @@ def contract(program: Program) -> Contract:
     )
 
 
-def known_in(program: Program, load: Callable[[str], object]) -> Known:
+def known_in(program: Program, load: Callable[[str], object]) -> KnownNames:
     """Return the names that any part of a program may refer to: its agents, functions, imports and skills."""
     own = contract(program)
     imports = [item for item in program.items if isinstance(item, tree.ModuleImport)]
     agents = [*own.agents, *(item.local.id for item in imports if item.agent)]
-    return Known(
+    return KnownNames(
         frozenset(item.local.id for item in imports if not item.agent), own.functions, dict.fromkeys(agents), own.skills
     )
 
@@ -112,7 +112,7 @@ class CheckedModule:
     path: str
     source: Source
     program: Program
-    contract: Contract
+    contract: ProgramInterface
     imports: Mapping[str, CheckedModule] = field(default_factory=dict)
     findings: tuple[Diagnostic, ...] = ()
     whole: bool = True

@@ -9,7 +9,7 @@ from prose_kernel.language.vvm import tree, word_hints
 from prose_kernel.language.vvm.expressions import ExpressionParser
 from prose_kernel.language.vvm.lexer import LINE_STARTS, STRING, WORD
 from prose_kernel.language.vvm.names import RESERVED
-from prose_kernel.language.vvm.parser_state import KEYWORDS, NESTING_LIMIT, Block, Bracket, Compound, Trouble
+from prose_kernel.language.vvm.parser_state import KEYWORDS, NESTING_LIMIT, Bracket, Compound, OpenBody, Trouble
 from prose_kernel.language.vvm.tree import Name, Template
 
 _ONE_NAME: Final = "write a separate `import` for each name"
@@ -122,7 +122,7 @@ class SimpleStatementParser(ExpressionParser):
             self.quiet_until = at
             while not self.is_end(self.quiet_until):
                 self.quiet_until += 1
-        block = Block(self.blocks[-1].column + 1, compound)
+        block = OpenBody(self.blocks[-1].column + 1, compound)
         block.is_inline = True
         self.blocks.append(block)
         self.header = None

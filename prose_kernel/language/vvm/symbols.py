@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from prose_kernel.language.nodes import visitors
 from prose_kernel.language.source import Source, Span
-from prose_kernel.language.symbols import Index, Indexer, Occurrence, Symbol, SymbolKind, Target
+from prose_kernel.language.symbols import ImportTarget, Indexer, Occurrence, Symbol, SymbolIndex, SymbolKind
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.agent_checks import name_span
 from prose_kernel.language.vvm.scopes import bound_names
@@ -35,7 +35,7 @@ class _Scope:
         return scope
 
 
-def index(program: Program, source: Source) -> Index:
+def index(program: Program, source: Source) -> SymbolIndex:
     """Return the index of a program, as far as its text could be read, in linear time. Never raises."""
     return _Indexer(source).of(program)
 
@@ -46,7 +46,7 @@ class _Indexer(Indexer):
         self._agents: dict[str, Symbol] = {}
         self._exported: list[tree.Export | tree.ExportPack] = []
 
-    def of(self, program: Program) -> Index:
+    def of(self, program: Program) -> SymbolIndex:
         module = _Scope(dict.fromkeys(bound_names(program.items)))
         for item in program.items:  # agents, functions and imports exist from the beginning
             match item:
@@ -92,7 +92,7 @@ class _Indexer(Indexer):
         if not local.id:
             return
         kind = "agent" if node.agent else "value"
-        target = Target(path, f"{kind} {name.id}")
+        target = ImportTarget(path, f"{kind} {name.id}")
         if node.agent:
             symbol = self._agents.get(local.id)
             if symbol is not None:
@@ -198,7 +198,7 @@ class _Indexer(Indexer):
                 self.use(parameters[keyword.name], name_span(keyword))
             elif symbol.target is not None and symbol.target.name.startswith("value "):
                 name = f"parameter {symbol.target.name.removeprefix('value ')}.{keyword.name}"
-                self.use(None, name_span(keyword), target=Target(symbol.target.path, name))
+                self.use(None, name_span(keyword), target=ImportTarget(symbol.target.path, name))
 
     def _packed(self, arguments: Iterable[tree.Expression], scope: _Scope) -> None:
         """Record the arguments of `pack`. A bare name is also the key; if one gets a key, the next ones need keys."""

@@ -23,9 +23,9 @@ from prose_kernel.language.vvm.parser_state import (
     NESTING_LIMIT,
     ONLY_KEYWORDS,
     WITH_KEYWORDS,
-    Block,
     Bracket,
     Entry,
+    OpenBody,
     Trouble,
 )
 from prose_kernel.language.vvm.word_hints import printable
@@ -60,7 +60,7 @@ class SyntaxErrors:
         self.stack: list[Entry] = []  # of the expression that is being read
         self.unclosed: str | None = None
         self.is_deep = False  # a block that is too deep has been reported
-        self.blocks: list[Block] = [Block(0, None)]
+        self.blocks: list[OpenBody] = [OpenBody(0, None)]
         self.quiet_until = -1  # index up to which no more errors are reported, because the line has one already
 
     # ---- naming tokens

@@ -27,7 +27,7 @@ from prose_kernel.language.contracts import PRIOR
 from prose_kernel.language.contracts.checks import provided
 from prose_kernel.language.contracts.compile import ContractProgram
 from prose_kernel.language.contracts.interface import INPUT_SECTIONS, OUTPUT_SECTIONS, Promise, promises_of
-from prose_kernel.language.contracts.targets import BoundInstance, Helper, Program
+from prose_kernel.language.contracts.targets import BoundInstance, Helper, ProgramTarget
 from prose_kernel.language.contracts.tree import NOTEBOOK
 from prose_kernel.language.contracts.units import Unit
 from prose_kernel.language.diagnostics import first_error
@@ -417,7 +417,7 @@ async def render(s: ProgramContext, node: tree.Node, request: CallRequest) -> Va
             return await call(_instance(s, node, request, bound))
         case Helper() as helper:
             return await call(_helper(s, node, request, helper))
-        case Program() as program:
+        case ProgramTarget() as program:
             entry = await call(program_at(s, node, program.address, program.name))
             supplied = {name: value for name, value in request.inputs.items() if name in request.given}
             return cast("Value", await call(run_program(s, node, entry, supplied, any_call_of)))

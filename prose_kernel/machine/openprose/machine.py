@@ -11,7 +11,7 @@ from typing import Any
 
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.output_types import written_schema
-from prose_kernel.language.openprose.program_interface import Known, KnownAgent, Variable, persistence
+from prose_kernel.language.openprose.program_interface import KnownAgent, KnownNames, Variable, persistence
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose import (  # noqa: F401 - each registers the code of its constructs
     blocks,
@@ -88,9 +88,9 @@ class Machine(RuntimeMachine):
 
     # ------------------------------------------------------------ inspection
 
-    def known(self) -> Known:
+    def known(self) -> KnownNames:
         run = self._run
-        return Known(
+        return KnownNames(
             variables=ReadMapping(run.root.table, _variable),
             soft_exports=frozenset(run.root.exports),
             agents={

@@ -20,7 +20,7 @@ from prose_kernel.runtime import paused_program, preview
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.host import Host
-from prose_kernel.runtime.statement_hook import Scope, StackFrame
+from prose_kernel.runtime.statement_hook import StackFrame, VisibleNames
 from prose_kernel.runtime.values import Value
 
 _View = tuple[Layer, Temps]
@@ -51,7 +51,7 @@ def level(s: ProgramContext) -> int:
     return paused_program.level(s, s.frame.depth)
 
 
-def _scopes(run: ProgramRun, layer: Layer, temps: Temps) -> tuple[Scope, ...]:
+def _scopes(run: ProgramRun, layer: Layer, temps: Temps) -> tuple[VisibleNames, ...]:
     def own() -> Mapping[str, Value]:
         found = {name: temp.value for name, temp in temps.items()}
         for part in layer.chain():
@@ -65,8 +65,8 @@ def _scopes(run: ProgramRun, layer: Layer, temps: Temps) -> tuple[Scope, ...]:
         root = run.root
         return {name: slot.value for name, slot in {**root.exports, **root.table}.items()}
 
-    globals_ = Scope("Globals", True, of_root)
-    return (Scope("Locals", False, own), globals_) if layer is not run.root or temps else (globals_,)
+    globals_ = VisibleNames("Globals", True, of_root)
+    return (VisibleNames("Locals", False, own), globals_) if layer is not run.root or temps else (globals_,)
 
 
 _STATEMENT_PREFIXES: Final = ("let debugger_value = ", "assert ")

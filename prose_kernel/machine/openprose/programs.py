@@ -13,7 +13,13 @@ from prose_kernel.language.contracts import LIBRARY
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.call_targets import interface_of
 from prose_kernel.language.openprose.keywords import HOST_READS
-from prose_kernel.language.openprose.program_interface import Contract, contract, is_executable, local_name, uses_of
+from prose_kernel.language.openprose.program_interface import (
+    ProgramInterface,
+    contract,
+    is_executable,
+    local_name,
+    uses_of,
+)
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose import other_languages
 from prose_kernel.machine.openprose.bindings import bind
@@ -41,7 +47,7 @@ class ImportedProgram:
     alias: str
     path: str
     loaded: LoadedProgram
-    contract: Contract
+    contract: ProgramInterface
     imports: dict[str, ImportedProgram] = field(default_factory=dict)
 
     @property

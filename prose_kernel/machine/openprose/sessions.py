@@ -30,13 +30,13 @@ from prose_kernel.runtime.compiled_code import value_of
 from prose_kernel.runtime.execution_context import Node, agent_budget, budget_of, load, located
 from prose_kernel.runtime.ports import (
     AgentMemory,
+    AnswerFile,
     Binding,
     BlockScope,
     ContextItem,
     LoadRequest,
     SessionRequest,
     SessionResult,
-    Target,
 )
 from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.shared_names import Agent, AgentRequest
@@ -171,7 +171,7 @@ class Attempts(SessionAttempts):
     inspect: Inspect | None = field(default=None, kw_only=True)
     _written: Callable[[], bool] = field(default=bool, init=False)
 
-    def target(self) -> Target | None:
+    def target(self) -> AnswerFile | None:
         if self.request.output is not None:
             return None  # the reply is the answer
         return self.s.run.store.target(self.binding)

@@ -55,6 +55,7 @@ from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, load, located
 from prose_kernel.runtime.numbering import Kind
 from prose_kernel.runtime.ports import (
+    AnswerFile,
     Given,
     Key,
     LoadRequest,
@@ -64,7 +65,6 @@ from prose_kernel.runtime.ports import (
     OpenMemory,
     SessionRequest,
     SessionResult,
-    Target,
 )
 from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.shared_names import Agent, AgentRequest
@@ -86,7 +86,7 @@ _SUMMARY: Final = re.compile(r"(?mi)^[ \t>*_`-]*Summary[*_`]*:[*_`]*[ \t]*(.*(?:
 _CONFIRMED: Final = re.compile(r"(?mi)^[ \t>*_`-]*Binding written[*_`]*:")
 
 
-class Options(Struct, frozen=True):
+class CallOptions(Struct, frozen=True):
     """The options of a call (6.5)."""
 
     retry: int = 0
@@ -96,7 +96,7 @@ class Options(Struct, frozen=True):
     memory_mode: str = "continue"
 
     @classmethod
-    def of(cls, s: Context, node: tree.AgentCall, given: Mapping[str, Value]) -> Options:
+    def of(cls, s: Context, node: tree.AgentCall, given: Mapping[str, Value]) -> CallOptions:
         """Return the checked options without unknown ones. Raises R212."""
         for name, value in given.items():
             if (fault := fault_of(OPTIONS, name, value)) is not None:
@@ -111,7 +111,7 @@ class AgentTask(Struct, frozen=True):
     agent: ConfiguredAgent
     text: str
     given: Given | None
-    options: Options
+    options: CallOptions
     bound_to: str | None
     model: str | None = None
     consumed: bool = False
@@ -141,7 +141,7 @@ class AgentCallCode(Code):
             agent.check(s, node)
         value = s.it if node.argument is None else await value_of(next(parts), s)
         named = {option.name: await value_of(part, s) for option, part in zip(node.options, parts, strict=True)}
-        options = Options.of(s, node, named)
+        options = CallOptions.of(s, node, named)
         text = self.template.render(s, value).text
         given = input_channel(s, node, value)
         s.require_open()
@@ -388,7 +388,7 @@ def _mode(task: AgentTask) -> MemoryMode:
     return "dry_run" if task.options.memory_mode == "dry_run" else "continue"
 
 
-def request_of(s: Context, task: AgentTask, at: str, prelude: str, target: Target | None) -> SessionRequest:
+def request_of(s: Context, task: AgentTask, at: str, prelude: str, target: AnswerFile | None) -> SessionRequest:
     """Return the request of the first attempt."""
     configuration, options = task.agent.configuration, task.options
     allowed = configuration.get("permissions")
@@ -462,7 +462,9 @@ class CallAttempts(SessionAttempts):
 
     s: Context
 
-    def __init__(self, s: Context, node: Node, task: AgentTask, request: SessionRequest, target: Target | None) -> None:
+    def __init__(
+        self, s: Context, node: Node, task: AgentTask, request: SessionRequest, target: AnswerFile | None
+    ) -> None:
         options = task.options
         allowed = AttemptLimits(Retries(options.retry, options.backoff), options.timeout or "")
         super().__init__(
@@ -471,7 +473,7 @@ class CallAttempts(SessionAttempts):
         self._target = target
         self.patches: tuple[str, ...] = ()
 
-    def target(self) -> Target | None:
+    def target(self) -> AnswerFile | None:
         return self._target if self.request.output is None else None  # a typed answer is always the reply
 
     def kept(self, result: SessionResult) -> SessionResult:
@@ -575,7 +577,7 @@ def bounded(text: str) -> str:
 
 
 async def _ask_other(
-    s: Context, node: tree.AgentCall, agent: Agent, text: str, value: Value, options: Options, bound_to: str | None
+    s: Context, node: tree.AgentCall, agent: Agent, text: str, value: Value, options: CallOptions, bound_to: str | None
 ) -> Value:
     """Ask an agent of another language, which runs a session. A failure becomes an error value here (13)."""
     if s.host.preview is not None:
@@ -595,7 +597,7 @@ async def ask_from_outside(
     s = Context(run, agent.module, caller.source, caller.cwd, caller.path).continue_from(caller)
     agent.check(s, node)
     given = input_channel(s, node, adopted(asked.given, refs=run.refs))
-    options = Options(asked.retries, asked.timeout or None, asked.backoff)
+    options = CallOptions(asked.retries, asked.timeout or None, asked.backoff)
     output = asked.output or await _output(s, node, agent)
     task = AgentTask(agent, asked.task, given, options, asked.bound_to, asked.model, output=output)
     return await call(run_task(s, node, task))

@@ -3,7 +3,7 @@
 Running a body returns None at its end, else a `Leave`. So `break`, `continue` and `return` are plain results instead of
 exceptions, and a statement that leaves a `finally` replaces the pending result by its own.
 
-Names are resolved when a body is compiled (4.2): a `Scope` has the local names of the function around it. Bodies are
+Names are resolved when a body is compiled (4.2): a `FunctionScope` has the names of the function around it. Bodies are
 compiled when they first run, so each remembers its scope.
 """
 
@@ -47,15 +47,15 @@ CONTINUE: Final = Leave("continue")
 
 
 @dataclass(slots=True, eq=False)
-class Scope:
+class FunctionScope:
     """The local names of one function, and the scope of the function around it (None: the module)."""
 
     names: frozenset[str]
-    outer: Scope | None
+    outer: FunctionScope | None
 
     def hops(self, name: str) -> int | None:
         """Return how many functions outwards a name is local; 0 is this one. None if it belongs to the module."""
-        scope: Scope | None = self
+        scope: FunctionScope | None = self
         number = 0
         while scope is not None:
             if name in scope.names:
@@ -67,15 +67,15 @@ class Scope:
 class _Compiling:
     """The scope that is being compiled; None for the module."""
 
-    scope: Scope | None = None
+    scope: FunctionScope | None = None
 
 
-def current_scope() -> Scope | None:
+def current_scope() -> FunctionScope | None:
     return _Compiling.scope
 
 
 @contextlib.contextmanager
-def within(scope: Scope | None) -> Iterator[None]:
+def within(scope: FunctionScope | None) -> Iterator[None]:
     """Compile the statements inside the block in this scope."""
     outer, _Compiling.scope = _Compiling.scope, scope
     try:

@@ -15,9 +15,9 @@ from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.names import argument_mismatch
 from prose_kernel.machine.vvm.code import (
     Body,
+    FunctionScope,
     Leave,
     Left,
-    Scope,
     Step,
     compile_expression,
     current_scope,
@@ -50,7 +50,7 @@ class FunctionCode:
     def __init__(self, node: tree.Def) -> None:
         self.node = node
         self.parameters = tuple(parameter.id for parameter in node.parameters)
-        self.scope = Scope(local_names(node), current_scope())
+        self.scope = FunctionScope(local_names(node), current_scope())
         with within(self.scope):
             self.body = Body(node.body)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree
-from prose_kernel.language.vvm.names import RESERVED, Known
+from prose_kernel.language.vvm.names import RESERVED, KnownNames
 from prose_kernel.machine.vvm import agent_calls, functions, judging, library, statements  # noqa: F401 - each registers its code
 from prose_kernel.machine.vvm.context import DEPTH, LONGEST_INPUT, Context, VvmRun
 from prose_kernel.machine.vvm.program import run_text, valued_kind, without_functions
@@ -51,11 +51,11 @@ class Machine(RuntimeMachine):
 
     # ------------------------------------------------------------ inspection
 
-    def known(self) -> Known:
+    def known(self) -> KnownNames:
         root = self._run.root
         bound = {**root.foreign, **root.table}
         callables = {name: value for name, value in bound.items() if isinstance(value, Function)}
-        return Known(
+        return KnownNames(
             variables=frozenset(bound),
             functions={name: function.parameters for name, function in callables.items()},
             agents=dict(root.agents),

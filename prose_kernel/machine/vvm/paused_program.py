@@ -15,7 +15,7 @@ from prose_kernel.machine.vvm.context import Context, Frame, Module, VvmRun
 from prose_kernel.runtime import paused_program, preview
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import Node
-from prose_kernel.runtime.statement_hook import Scope, StackFrame
+from prose_kernel.runtime.statement_hook import StackFrame, VisibleNames
 from prose_kernel.runtime.values import Value
 
 
@@ -47,12 +47,12 @@ def _module_of(s: Context, source: Source) -> Module:
     return known or s.run.root
 
 
-def _scopes(frame: Frame | None, module: Module) -> tuple[Scope, ...]:
-    of_module = Scope("Globals", True, lambda: _readable(module))
+def _scopes(frame: Frame | None, module: Module) -> tuple[VisibleNames, ...]:
+    of_module = VisibleNames("Globals", True, lambda: _readable(module))
     if frame is None:
         return (of_module,)
-    closure = Scope("Closure", False, lambda: _captured(frame))
-    own = Scope("Locals", False, lambda: dict(frame.table))
+    closure = VisibleNames("Closure", False, lambda: _captured(frame))
+    own = VisibleNames("Locals", False, lambda: dict(frame.table))
     return (own, closure, of_module) if frame.outer is not None else (own, of_module)
 
 

@@ -39,8 +39,8 @@ from prose_kernel.runtime.structured_text import value_of
 if TYPE_CHECKING:
     from acp import schema
 
-    from prose_kernel.models.providers.acp_conversation import Conversation
-    from prose_kernel.models.providers.acp_process import Agent
+    from prose_kernel.models.providers.acp_conversation import AgentConversation
+    from prose_kernel.models.providers.acp_process import AgentProcess
 
     Block = (
         schema.TextContentBlock
@@ -89,8 +89,8 @@ class AcpSessions:
         self._host = host
         self._turn = asyncio.Semaphore(limit or AT_ONCE)
         self._patience = patience or Patience()
-        self._starting: asyncio.Task[Agent] | None = None
-        self._agents: set[Agent] = set()
+        self._starting: asyncio.Task[AgentProcess] | None = None
+        self._agents: set[AgentProcess] = set()
 
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
         """Make one attempt. Raises `PermissionDenied`, before anything is sent to the agent, if the rules cannot be
@@ -170,10 +170,10 @@ class AcpSessions:
         agent = await self._agent()
         from acp import schema
 
-        from prose_kernel.models.providers.acp_conversation import Conversation, usage_of
+        from prose_kernel.models.providers.acp_conversation import AgentConversation, usage_of
 
         strict = self._command.enforcement == "strict"
-        conversation = Conversation(self._name, access, on_progress, strict=strict, terminals=self._host.terminals)
+        conversation = AgentConversation(self._name, access, on_progress, strict=strict, terminals=self._host.terminals)
         session = await agent.open(self._host.where.cwd, conversation)
         begun = False
         try:
@@ -205,7 +205,7 @@ class AcpSessions:
                 consumed(f"acp:{self._name}", session.current or "", usage_of(conversation.usage, conversation.cost))
             raise
 
-    async def _attached(self, one: Attachment, agent: Agent) -> list[Block]:
+    async def _attached(self, one: Attachment, agent: AgentProcess) -> list[Block]:
         """Return an image or PDF in the form that the agent accepts: its bytes, else a link to a file that the agent
         reads."""
         from acp import schema
@@ -237,7 +237,7 @@ class AcpSessions:
         return file
 
     async def _result(
-        self, conversation: Conversation, details: dict[str, object], request: SessionRequest | None
+        self, conversation: AgentConversation, details: dict[str, object], request: SessionRequest | None
     ) -> SessionResult:
         from prose_kernel.models.providers.acp_conversation import usage_of
 
@@ -265,7 +265,7 @@ class AcpSessions:
 
     # ------------------------------------------------------------ the process
 
-    async def _agent(self) -> Agent:
+    async def _agent(self) -> AgentProcess:
         """Return the running agent, started by the first caller; a failed start fails for all callers that wait."""
         for agent in self._agents:
             if not agent.retired and not agent.dead.is_set():
@@ -275,11 +275,11 @@ class AcpSessions:
             self._starting.add_done_callback(self._started)
         return await asyncio.shield(self._starting)
 
-    async def _start(self) -> Agent:
+    async def _start(self) -> AgentProcess:
         await load("prose_kernel.models.providers.acp_process", feature=f"the agent {self._name}", extra="acp")
-        from prose_kernel.models.providers.acp_process import Agent
+        from prose_kernel.models.providers.acp_process import AgentProcess
 
-        agent = await Agent.start(
+        agent = await AgentProcess.start(
             self._name,
             self._command,
             guard=self._host.guard,
@@ -290,7 +290,7 @@ class AcpSessions:
         self._agents.add(agent)
         return agent
 
-    def _started(self, starting: asyncio.Task[Agent]) -> None:
+    def _started(self, starting: asyncio.Task[AgentProcess]) -> None:
         if self._starting is starting:
             self._starting = None
         if not starting.cancelled():

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from prose_kernel.access.safe_files import Place, resolve
+from prose_kernel.access.safe_files import ResolvedPath, resolve
 from prose_kernel.language.text import clipped, one_line, printable
-from prose_kernel.models.providers.acp_policy import Call, address_of, command_of, paths_of
+from prose_kernel.models.providers.acp_policy import AgentToolCall, address_of, command_of, paths_of
 from prose_kernel.models.tools import files
 from prose_kernel.models.tools.permission_check import Access
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused
@@ -27,7 +27,7 @@ _OUTPUTS: Final = ("output", "stdout", "content", "text", "error", "stderr")
 class Reported:
     """One tool call, updated with each report of the agent about it."""
 
-    call: Call
+    call: AgentToolCall
     status: str = "pending"
     edits: dict[str, tuple[str | None, str]] = field(default_factory=dict)
     output: str = ""
@@ -48,7 +48,7 @@ class Calls:
     def __init__(self, access: Access) -> None:
         self._access = access
         self._reported: dict[str, Reported] = {}
-        self._before: dict[str, tuple[Place, str | None]] = {}
+        self._before: dict[str, tuple[ResolvedPath, str | None]] = {}
         self._number = 0
 
     def get_or_add(self, id: str, *, starts: bool = False) -> Reported:
@@ -57,9 +57,9 @@ class Calls:
         if starts and id in self._reported and self._reported[id].done:
             self._number += 1
             self._reported[f"{id}\0{self._number}"] = self._reported.pop(id)
-        return self._reported.setdefault(id, Reported(Call(None, "", None)))
+        return self._reported.setdefault(id, Reported(AgentToolCall(None, "", None)))
 
-    def add_own(self, call: Call, *, refused: str | None = None, failed: str | None = None) -> ToolUse:
+    def add_own(self, call: AgentToolCall, *, refused: str | None = None, failed: str | None = None) -> ToolUse:
         """Record an action that the agent requested from the client: on a file, in a terminal."""
         self._number += 1
         status = "completed" if refused is None and failed is None else "failed"
@@ -94,7 +94,7 @@ class Calls:
             if not (each.by_client and each.refused is None and set(self._resolved(each.call)) & paths)
         )
 
-    def _summary(self, call: Call) -> str:
+    def _summary(self, call: AgentToolCall) -> str:
         named = command_of(call) if call.kind == "execute" else address_of(call) if call.kind == "fetch" else ""
         if call.kind in ("read", "edit", "delete", "move") and not named:
             places = ((path, self._place(path)) for path in paths_of(call))
@@ -104,13 +104,13 @@ class Calls:
     def _detail(self, output: str) -> str:
         return clipped(printable(self._access.neutral(output)).strip(), _DETAIL, tidy=True)
 
-    def _place(self, path: str) -> Place | None:
+    def _place(self, path: str) -> ResolvedPath | None:
         try:
             return resolve(path, self._access.cwd, self._access.home)
         except (ToolRefused, ToolFailed):
             return None
 
-    def _resolved(self, call: Call) -> list[str]:
+    def _resolved(self, call: AgentToolCall) -> list[str]:
         return [place.path for path in paths_of(call) if (place := self._place(path)) is not None]
 
     # ------------------------------------------------------------ files
@@ -124,7 +124,7 @@ class Calls:
             if place is not None and place.path not in self._before:
                 self._before[place.path] = place, _without(self._text(place), reported.edits.get(path))
 
-    def wrote(self, place: Place, before: str | None) -> None:
+    def wrote(self, place: ResolvedPath, before: str | None) -> None:
         """Record that the client wrote a file for the agent."""
         self._before.setdefault(place.path, (place, before))
 
@@ -147,14 +147,14 @@ class Calls:
                         self._access.saw(place)
         return self._access.reads
 
-    def _text(self, place: Place) -> str | None:
+    def _text(self, place: ResolvedPath) -> str | None:
         try:
             return files.read_text(place)
         except (ToolRefused, ToolFailed):
             return None
 
 
-def _name(call: Call) -> str:
+def _name(call: AgentToolCall) -> str:
     kind = call.kind or "other"
     return _NAMES.get(kind, kind)
 
@@ -171,7 +171,9 @@ def _without(now: str | None, edit: tuple[str | None, str] | None) -> str | None
     return now
 
 
-def updated(call: Call, kind: str | None, title: str | None, raw: object, paths: tuple[str, ...]) -> Call:
+def updated(
+    call: AgentToolCall, kind: str | None, title: str | None, raw: object, paths: tuple[str, ...]
+) -> AgentToolCall:
     """Return a call with the values of an update; values that the update omits stay."""
     return replace(
         call,

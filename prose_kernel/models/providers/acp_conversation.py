@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from prose_kernel.errors import PermissionDenied, ProviderBadReply, ProviderError
 from prose_kernel.models.providers.acp_calls import Calls, Reported, output_of, updated
-from prose_kernel.models.providers.acp_policy import AgentRules, Call, Option, is_blanket, option_for
+from prose_kernel.models.providers.acp_policy import AgentRules, AgentToolCall, PermissionOption, is_blanket, option_for
 from prose_kernel.models.tools import files
 from prose_kernel.models.tools.permission_check import Access
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused, in_thread
@@ -33,7 +33,7 @@ _NOT_ALLOWED: Final = -32602
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 Answer = TypeVar("Answer")
-Handler = Callable[["Conversation", Any], Awaitable[BaseModel | None]]
+Handler = Callable[["AgentConversation", Any], Awaitable[BaseModel | None]]
 
 
 class _Cancelled(RequestError):
@@ -43,7 +43,7 @@ class _Cancelled(RequestError):
         super().__init__(_NOT_ALLOWED, "the session was cancelled")
 
 
-class Conversation:
+class AgentConversation:
     """One session inside an agent's process.
 
     - `usage` and `cost` are the agent's reports so far, also for a turn that failed or was cancelled.
@@ -193,7 +193,7 @@ class Conversation:
         except _Cancelled:
             return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
         blanket = is_blanket(self._access.policy, reported.call)
-        options = [Option(option.option_id, option.kind) for option in asked.options]
+        options = [PermissionOption(option.option_id, option.kind) for option in asked.options]
         chosen = option_for(ruling, options, blanket=blanket)
         kinds = {option.id: option.kind for option in options}
         if ruling.answer != "allow":
@@ -227,7 +227,7 @@ class Conversation:
             self.last_message_at = asyncio.get_running_loop().time()
 
     async def read(self, asked: schema.ReadTextFileRequest) -> schema.ReadTextFileResponse:
-        call = Call("read", "", None, (asked.path,))
+        call = AgentToolCall("read", "", None, (asked.path,))
 
         async def work() -> str | None:
             place = await self._access.file("read", asked.path, asked.path)
@@ -241,7 +241,7 @@ class Conversation:
         return schema.ReadTextFileResponse(content=_lines(text, asked.line, asked.limit))
 
     async def write(self, asked: schema.WriteTextFileRequest) -> schema.WriteTextFileResponse:
-        call = Call("edit", "", None, (asked.path,))
+        call = AgentToolCall("edit", "", None, (asked.path,))
 
         async def work() -> None:
             place = await self._access.file("write", asked.path, f"{asked.path}\n\n{asked.content}")
@@ -257,7 +257,7 @@ class Conversation:
             raise RequestError.method_not_found("terminal/create")
         terminals, command = self._terminals, [asked.command, *(asked.args or ())]
         text = shlex.join(command) if asked.args else asked.command
-        call = Call("execute", text, {"command": text})
+        call = AgentToolCall("execute", text, {"command": text})
 
         async def work() -> str:
             ruling = await self._rules.command(text)
@@ -304,7 +304,7 @@ class Conversation:
             raise RequestError(_NOT_ALLOWED, f"there is no terminal {id}")
         return terminal
 
-    async def _perform(self, call: Call, work: Coroutine[Any, Any, Answer]) -> Answer:
+    async def _perform(self, call: AgentToolCall, work: Coroutine[Any, Any, Answer]) -> Answer:
         """Do `work` for the agent. Its refusal or failure goes into the trace, and to the agent."""
         try:
             return await self._while_busy(work)
@@ -318,7 +318,7 @@ class Conversation:
         self._on_progress(SessionProgress("tool", use.summary, use))
         raise RequestError(_NOT_ALLOWED, why, {"details": why})
 
-    def _audit(self, call: Call, why: str) -> None:
+    def _audit(self, call: AgentToolCall, why: str) -> None:
         arguments = call.raw if isinstance(call.raw, Mapping) else {"title": call.title, "paths": call.paths}
         self._access.refused(call.kind or "tool", arguments, why)
 
@@ -342,19 +342,19 @@ def usage_of(reported: schema.Usage | None, cost: float | None) -> Usage:
 
 
 REQUESTS: Final[Mapping[str, tuple[type[BaseModel], Handler]]] = {
-    "session/request_permission": (schema.RequestPermissionRequest, Conversation.permit),
-    "fs/read_text_file": (schema.ReadTextFileRequest, Conversation.read),
-    "fs/write_text_file": (schema.WriteTextFileRequest, Conversation.write),
-    "terminal/create": (schema.CreateTerminalRequest, Conversation.start),
-    "terminal/output": (schema.TerminalOutputRequest, Conversation.output),
-    "terminal/wait_for_exit": (schema.WaitForTerminalExitRequest, Conversation.wait),
-    "terminal/kill": (schema.KillTerminalRequest, Conversation.kill),
-    "terminal/release": (schema.ReleaseTerminalRequest, Conversation.release),
+    "session/request_permission": (schema.RequestPermissionRequest, AgentConversation.permit),
+    "fs/read_text_file": (schema.ReadTextFileRequest, AgentConversation.read),
+    "fs/write_text_file": (schema.WriteTextFileRequest, AgentConversation.write),
+    "terminal/create": (schema.CreateTerminalRequest, AgentConversation.start),
+    "terminal/output": (schema.TerminalOutputRequest, AgentConversation.output),
+    "terminal/wait_for_exit": (schema.WaitForTerminalExitRequest, AgentConversation.wait),
+    "terminal/kill": (schema.KillTerminalRequest, AgentConversation.kill),
+    "terminal/release": (schema.ReleaseTerminalRequest, AgentConversation.release),
 }
 
 
 async def dispatch(
-    conversations: Mapping[str, Conversation], method: str, params: Any, *, notification: bool
+    conversations: Mapping[str, AgentConversation], method: str, params: Any, *, notification: bool
 ) -> dict[str, Any] | None:
     """Handle a message of the agent. Raises only `RequestError`, and nothing for a notification."""
     conversation = conversations.get(str(params.get("sessionId"))) if isinstance(params, dict) else None
@@ -382,7 +382,7 @@ async def dispatch(
     return serialize_params(answer) if answer is not None else {}
 
 
-def _take_update(conversation: Conversation, params: Any) -> None:
+def _take_update(conversation: AgentConversation, params: Any) -> None:
     try:
         notification = schema.SessionNotification.model_validate(params)
     except ValidationError:

@@ -37,7 +37,7 @@ _WHOLE: Final = frozenset({"**", "**/*", "./**", "./**/*", "./", "."})
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AgentToolCall:
     """A tool call as an agent describes it: `kind` in the protocol's terms, `paths` from its locations and edits."""
 
     kind: str | None
@@ -47,7 +47,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class PermissionOption:
     """An answer that the agent offers for a permission request."""
 
     id: str
@@ -79,7 +79,7 @@ class AgentRules:
     def __init__(self, access: Access) -> None:
         self._access = access
 
-    async def decide(self, call: Call) -> Ruling:
+    async def decide(self, call: AgentToolCall) -> Ruling:
         """Return whether the call is allowed; a rule `prompt` asks the person."""
         kind = _KINDS.get(call.kind or "")
         if kind is None:
@@ -92,7 +92,7 @@ class AgentRules:
             return await self.command(command_of(call) or call.title)
         return await self._network(call)
 
-    def forbids(self, call: Call) -> str | None:
+    def forbids(self, call: AgentToolCall) -> str | None:
         """Return why the rules forbid this call without asking a person; None if they do not. Used for calls that were
         made without asking: changes, commands and the network."""
         kind = _KINDS.get(call.kind or "")
@@ -120,7 +120,7 @@ class AgentRules:
         ruling = self._access.policy.decide("bash", command)
         return await self._ask("bash", command) if ruling.answer == "prompt" else ruling
 
-    async def _network(self, call: Call) -> Ruling:
+    async def _network(self, call: AgentToolCall) -> Ruling:
         """Return the ruling on a network call. A call without an address (a search) needs a plain `allow`, not
         patterns."""
         policy, address = self._access.policy, address_of(call)
@@ -132,7 +132,7 @@ class AgentRules:
             ruling = Ruling(answers.get(word, "deny"), f"the rule is `network: {shown(word)}`")
         return await self._ask("network", address or call.title) if ruling.answer == "prompt" else ruling
 
-    async def _files(self, kind: Kind, call: Call) -> Ruling:
+    async def _files(self, kind: Kind, call: AgentToolCall) -> Ruling:
         paths = paths_of(call) or ((".",) if call.kind == "search" else ())
         if not paths:
             return Ruling("deny", "it names no file")
@@ -151,7 +151,7 @@ class AgentRules:
 # ---------------------------------------------------------------- reading a call
 
 
-def command_of(call: Call) -> str:
+def command_of(call: AgentToolCall) -> str:
     """Return the command line of a call; "" if its input has none. A list is joined to one line."""
     raw = call.raw if isinstance(call.raw, Mapping) else {}
     for name in _COMMANDS:
@@ -163,7 +163,7 @@ def command_of(call: Call) -> str:
     return ""
 
 
-def address_of(call: Call) -> str:
+def address_of(call: AgentToolCall) -> str:
     """Return the address that a call uses; "" if its input has none."""
     raw = call.raw if isinstance(call.raw, Mapping) else {}
     for name in _ADDRESSES:
@@ -175,7 +175,7 @@ def address_of(call: Call) -> str:
     return ""
 
 
-def paths_of(call: Call) -> tuple[str, ...]:
+def paths_of(call: AgentToolCall) -> tuple[str, ...]:
     """Return each file that a call names once: its locations, its edits, and the paths of its raw input."""
     return tuple(dict.fromkeys((*call.paths, *_raw_paths(call.raw))))
 
@@ -195,7 +195,7 @@ def _raw_paths(raw: object, depth: int = 0) -> Iterator[str]:
 # ---------------------------------------------------------------- answering
 
 
-def option_for(ruling: Ruling, options: Iterable[Option], *, blanket: bool) -> str | None:
+def option_for(ruling: Ruling, options: Iterable[PermissionOption], *, blanket: bool) -> str | None:
     """Return the id of the option that matches the ruling; None if there is none, so that the request is cancelled.
 
     A call is allowed once: the agent asks again the next time, and the client remembers answers itself. A permanent
@@ -210,7 +210,7 @@ def option_for(ruling: Ruling, options: Iterable[Option], *, blanket: bool) -> s
     return offered.get("reject_once") or offered.get("reject_always")
 
 
-def is_blanket(policy: Policy, call: Call) -> bool:
+def is_blanket(policy: Policy, call: AgentToolCall) -> bool:
     """Return whether the rule for calls of this kind is a plain `allow`."""
     kind = _KINDS.get(call.kind or "")
     return kind is not None and policy.rule(kind) == "allow"

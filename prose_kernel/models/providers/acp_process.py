@@ -23,7 +23,7 @@ from prose_kernel._version import __version__
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderConnection, ProviderError, ProviderTimeout
 from prose_kernel.language.text import one_line
 from prose_kernel.models.json_rpc import Patience, Wire, last_words, stop
-from prose_kernel.models.providers.acp_conversation import Conversation, dispatch
+from prose_kernel.models.providers.acp_conversation import AgentConversation, dispatch
 from prose_kernel.runtime.services import Guard, Helper, HelperEnd
 from prose_kernel.runtime.session_options import AgentCommand
 
@@ -46,7 +46,7 @@ class AgentSession:
     current: str | None = None
 
 
-class Agent:
+class AgentProcess:
     """A running agent: `start` creates it, `stop` ends its process and all processes that it started. `dead` is set
     when it has ended. A `retired` agent takes no new sessions."""
 
@@ -55,7 +55,7 @@ class Agent:
         self.version = name
         self.retired = False
         self.dead = asyncio.Event()
-        self.conversations: dict[str, Conversation] = {}
+        self.conversations: dict[str, AgentConversation] = {}
         self._command = command
         self._patience = patience
         self._wire = Wire()
@@ -76,7 +76,7 @@ class Agent:
     @classmethod
     async def start(
         cls, name: str, command: AgentCommand, *, guard: Guard, cwd: str, patience: Patience, terminals: bool
-    ) -> Agent:
+    ) -> AgentProcess:
         """Start the process and initialise the protocol. Raises `ProviderError`, after ending everything that was
         started."""
         agent = cls(name, command, patience)
@@ -172,7 +172,7 @@ class Agent:
 
     # ------------------------------------------------------------ sessions
 
-    async def open(self, cwd: str, conversation: Conversation) -> AgentSession:
+    async def open(self, cwd: str, conversation: AgentConversation) -> AgentSession:
         """Open a session; the agent's messages and requests in it go to the conversation, until `leave`."""
         params = schema.NewSessionRequest(cwd=cwd, mcp_servers=[])
         self._users += 1  # before the agent answers: it must not end because another session leaves it

@@ -13,7 +13,7 @@ from prose_kernel.language.typed_answers import Schema, may_be_null, type_words,
 from prose_kernel.models.providers import no_provider
 from prose_kernel.models.session_prompt import answered, asked, assemble, permission_lines, with_texts
 from prose_kernel.runtime import budgets
-from prose_kernel.runtime.asker import Button, Field, Form, Part, ask_with_form, serial
+from prose_kernel.runtime.asker import Button, Field, Form, FormField, ask_with_form, serial
 from prose_kernel.runtime.json_data import json_text
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.services import Asker
@@ -160,7 +160,7 @@ def _form(request: SessionRequest) -> Form:
     return Form("session", asked(request), _BUTTONS, field, task, markdown=True, above=True, parts=parts)
 
 
-def _parts(schema: Schema) -> tuple[Part, ...]:
+def _parts(schema: Schema) -> tuple[FormField, ...]:
     """Return a form field for each field of a typed answer; none if the fields are unknown."""
     properties = schema.get("properties", {})
     if not 0 < len(properties) <= _MOST_PARTS or not all(isinstance(part, dict) for part in properties.values()):
@@ -169,19 +169,19 @@ def _parts(schema: Schema) -> tuple[Part, ...]:
     return tuple(_part(name, part, name in needed) for name, part in properties.items())
 
 
-def _part(name: str, schema: Schema, needed: bool) -> Part:
+def _part(name: str, schema: Schema, needed: bool) -> FormField:
     inner, about = without_null(schema), type_words(schema)
     required = needed and not may_be_null(schema)
     options = inner.get("enum", ())
     kind = inner.get("type")
     if options and all(isinstance(option, str) for option in options):
-        return Part(name, "choice", about, tuple(options), required)
+        return FormField(name, "choice", about, tuple(options), required)
     if kind == "boolean":
-        return Part(name, "choice", about, ("yes", "no"), required)
+        return FormField(name, "choice", about, ("yes", "no"), required)
     if kind == "array" and without_null(inner.get("items") or {}).get("type") == "string":
-        return Part(name, "list", about, required=False)
+        return FormField(name, "list", about, required=False)
     kinds: dict[object, Literal["text", "line"]] = {"string": "text", "number": "line", "integer": "line"}
-    return Part(name, kinds.get(kind, "json"), about, required=required and kind != "string")
+    return FormField(name, kinds.get(kind, "json"), about, required=required and kind != "string")
 
 
 def _with_values(form: Form, answer: str) -> Form:

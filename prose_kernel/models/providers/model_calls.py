@@ -84,7 +84,7 @@ class Link(Protocol):
     async def close(self) -> None: ...
 
 
-class Connection:
+class LazyConnection:
     """A lazy connection to a server: opened at first use, in the loop that uses it; closed with its owner."""
 
     def __init__(self, name: str, server: ModelServer, where: Surroundings) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 
 from prose_kernel import errors
 from prose_kernel.models.providers import vendors
-from prose_kernel.models.providers.model_calls import AT_ONCE, Connection, Link, Reply
+from prose_kernel.models.providers.model_calls import AT_ONCE, LazyConnection, Link, Reply
 from prose_kernel.models.providers.vendors import ModelTarget
 from prose_kernel.models.usage_and_prices import has_price
 from prose_kernel.runtime import budgets, open_request
@@ -134,7 +134,7 @@ WaitUntilOpen = Callable[[], Awaitable[None]]
 
 Call = Callable[[Link, ModelTarget, WaitUntilOpen], Awaitable[Reply]]
 Chain = tuple[ModelTarget, ...]
-_Server = tuple[Connection, Throttle]
+_Server = tuple[LazyConnection, Throttle]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class SharedConnections:
         for known in self._connections:
             if known[0].leads_to(name, server, where):
                 return known
-        self._connections.append((Connection(name, server, where), Throttle(name, self._most, clock)))
+        self._connections.append((LazyConnection(name, server, where), Throttle(name, self._most, clock)))
         return self._connections[-1]
 
     async def close(self) -> None:
@@ -265,7 +265,7 @@ class ModelServers:
             if self._shared is not None:
                 self._connections[target.name] = self._shared.connection(*to, self._clock)
             else:
-                self._connections[target.name] = Connection(*to), Throttle(target.name, self._most, self._clock)
+                self._connections[target.name] = LazyConnection(*to), Throttle(target.name, self._most, self._clock)
         return self._connections[target.name]
 
     async def close(self) -> None:

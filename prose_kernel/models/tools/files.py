@@ -14,9 +14,9 @@ from prose_kernel.access import plain_files
 from prose_kernel.access import safe_files as places
 from prose_kernel.access.globs import Glob
 from prose_kernel.access.grants import Reach
-from prose_kernel.access.safe_files import Place
+from prose_kernel.access.safe_files import ResolvedPath
 from prose_kernel.models.tools.permission_check import Access
-from prose_kernel.models.tools.tool import Stop, ToolFailed, ToolRefused, ToolSpec, counted, flag, in_thread, text
+from prose_kernel.models.tools.tool import StopFlag, ToolFailed, ToolRefused, ToolSpec, counted, flag, in_thread, text
 from prose_kernel.runtime.ports import FileWrite
 
 READ_LIMIT: Final = 256 * 1024
@@ -35,7 +35,7 @@ def schema_of(required: tuple[str, ...], **properties: Mapping[str, object]) -> 
     return {"type": "object", "properties": properties, **named}
 
 
-Wrote = Callable[[Place, str | None, str], None]
+Wrote = Callable[[ResolvedPath, str | None, str], None]
 
 
 class ReadTool:
@@ -63,7 +63,7 @@ class ReadTool:
             return _lines_of(io.BytesIO(data), len(data), first, limit, path, lambda: None)
         place = await self._access.file("read", path, path)
 
-        def read(stop: Stop) -> str:
+        def read(stop: StopFlag) -> str:
             shown = _lines(place, first, limit, stop)
             self._access.saw(place)
             return shown
@@ -71,7 +71,7 @@ class ReadTool:
         return await in_thread(read)
 
 
-def _lines(place: Place, first: int, limit: int, stop: Stop) -> str:
+def _lines(place: ResolvedPath, first: int, limit: int, stop: StopFlag) -> str:
     """Return the lines from `first`, up to `limit` lines (0: all) and `READ_LIMIT` bytes."""
     with places.opened(place) as descriptor, open(descriptor, "rb", closefd=False) as file:
         size = os.fstat(descriptor).st_size
@@ -131,7 +131,7 @@ def _decoded(data: bytes, named: str, size: int, *, cut: bool) -> str:
         raise ToolFailed(f"'{named}' is not UTF-8 text ({size:,} bytes): it cannot be read as text") from None
 
 
-def read_text(place: Place, limit: int = WRITE_LIMIT) -> str | None:
+def read_text(place: ResolvedPath, limit: int = WRITE_LIMIT) -> str | None:
     """Return the whole text of a file, line ends unchanged; None if there is no such file. Raises `ToolFailed` for a
     file that is not text, or is larger than `limit` bytes."""
     try:
@@ -172,7 +172,7 @@ class WriteTool:
         return f"{'Replaced' if before is not None else 'Created'} '{path}' ({len(content):,} characters)."
 
 
-def replace(place: Place, content: str) -> str | None:
+def replace(place: ResolvedPath, content: str) -> str | None:
     """Write a text file and return its former text. Raises `ToolFailed`, also if the existing file is not text."""
     data = _encoded(content, place)
     before = read_text(place)
@@ -180,7 +180,7 @@ def replace(place: Place, content: str) -> str | None:
     return before
 
 
-def _encoded(content: str, place: Place) -> bytes:
+def _encoded(content: str, place: ResolvedPath) -> bytes:
     try:
         data = content.encode("utf-8")
     except UnicodeEncodeError:
@@ -216,7 +216,7 @@ class EditTool:
         return f"Replaced {count:,} occurrence{'s' if count != 1 else ''} in '{path}'."
 
 
-def _edited(place: Place, old: str, new: str, *, everywhere: bool) -> tuple[str, str, int]:
+def _edited(place: ResolvedPath, old: str, new: str, *, everywhere: bool) -> tuple[str, str, int]:
     before = read_text(place)
     if before is None:
         raise ToolFailed(f"'{place.named}': there is no such file or directory")
@@ -238,7 +238,7 @@ class Writes:
         self._changes = access.changes
         self._files: dict[str, FileWrite] = {}
 
-    def __call__(self, place: Place, before: str | None, after: str) -> None:
+    def __call__(self, place: ResolvedPath, before: str | None, after: str) -> None:
         self._changes(place)
         former = self._files.get(place.path)
         first = former.before if former is not None else before
@@ -256,7 +256,7 @@ class Writes:
     def restore(self, before: Mapping[str, str | None]) -> None:
         """Add files that an earlier process of the run wrote: their current text is the text after the last write."""
         for path, former in before.items():
-            place = Place(path, path)
+            place = ResolvedPath(path, path)
             try:
                 after = read_text(place)
             except (ToolFailed, ToolRefused):
@@ -288,7 +288,7 @@ class ListTool:
         return await in_thread(lambda stop: _listed(place, pattern, visible, stop))
 
 
-def _listed(place: Place, pattern: str, visible: Visible, stop: Stop) -> str:
+def _listed(place: ResolvedPath, pattern: str, visible: Visible, stop: StopFlag) -> str:
     glob = Glob(pattern) if pattern else None
     found: list[str] = []
     for entry in walk(place, visible, stop, deep=glob is not None):
@@ -300,7 +300,7 @@ def _listed(place: Place, pattern: str, visible: Visible, stop: Stop) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DirectoryEntry:
     """An entry of a directory: its path relative to the start of the walk, and the descriptor of its directory."""
 
     name: str
@@ -323,7 +323,7 @@ class Visible:
         return self._reach.covers(path) or (directory and self._reach.covers_below(path))
 
 
-def walk(place: Place, visible: Visible, stop: Stop, *, deep: bool) -> Iterator[Entry]:
+def walk(place: ResolvedPath, visible: Visible, stop: StopFlag, *, deep: bool) -> Iterator[DirectoryEntry]:
     """Yield the entries of a directory sorted by name, each directory before its contents. Links are not followed.
 
     Everything is opened by descriptors relative to the checked directory. `.git` is not entered. The walk ends after
@@ -337,14 +337,14 @@ def walk(place: Place, visible: Visible, stop: Stop, *, deep: bool) -> Iterator[
             yield entry
 
 
-def _below(descriptor: int, prefix: str, root: str, visible: Visible, depth: int) -> Iterator[Entry]:
+def _below(descriptor: int, prefix: str, root: str, visible: Visible, depth: int) -> Iterator[DirectoryEntry]:
     with os.scandir(descriptor) as scanned:
         entries = sorted((entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in scanned)
     for name, is_directory, is_link in entries:
         path = prefix + name
         if not visible(root + path, directory=is_directory):
             continue
-        yield Entry(path, root + path, descriptor, is_directory, is_link)
+        yield DirectoryEntry(path, root + path, descriptor, is_directory, is_link)
         if is_directory and depth and name != ".git":
             try:
                 inner = os.open(name, _LISTED, dir_fd=descriptor)

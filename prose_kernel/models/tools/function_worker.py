@@ -114,7 +114,7 @@ class InvalidArguments(Exception):
 
 
 @dataclass(frozen=True)
-class Arguments:
+class FunctionArguments:
     """The JSON schema of a function's arguments, and a function that checks and converts them by name.
 
     `convert` raises `InvalidArguments`.
@@ -124,7 +124,7 @@ class Arguments:
     convert: Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def _by_msgspec(name: str, parameters: Sequence[Parameter], hints: Mapping[str, Any]) -> Arguments:
+def _by_msgspec(name: str, parameters: Sequence[Parameter], hints: Mapping[str, Any]) -> FunctionArguments:
     fields: list[Any] = []
     for parameter in parameters:
         hint, default = hints.get(parameter.name, Any), parameter.default
@@ -143,10 +143,10 @@ def _by_msgspec(name: str, parameters: Sequence[Parameter], hints: Mapping[str, 
             raise InvalidArguments(str(problem)) from None
         return {field: getattr(given, field) for field in kind.__struct_fields__}
 
-    return Arguments(schema | ({"$defs": definitions} if definitions else {}), convert)
+    return FunctionArguments(schema | ({"$defs": definitions} if definitions else {}), convert)
 
 
-def _by_pydantic(name: str, parameters: Sequence[Parameter], hints: Mapping[str, Any]) -> Arguments:
+def _by_pydantic(name: str, parameters: Sequence[Parameter], hints: Mapping[str, Any]) -> FunctionArguments:
     from pydantic import ConfigDict, Field, ValidationError, create_model
 
     fields: dict[str, Any] = {}
@@ -165,7 +165,7 @@ def _by_pydantic(name: str, parameters: Sequence[Parameter], hints: Mapping[str,
             raise InvalidArguments("; ".join(lines)[:2000]) from None
         return {parameter.name: getattr(given, f"p{number}") for number, parameter in enumerate(parameters)}
 
-    return Arguments(_untitled(model.model_json_schema()), convert)
+    return FunctionArguments(_untitled(model.model_json_schema()), convert)
 
 
 def _untitled(schema: Any) -> Any:

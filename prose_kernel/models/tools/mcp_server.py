@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from prose_kernel.language.text import one_line
 from prose_kernel.models.json_rpc import LONGEST, ServerProcess
-from prose_kernel.models.tools.tool import MOST_TOOLS, Offer, ToolFailed, check_arguments
+from prose_kernel.models.tools.tool import MOST_TOOLS, OfferedTools, ToolFailed, check_arguments
 from prose_kernel.runtime import tracing
 from prose_kernel.runtime.services import Guard
 from prose_kernel.runtime.session_options import McpServer
@@ -58,9 +58,9 @@ class Mcp:
         self._finish = asyncio.Event()
         self._starting = asyncio.Lock()
 
-    async def list(self) -> Offer:
+    async def list(self) -> OfferedTools:
         """Return the tools that the settings allow, with the server's schemas."""
-        offer = Offer()
+        offer = OfferedTools()
         self._answers = {}
         cursor: str | None = None
         for _ in range(PAGES):

@@ -14,7 +14,7 @@ from typing import Final
 from prose_kernel.access.approvals import Approvals, Ask, session_name
 from prose_kernel.access.grants import RUNS, Reach
 from prose_kernel.access.path_resolver import is_below
-from prose_kernel.access.safe_files import Place, opened, resolve
+from prose_kernel.access.safe_files import ResolvedPath, opened, resolve
 from prose_kernel.access.session_permissions import Kind, Policy, Ruling
 from prose_kernel.language.text import one_line
 from prose_kernel.models.session_prompt import memory_file, segment_file
@@ -62,7 +62,7 @@ class Access:
 
     # ------------------------------------------------------------ files
 
-    async def file(self, kind: Kind, path: str, request: str) -> Place:
+    async def file(self, kind: Kind, path: str, request: str) -> ResolvedPath:
         """Return the place of a path that may be read or written. `request` is shown to the person if a rule says
         `prompt`.
 
@@ -73,7 +73,7 @@ class Access:
             await self._ruled(kind, self.policy.decide(kind, place.path), path, request)
         return place
 
-    async def directory(self, path: str, request: str) -> tuple[Place, Reach]:
+    async def directory(self, path: str, request: str) -> tuple[ResolvedPath, Reach]:
         """Return a directory to list, and its visible part: everything below it that the rules allow to read."""
         place = resolve(path, self.cwd, self.home)
         reach = self.policy.reach("read")
@@ -92,7 +92,7 @@ class Access:
         content = self._rows.get(location.strip())
         return None if content is None else full_content(content)
 
-    def granted(self, kind: Kind, place: Place) -> bool:
+    def granted(self, kind: Kind, place: ResolvedPath) -> bool:
         """Return whether no rule is needed: the path is one of the session's own files, or a file of its context to
         read."""
         if kind == "read" and self._readable:
@@ -102,14 +102,14 @@ class Access:
         places = self._own if kind == "write" else self._own | self._context
         return any(os.path.realpath(os.path.join(self.cwd, own)) == place.path for own in places)  # noqa: PTH118
 
-    def context(self, path: str) -> Place | None:
+    def context(self, path: str) -> ResolvedPath | None:
         """Return the place of a path in the session's context; None for any other path. Raises `ToolRefused`."""
         place = resolve(path, self.cwd, self.home)
         return place if self.granted("read", place) else None
 
     # ------------------------------------------------------------ dependencies of the answer
 
-    def saw(self, place: Place) -> None:
+    def saw(self, place: ResolvedPath) -> None:
         """Record the digest of a workspace file when the session first reads it. Reads the file: call it in a
         thread."""
         root = os.path.realpath(self.cwd)
@@ -123,7 +123,7 @@ class Access:
             digest = hashlib.file_digest(open(descriptor, "rb", closefd=False), "sha256").hexdigest()  # noqa: SIM115
             self._seen[place.path] = FileRead(place.path[len(root) :].lstrip("/"), digest)
 
-    def changes(self, place: Place) -> None:
+    def changes(self, place: ResolvedPath) -> None:
         """Record that the session writes this file: later reads of it are not dependencies."""
         self._changed.add(place.path)
 
@@ -159,7 +159,7 @@ class Access:
     def session_name(self) -> str:
         return session_name(self._request)
 
-    def shown(self, place: Place) -> str:
+    def shown(self, place: ResolvedPath) -> str:
         """Return the path for the trace: relative to the workspace if it is inside."""
         root = os.path.realpath(self.cwd)
         if is_below(place.path, root):

@@ -11,11 +11,11 @@ from typing import Any, Final
 from prose_kernel.access import safe_files as places
 from prose_kernel.access.globs import Glob
 from prose_kernel.access.grants import Reach
-from prose_kernel.access.safe_files import Place
+from prose_kernel.access.safe_files import ResolvedPath
 from prose_kernel.language.text import clipped
-from prose_kernel.models.tools.files import TEXT, Entry, Visible, schema_of, walk
+from prose_kernel.models.tools.files import TEXT, DirectoryEntry, Visible, schema_of, walk
 from prose_kernel.models.tools.permission_check import Access
-from prose_kernel.models.tools.tool import Stop, ToolFailed, ToolRefused, ToolSpec, flag, in_thread, text
+from prose_kernel.models.tools.tool import StopFlag, ToolFailed, ToolRefused, ToolSpec, flag, in_thread, text
 
 MATCH_LIMIT: Final = 200
 LINE_LIMIT: Final = 300
@@ -50,7 +50,7 @@ class SearchTool:
         matches = matcher(wanted, regex=flag(arguments, "regex"), ignore_case=flag(arguments, "ignore_case"))
         place, reach = await self._place(path, wanted)
 
-        def search(stop: Stop) -> str:
+        def search(stop: StopFlag) -> str:
             if reach is None:
                 return _report(_matching(place, _content(place), matches, stop, deadline), self._access)
             visible = Visible(self._access, reach)
@@ -58,7 +58,7 @@ class SearchTool:
 
         return await in_thread(search)
 
-    async def _place(self, path: str, wanted: str) -> tuple[Place, Reach | None]:
+    async def _place(self, path: str, wanted: str) -> tuple[ResolvedPath, Reach | None]:
         """Return a file (without reach), or a directory and its visible part."""
         place = places.resolve(path, self._access.cwd, self._access.home)
         request = f"a search for {wanted!r} in {path}"
@@ -92,7 +92,7 @@ def matcher(wanted: str, *, regex: bool, ignore_case: bool) -> Matches:
     return lambda line: compiled.search(line, timeout=LINE_SECONDS, concurrent=True) is not None
 
 
-def _report(found: Iterator[tuple[Place, str]], access: Access) -> str:
+def _report(found: Iterator[tuple[ResolvedPath, str]], access: Access) -> str:
     lines: list[str] = []
     for place, line in found:
         if len(lines) == MATCH_LIMIT:
@@ -103,17 +103,19 @@ def _report(found: Iterator[tuple[Place, str]], access: Access) -> str:
 
 
 def _below(
-    place: Place, pattern: str, visible: Visible, matches: Matches, stop: Stop, deadline: float
-) -> Iterator[tuple[Place, str]]:
+    place: ResolvedPath, pattern: str, visible: Visible, matches: Matches, stop: StopFlag, deadline: float
+) -> Iterator[tuple[ResolvedPath, str]]:
     glob = Glob(pattern) if pattern else None
     for entry in walk(place, visible, stop, deep=True):
         if not entry.is_directory and not entry.is_link and (glob is None or glob.matches(entry.name)):
             yield from _in_entry(entry, place, matches, stop, deadline)
 
 
-def _in_entry(entry: Entry, place: Place, matches: Matches, stop: Stop, deadline: float) -> Iterator[tuple[Place, str]]:
+def _in_entry(
+    entry: DirectoryEntry, place: ResolvedPath, matches: Matches, stop: StopFlag, deadline: float
+) -> Iterator[tuple[ResolvedPath, str]]:
     shown = entry.name if place.named in (".", "./") else f"{place.named.rstrip('/')}/{entry.name}"
-    found = Place(shown, entry.path)
+    found = ResolvedPath(shown, entry.path)
     try:
         content = _content(found)
     except (ToolFailed, ToolRefused):  # missing, unreadable or not a file: no matches
@@ -121,14 +123,16 @@ def _in_entry(entry: Entry, place: Place, matches: Matches, stop: Stop, deadline
     yield from _matching(found, content, matches, stop, deadline)
 
 
-def _content(place: Place) -> str:
+def _content(place: ResolvedPath) -> str:
     """Return the text of a file; "" if it is binary, or has more than 4 MiB."""
     with places.opened(place) as descriptor, open(descriptor, "rb", closefd=False) as file:
         data = file.read(FILE_LIMIT + 1)
     return "" if len(data) > FILE_LIMIT or b"\0" in data[:8192] else data.decode("utf-8", "replace")
 
 
-def _matching(place: Place, content: str, matches: Matches, stop: Stop, deadline: float) -> Iterator[tuple[Place, str]]:
+def _matching(
+    place: ResolvedPath, content: str, matches: Matches, stop: StopFlag, deadline: float
+) -> Iterator[tuple[ResolvedPath, str]]:
     for number, line in enumerate(content.split("\n"), 1):
         if number % 1000 == 1:
             stop.check()

@@ -57,7 +57,7 @@ class Stopped(ToolFailed):
     """The call was cancelled while its thread was running; never shown."""
 
 
-class Stop(threading.Event):
+class StopFlag(threading.Event):
     """A cancellation flag that long work in a thread checks now and then. `begun`: the thread has taken the work."""
 
     begun = False
@@ -68,10 +68,10 @@ class Stop(threading.Event):
             raise Stopped("stopped")
 
 
-async def in_thread(work: Callable[[Stop], T]) -> T:
+async def in_thread(work: Callable[[StopFlag], T]) -> T:
     """Return the result of `work`, run in a thread. On cancellation the thread is stopped and awaited first; if no
     thread is free yet, nothing is done."""
-    stop = Stop()
+    stop = StopFlag()
 
     def begin() -> T:
         stop.begun = True
@@ -197,7 +197,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 
 
 @dataclass(slots=True)
-class Offer:
+class OfferedTools:
     """The tools of a source in order, and by name why others cannot be offered. Its contents are not trusted."""
 
     tools: list[ToolSpec] = field(default_factory=list)

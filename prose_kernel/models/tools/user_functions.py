@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from prose_kernel.language.text import one_line
 from prose_kernel.models.json_rpc import Requests
-from prose_kernel.models.tools.tool import Offer, ToolFailed
+from prose_kernel.models.tools.tool import OfferedTools, ToolFailed
 from prose_kernel.runtime.services import Guard
 
 FILE: Final = "prose_tools.py"
@@ -51,12 +51,12 @@ class Functions:
         self._leaving: set[Requests] = set()
         self._starting = asyncio.Lock()
 
-    async def list(self) -> Offer:
+    async def list(self) -> OfferedTools:
         """Return the functions. Raises `ToolFailed` if the file cannot be loaded."""
         found = await self._ask("list", {}, START)
         if found["broken"]:
             raise ToolFailed(one_line(str(found["broken"]), 300))
-        offer = Offer()
+        offer = OfferedTools()
         for each in found["tools"]:
             offer.add(each["name"], each["description"], each["parameters"])
         offer.unusable |= {name: one_line(str(why), 300) for name, why in found["problems"].items()}

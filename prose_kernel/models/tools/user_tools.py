@@ -21,7 +21,7 @@ from prose_kernel.errors import PermissionDenied, ProviderError, UsageError
 from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.language.text import encodable, one_line
 from prose_kernel.models.tools.permission_check import audit_record
-from prose_kernel.models.tools.tool import Offer, Tool, ToolFailed, ToolRefused, ToolSpec
+from prose_kernel.models.tools.tool import OfferedTools, Tool, ToolFailed, ToolRefused, ToolSpec
 from prose_kernel.models.tools.user_functions import FILE, Functions
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.services import Guard
@@ -52,7 +52,7 @@ class ToolHost:
 class Source(Protocol):
     """A server of tools, or the functions."""
 
-    async def list(self) -> Offer: ...
+    async def list(self) -> OfferedTools: ...
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> str: ...
 
@@ -112,7 +112,7 @@ class _Listed:
     """A source whose tools are known."""
 
     source: Source
-    offer: Offer = field(default_factory=Offer)
+    offer: OfferedTools = field(default_factory=OfferedTools)
     warned: bool = False
 
 

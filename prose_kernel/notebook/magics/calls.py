@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from prose_kernel.errors import CompileError, NoPerson, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, diagnostic
 from prose_kernel.language.source import Source, Span
-from prose_kernel.notebook.magics.registry import Call, magic, words_of
+from prose_kernel.notebook.magics.registry import MagicCall, magic, words_of
 from prose_kernel.runs import languages
-from prose_kernel.runtime.asker import Button, Form, Part, ask_with_form, serial
+from prose_kernel.runtime.asker import Button, Form, FormField, ask_with_form, serial
 from prose_kernel.runtime.structured_text import json_in
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def script() -> Language:
     "run a function: an inline node, a contract file or `std/...`; without inputs, a form asks for them",
     raw=True,
 )
-async def call(given: Call) -> None:
+async def call(given: MagicCall) -> None:
     name, inputs = _read(given)
     target = _target(given.cells, name)
     if target is not None and target.inputs:
@@ -67,7 +67,7 @@ def completions(cells: Cells, words: Sequence[str]) -> list[str]:
     return [f"{one.name}=" for one in target.inputs if one.name not in given] if target is not None else []
 
 
-def _read(given: Call) -> tuple[str, dict[str, Any]]:
+def _read(given: MagicCall) -> tuple[str, dict[str, Any]]:
     """Return the name of the function, and the values by input. Raises `UsageError`."""
     text = given.text
     first = _WORD.match(text)
@@ -138,7 +138,7 @@ def _at_magic(one: Diagnostic, source: Source, inputs: Mapping[str, Any], magic:
 # ---------------------------------------------------------------- the form
 
 
-async def _ask_for_inputs(given: Call, target: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+async def _ask_for_inputs(given: MagicCall, target: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Ask the person for values: of all inputs if the line has none, else of the missing ones. Returns no values in a
     run without a person."""
     wanted = [one for one in target.inputs if one.name not in inputs and not (inputs and one.optional)]
@@ -159,14 +159,14 @@ async def _ask_for_inputs(given: Call, target: Any, inputs: Mapping[str, Any]) -
         return {}
 
 
-def _part(one: Any, about: str) -> Part:
+def _part(one: Any, about: str) -> FormField:
     words = about.partition("  - ")[2]
     value = "" if one.default is None else one.default if isinstance(one.default, str) else json.dumps(one.default)
     kind = "text" if len(value) > _LONGEST_LINE or "\n" in value else "line"
-    return Part(one.name, kind, words, required=not one.optional, value=value)  # type: ignore[arg-type]
+    return FormField(one.name, kind, words, required=not one.optional, value=value)  # type: ignore[arg-type]
 
 
-async def _values(given: Call, wanted: Sequence[Any], answer: str) -> dict[str, Any]:
+async def _values(given: MagicCall, wanted: Sequence[Any], answer: str) -> dict[str, Any]:
     """Read the answer. A form gives a JSON object. Other text is the first input; the others are asked one by one."""
     data = json_in(answer) if answer.lstrip().startswith("{") else None
     if isinstance(data, dict):

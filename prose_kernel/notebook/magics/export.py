@@ -7,17 +7,17 @@ import shlex
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError, usage_errors
-from prose_kernel.notebook.magics.registry import Call, magic, read_program, resolve_path
+from prose_kernel.notebook.magics.registry import MagicCall, magic, read_program, resolve_path
 from prose_kernel.views import document as doc
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
-    from prose_kernel.notebook.exporting import Part
+    from prose_kernel.notebook.exporting import ExportedCell
     from prose_kernel.runs.languages import Language
 
 
 @magic("%export [FILE] [--force]", "write the notebook so far as one program that does the same; without FILE show it")
-async def export(call: Call) -> None:
+async def export(call: MagicCall) -> None:
     from prose_kernel.notebook.exporting import as_program
 
     words = [word for word in call.words if word != "--force"]
@@ -43,18 +43,18 @@ async def export(call: Call) -> None:
     return call.show(doc.group(head, *map(doc.line, made.remarks), gap="\n\n"))
 
 
-def parts(cells: Cells) -> list[Part]:
+def parts(cells: Cells) -> list[ExportedCell]:
     """Return the cells of the run, each with its text when it last finished. Unfinished ones are marked as left out.
 
     They are in the order of the notebook, if the front end reports it (without deleted cells), else in the order of
     their first runs.
     """
-    from prose_kernel.notebook.exporting import Part
+    from prose_kernel.notebook.exporting import ExportedCell
 
     ran = dict(cells.ran)
     if order := cells.provenance.order:
         ran = {key: ran[key] for key in order if key in ran}
-    found: list[Part] = []
+    found: list[ExportedCell] = []
     for cell in ran.values():
         text = cell.text if cell.text is not None else cell.tried
         name = f"cell {len(found) + 1}"
@@ -65,14 +65,14 @@ def parts(cells: Cells) -> list[Part]:
             )
         if text.strip() and not _EXPORTS.match(text.strip()):
             magic = f"{cell.language.opening}\n" if cell.language is not cells.language else ""
-            found.append(Part(magic + text, name, left_out="" if cell.text is not None else "it failed"))
+            found.append(ExportedCell(magic + text, name, left_out="" if cell.text is not None else "it failed"))
     return found
 
 
 _EXPORTS = re.compile(r"%(?:\w+ )?export\b.*\Z")
 
 
-def write(call: Call, name: str, text: str, language: Language, *, force: bool) -> None:
+def write(call: MagicCall, name: str, text: str, language: Language, *, force: bool) -> None:
     """Write a program file. Raises `UsageError` for a wrong suffix, and for an existing file without `force`."""
     from prose_kernel.access import atomic, plain_files
 

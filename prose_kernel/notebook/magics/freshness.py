@@ -12,7 +12,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.language.text import clipped
 from prose_kernel.notebook.magics import tables
-from prose_kernel.notebook.magics.registry import Call, magic
+from prose_kernel.notebook.magics.registry import MagicCall, magic
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.display import Display
@@ -31,7 +31,7 @@ _NOT_AGAIN = ("%reset", "%restore", "%back", "%rerun", "!")
 
 
 @magic("%stale", "list the cells whose inputs have changed since they ran, and why")
-async def stale(call: Call) -> None:
+async def stale(call: MagicCall) -> None:
     call.check_word_count(0, 0)
     from prose_kernel.runs.freshness import stale_facts
 
@@ -44,7 +44,7 @@ async def stale(call: Call) -> None:
 
 
 @magic("%rerun stale [--here]", "run all stale cells again, in order; --here: from within this cell")
-async def rerun(call: Call) -> None:
+async def rerun(call: MagicCall) -> None:
     call.check_word_count(1, 2)
     if call.words[0] != "stale" or call.words[1:] not in ((), ("--here",)):
         raise call.wrong(f"{' '.join(call.words)} is not understood")
@@ -59,7 +59,7 @@ async def rerun(call: Call) -> None:
 
 
 @magic("%ask again", 'the rest of this cell asks everything again, also with the setting rerun = "keep"')
-async def ask(call: Call) -> None:
+async def ask(call: MagicCall) -> None:
     call.check_word_count(1, 1)
     if call.words[0] != "again":
         raise call.wrong(f"{call.words[0]} is not understood")
@@ -71,7 +71,7 @@ async def ask(call: Call) -> None:
         call.show(doc.paragraph(f"Everything is asked again anyway: {run.no_journal_reason}."))
 
 
-async def _rerun_here(call: Call) -> None:
+async def _rerun_here(call: MagicCall) -> None:
     """Run stale cells until none is left, each cell once. A cell does not run if its inputs turn out unchanged."""
     cells = call.cells
     done: list[Cell] = []
@@ -129,7 +129,7 @@ def freshness_of(cells: Cells) -> Freshness:
     "%bindings [NAME [--diff]]",
     "list all bindings of the run: name, kind, size, source, preview; NAME: what made it, and its earlier values",
 )
-async def bindings(call: Call) -> None:
+async def bindings(call: MagicCall) -> None:
     call.check_word_count(0, 2)
     words = [word for word in call.words if word != "--diff"]
     if len(words) > 1 or (call.words and not words):

@@ -19,7 +19,7 @@ from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.notebook import inspection
 from prose_kernel.notebook.magics import tables
 from prose_kernel.notebook.magics.registry import (
-    Call,
+    MagicCall,
     all_magics,
     cell_magics,
     find,
@@ -39,7 +39,7 @@ from prose_kernel.views.file_displays import image_display
 
 
 @magic("%binding NAME", "show one binding in full")
-async def binding(call: Call) -> None:
+async def binding(call: MagicCall) -> None:
     call.check_word_count(1, 1)
     call.show(tables.binding(call.cells, call.words[0]))
     value = call.cells.values().get(call.words[0])
@@ -48,19 +48,19 @@ async def binding(call: Call) -> None:
 
 
 @magic("%agents", "list all agents with their properties")
-async def agents(call: Call) -> None:
+async def agents(call: MagicCall) -> None:
     call.check_word_count(0, 0)
     call.show(tables.agents(call.cells))
 
 
 @magic("%blocks", "list all blocks and functions with their parameters")
-async def blocks(call: Call) -> None:
+async def blocks(call: MagicCall) -> None:
     call.check_word_count(0, 0)
     call.show(tables.blocks(call.cells))
 
 
 @magic("%state", "show where the run is stored, and its log")
-async def state(call: Call) -> None:
+async def state(call: MagicCall) -> None:
     call.check_word_count(0, 0)
     run = call.cells.current
     if run is not None and run.transcript is not None:
@@ -78,7 +78,7 @@ async def state(call: Call) -> None:
     "%help [WORD|all]",
     "name all magics; all: with options; WORD: explain a keyword, property, magic, binding, agent, block or function",
 )
-async def help_(call: Call) -> None:
+async def help_(call: MagicCall) -> None:
     call.check_word_count(0, 1)
     if not call.words:
         return call.show(tables.overview(grouped(), cell_magics()))
@@ -96,7 +96,7 @@ async def help_(call: Call) -> None:
 
 
 @magic("%boundaries", "show which shell runs commands, and which limits this system enforces on programs of agents")
-async def boundaries(call: Call) -> None:
+async def boundaries(call: MagicCall) -> None:
     call.check_word_count(0, 0)
     from prose_kernel.processes.sandbox import probe
     from prose_kernel.processes.shell import resolve_shell
@@ -115,7 +115,7 @@ async def boundaries(call: Call) -> None:
 
 
 @magic("%run FILE", "run a program file as a cell of this notebook")
-async def run(call: Call) -> None:
+async def run(call: MagicCall) -> None:
     call.check_word_count(1, 1)
     source, language = read_program(call, call.words[0])
     value = await call.cells.run_text(source.text, call.view, call.words[0], language)
@@ -123,7 +123,7 @@ async def run(call: Call) -> None:
 
 
 @magic("%input NAME=VALUE", "set the value of an input, from the next statement on")
-async def input_(call: Call) -> None:
+async def input_(call: MagicCall) -> None:
     name, equals, _ = call.text.partition("=")
     name = name.strip()
     if not equals or not name or " " in name:
@@ -137,7 +137,7 @@ async def input_(call: Call) -> None:
     "%trust [URL|HANDLE/NAME|SHA-256|all]",
     "agree to programs from elsewhere before a cell uses them; without words: what this project has agreed to",
 )
-async def trust(call: Call) -> None:
+async def trust(call: MagicCall) -> None:
     call.check_word_count(0, 1)
     try:
         resolver = call.cells.workspace.imports.from_elsewhere()
@@ -152,19 +152,19 @@ async def trust(call: Call) -> None:
 
 
 @magic("%gate approve|reject NAME [--comment TEXT] [--as NAME]", "decide the next instance of a gate in advance")
-async def gate(call: Call) -> None:
-    from prose_kernel.storage.gates.answers import Answer
+async def gate(call: MagicCall) -> None:
+    from prose_kernel.storage.gates.answers import GateAnswer
 
     words = list(call.words)
     comment, who = (call.take_option(words, option) for option in ("--comment", "--as"))
     if len(words) != 2 or words[0] not in ("approve", "reject"):
         raise UsageError("%gate needs approve or reject, and the name of a gate", hint=f"usage: {gate.usage}")
-    answer = Answer(words[0] == "approve", "user" if who is None else who, comment or "")
+    answer = GateAnswer(words[0] == "approve", "user" if who is None else who, comment or "")
     call.cells.workspace.opened.gates.prior.give(words[1], answer)
 
 
 @magic("%pip install NAME…", "run pip in the Python environment of this kernel", raw=True)
-async def pip(call: Call) -> None:
+async def pip(call: MagicCall) -> None:
     if not call.text:
         raise call.wrong("too few words")
     workspace = call.cells.workspace
@@ -223,7 +223,7 @@ def _loaded(changed: set[Path]) -> set[str]:
 
 
 @magic("%cd [DIRECTORY]", "show or change the directory in which commands run", "cwd")
-async def cd(call: Call) -> None:
+async def cd(call: MagicCall) -> None:
     call.check_word_count(0, 1)
     workspace = call.cells.workspace
     if call.words:
@@ -239,7 +239,7 @@ async def cd(call: Call) -> None:
     "%remote [connect ADDRESS|connect local|disconnect]",
     "which machines run commands, or change that from now on: the workers of a Dask scheduler, or this machine",
 )
-async def remote(call: Call) -> None:
+async def remote(call: MagicCall) -> None:
     call.check_word_count(0, 2)
     match call.words:
         case ():
@@ -254,7 +254,7 @@ async def remote(call: Call) -> None:
             raise call.wrong("connect ADDRESS, connect local, or disconnect")
 
 
-def _machines(call: Call) -> doc.Block | Display:
+def _machines(call: MagicCall) -> doc.Block | Display:
     """Return the state of remote commands. Addresses and machine names differ from run to run, so they are in the
     metadata."""
     settings = call.cells.settings
@@ -276,17 +276,17 @@ def _machines(call: Call) -> doc.Block | Display:
 
 
 @magic("%reset", "end the run and forget all names; the next cell starts a new run")
-async def reset(call: Call) -> None:
+async def reset(call: MagicCall) -> None:
     call.check_word_count(0, 0)
     await call.cells.reset()
 
 
 @magic("%clear", "remove the outputs of this cell so far")
-async def clear(call: Call) -> None:
+async def clear(call: MagicCall) -> None:
     call.check_word_count(0, 0)
     call.output.clear()
 
 
 @magic("%warnings [on|off]", "show or hide the compiler's warnings about a cell")
-async def warnings(call: Call) -> None:
+async def warnings(call: MagicCall) -> None:
     call.cells.show_warnings = on_or_off(call, call.cells.show_warnings)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from prose_kernel.errors import ExecError, UsageError
 from prose_kernel.language.source import Span
-from prose_kernel.notebook.magics.registry import Call, magic, read_program, resolve_path
+from prose_kernel.notebook.magics.registry import MagicCall, magic, read_program, resolve_path
 from prose_kernel.notebook.magics.restore import journal_of
 from prose_kernel.notebook.magics.tables import short_path
 from prose_kernel.runs.languages import without_errors
@@ -22,7 +22,7 @@ from prose_kernel.views.file_displays import file_display
 
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language
-    from prose_kernel.views.diagram import Part
+    from prose_kernel.views.diagram import DiagramText
     from prose_kernel.views.run_record import CellRecord
 
 CELLS = 40
@@ -37,7 +37,7 @@ _FORCE = "--force"
     "%graph [FILE|all] [--times]",
     "draw a program: the last one that ran, all of this notebook, a file, or the text below it in the cell",
 )
-async def graph(call: Call) -> None:
+async def graph(call: MagicCall) -> None:
     from prose_kernel.views.run_pictures import graph_display
 
     words, timed = _options(call)
@@ -52,17 +52,17 @@ async def graph(call: Call) -> None:
     return _show(call, graph_display(_parts(call, cells)), timed)
 
 
-def _program(call: Call, text: str, name: str, language: Language) -> Part:
-    from prose_kernel.views.diagram import Part
+def _program(call: MagicCall, text: str, name: str, language: Language) -> DiagramText:
+    from prose_kernel.views.diagram import DiagramText
 
     compiled = without_errors(call.cells.workspace.compile(text, name, language))
-    return Part("", language.flow(compiled.program, compiled.source))
+    return DiagramText("", language.flow(compiled.program, compiled.source))
 
 
-def _parts(call: Call, cells: Sequence[CellRecord]) -> list[Part]:
+def _parts(call: MagicCall, cells: Sequence[CellRecord]) -> list[DiagramText]:
     """Return the programs of cells that ran, with the outcomes of their steps."""
-    from prose_kernel.language.flow import Step
-    from prose_kernel.views.diagram import Part
+    from prose_kernel.language.flow import FlowStep
+    from prose_kernel.views.diagram import DiagramText
     from prose_kernel.views.run_pictures import marks
 
     known = call.cells.record.cells
@@ -70,10 +70,10 @@ def _parts(call: Call, cells: Sequence[CellRecord]) -> list[Part]:
     for place, cell in enumerate(cells, 1):
         number = cell.source.number(place)
         name = f"cell {number}" if cell.source.name == "cell" else f"cell {number}: {cell.source.name}"
-        parts.append(Part(name if len(cells) > 1 else "", cell.flow(), marks(known, cell.source)))
+        parts.append(DiagramText(name if len(cells) > 1 else "", cell.flow(), marks(known, cell.source)))
     if (more := len(parts) - CELLS) > 0:
-        earlier = Step("value", f"… {doc.counted(more, 'earlier cell')}", Span(0, 0))
-        parts = [Part("", (earlier,)), *parts[more:]]
+        earlier = FlowStep("value", f"… {doc.counted(more, 'earlier cell')}", Span(0, 0))
+        parts = [DiagramText("", (earlier,)), *parts[more:]]
     return parts
 
 
@@ -81,7 +81,7 @@ def _parts(call: Call, cells: Sequence[CellRecord]) -> list[Part]:
     "%timeline [all] [--times]",
     "draw what took time in the last program that ran, or in all: branches side by side, retries, providers",
 )
-async def timeline(call: Call) -> None:
+async def timeline(call: MagicCall) -> None:
     from prose_kernel.views.run_pictures import timeline_display
 
     _draw(call, timeline_display)
@@ -91,13 +91,13 @@ async def timeline(call: Call) -> None:
     "%profile [all] [--times]",
     "which statements of the last program that ran, or of all, took how often what: time, tokens, cost, who answered",
 )
-async def profile(call: Call) -> None:
+async def profile(call: MagicCall) -> None:
     from prose_kernel.views.run_pictures import profile_display
 
     _draw(call, profile_display)
 
 
-def _options(call: Call) -> tuple[tuple[str, ...], bool]:
+def _options(call: MagicCall) -> tuple[tuple[str, ...], bool]:
     """Return the words without `--times`, and whether it was among them. Raises `UsageError`."""
     words = tuple(word for word in call.words if word != _TIMES)
     unknown = [word for word in words if word.startswith("-") or (call.magic is not graph and word != "all")]
@@ -107,12 +107,12 @@ def _options(call: Call) -> tuple[tuple[str, ...], bool]:
     return words, _TIMES in call.words
 
 
-def _cells(call: Call, *, whole: bool) -> list[CellRecord]:
+def _cells(call: MagicCall, *, whole: bool) -> list[CellRecord]:
     cells = list(call.cells.record.cells)
     return cells if whole else cells[-1:]
 
 
-def _draw(call: Call, display: Callable[[Sequence[CellRecord], str], Display]) -> None:
+def _draw(call: MagicCall, display: Callable[[Sequence[CellRecord], str], Display]) -> None:
     """Draw the last program, or all. A drawing without steps mentions the earlier programs that it left out."""
     from prose_kernel.views.run_pictures import NOTHING
 
@@ -124,7 +124,7 @@ def _draw(call: Call, display: Callable[[Sequence[CellRecord], str], Display]) -
     _show(call, display(_cells(call, whole=whole), nothing), timed)
 
 
-def _show(call: Call, display: Display, timed: bool) -> None:
+def _show(call: MagicCall, display: Display, timed: bool) -> None:
     """Show a display. Figures that differ from run to run are in its metadata, or with `--times` in the output."""
     call.show(Display(display.person, display.facts) if timed and display.person else display)
 
@@ -136,7 +136,7 @@ def _show(call: Call, display: Display, timed: bool) -> None:
     "%show FILE [--scripts]",
     "show a file: an image, PDF, HTML page, table (CSV, JSON, JSON Lines), Markdown, notebook or text",
 )
-async def show(call: Call) -> None:
+async def show(call: MagicCall) -> None:
     from prose_kernel.storage.shown_files import read
 
     names = [word for word in call.words if word != _SCRIPTS]
@@ -156,7 +156,7 @@ async def show(call: Call) -> None:
 
 
 @magic("%report [FILE] [--force]", "write what happened in the run so far as HTML: NOTEBOOK.report.html, or FILE")
-async def report(call: Call) -> None:
+async def report(call: MagicCall) -> None:
     words = tuple(word for word in call.words if word != _FORCE)
     if unknown := [word for word in words if word.startswith("-")]:
         raise call.wrong(f"{unknown[0]} is not understood")

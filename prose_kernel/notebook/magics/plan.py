@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError
 from prose_kernel.notebook.cell_scan import KEEP, has_statements
-from prose_kernel.notebook.magics.registry import Call, magic, read_program
+from prose_kernel.notebook.magics.registry import MagicCall, magic, read_program
 from prose_kernel.runs import languages
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     "the messages to each session of a statement, or of the text below it in the cell; nothing is run",
     raw=True,
 )
-async def prompt(call: Call) -> None:
+async def prompt(call: MagicCall) -> None:
     from prose_kernel.notebook.magics.previews import prompts
 
     text = call.text or call.below
@@ -35,7 +35,7 @@ async def prompt(call: Call) -> None:
     "texts, and the maximum cost; with --keep: the answers of its last run that this cell would keep, and why",
     raw=True,
 )
-async def plan(call: Call) -> None:
+async def plan(call: MagicCall) -> None:
     from prose_kernel.notebook.magics import previews
 
     text, name, language = call.text or call.below, "cell", call.view.language
@@ -53,7 +53,7 @@ async def plan(call: Call) -> None:
     call.show(previews.plan(found, left_out, call.cells.workspace.opened.services))
 
 
-async def _plan_of_cell(call: Call, text: str, language: Language) -> None:
+async def _plan_of_cell(call: MagicCall, text: str, language: Language) -> None:
     """Show the answers that this cell would keep if it ran again with `rerun = "keep"`."""
     from prose_kernel.notebook.magics import previews
     from prose_kernel.runs.planned_run import PlannedCell
@@ -80,7 +80,7 @@ async def _plan_of_cell(call: Call, text: str, language: Language) -> None:
     call.show(previews.plan_of_cell(planned, replayed.gap, settings.rerun))
 
 
-async def _previewed(call: Call, text: str, name: str, language: Language) -> tuple[Compiled, tuple[Preview, ...]]:
+async def _previewed(call: MagicCall, text: str, name: str, language: Language) -> tuple[Compiled, tuple[Preview, ...]]:
     """Return a compiled text and its requests. Raises `CompileError`."""
     workspace = call.cells.workspace
     compiled = languages.without_errors(workspace.compile(text, name, language))

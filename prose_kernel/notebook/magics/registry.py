@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class MagicCall:
     """One use of a magic, under one of its names: its words (as a shell would split them), its text as typed, and the
     output to show things in.
 
@@ -72,7 +72,7 @@ class Call:
         return value
 
 
-Run = Callable[[Call], Awaitable[None]]
+Run = Callable[[MagicCall], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def cell_magics() -> list[tuple[str, str]]:
     ]
 
 
-def on_or_off(call: Call, now: bool) -> bool:
+def on_or_off(call: MagicCall, now: bool) -> bool:
     """Return whether the word after a magic is `on`; without a word, show and return the current state `now`. Raises
     `UsageError`."""
     call.check_word_count(0, 1)
@@ -172,7 +172,7 @@ def resolve_path(cells: Cells, given: str) -> Path:
     return cells.directory / os.path.expanduser(given)
 
 
-def read_program(call: Call, name: str) -> tuple[Source, Language]:
+def read_program(call: MagicCall, name: str) -> tuple[Source, Language]:
     """Read a program file whose name was typed after a magic, and return it with its language. Raises `UsageError`."""
     try:
         data = plain_files.read_named(resolve_path(call.cells, name))
@@ -272,4 +272,4 @@ async def run_line(cells: Cells, line: str, output: Output, view: CellView, belo
     found = find(line, view.language)
     rest = line.partition(" ")[2]
     words = () if found.raw else tuple(words_of(rest, f"%{found.name}", found.usage))
-    await found.run(Call(found, cells, words, rest.strip(), output, view, below))
+    await found.run(MagicCall(found, cells, words, rest.strip(), output, view, below))

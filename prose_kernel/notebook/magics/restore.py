@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook.magics.registry import Call, magic
+from prose_kernel.notebook.magics.registry import MagicCall, magic
 from prose_kernel.notebook.magics.tables import short_path
 from prose_kernel.runs.languages import of_text, runnable_suffixes
 from prose_kernel.runtime.asker import serial
@@ -31,7 +31,7 @@ _NAMES = 30
     "bring a run back after a restart of the kernel: names, agents, blocks, directory; without RUN the last one;"
     " approvals of the earlier process are asked once more, unless --yes confirms them",
 )
-async def restore(call: Call) -> None:
+async def restore(call: MagicCall) -> None:
     from prose_kernel.runs.resumption import interrupted_at, refuse_dry_run, resumption
 
     words, confirmed = list(call.words), dict[str, bool]()
@@ -66,7 +66,7 @@ async def restore(call: Call) -> None:
 @magic(
     "%history", "what happened in the run, cell by cell: what commands, sessions and people were asked, and answered"
 )
-async def history(call: Call) -> None:
+async def history(call: MagicCall) -> None:
     call.check_word_count(0, 0)
     journal = journal_of(call)
     if journal is None:
@@ -90,7 +90,7 @@ async def history(call: Call) -> None:
     " of one asked (c2/4), as a new branch of the run; --files puts back what the run has changed since in files"
     " ([run] keep_files), --yes also those that others have changed; otherwise files stay",
 )
-async def back(call: Call) -> None:
+async def back(call: MagicCall) -> None:
     from prose_kernel.runs.resumption import record_at
 
     words = [word for word in call.words if word not in ("--files", "--yes")]
@@ -110,7 +110,7 @@ async def back(call: Call) -> None:
     return await _go_back(call, journal, (before.end, f"after cell {number}"), options)
 
 
-async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], options: set[str]) -> None:
+async def _go_back(call: MagicCall, journal: JournalRead, point: tuple[int, str], options: set[str]) -> None:
     """Go back to a point: a journal record, and words for it. A cell that had begun by then is unfinished again."""
     from prose_kernel.runs.resumption import branch, resumption
     from prose_kernel.runtime.clock import SystemClock
@@ -141,7 +141,7 @@ async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], opt
     await call.cells.workspace.flush()
 
 
-def _cell_of(call: Call, word: str, journal: JournalRead | None) -> TextRead:
+def _cell_of(call: MagicCall, word: str, journal: JournalRead | None) -> TextRead:
     """Find a cell by its number (the last one if several have it), or by its place as in `c3`. Raises `UsageError`."""
     if journal is None:
         raise call.wrong("nothing has happened in the run yet")
@@ -248,7 +248,7 @@ def restorable_runs(notebook: NotebookRun, mine: bool = False) -> list[str]:
     return [run.id for run in kept if run.state != "running"]
 
 
-def journal_of(call: Call) -> JournalRead | None:
+def journal_of(call: MagicCall) -> JournalRead | None:
     """Return the journal of the run; None before the run begins. Raises `UsageError` if the run keeps no journal."""
     from prose_kernel.storage.journal_reading import read
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook.magics.registry import Call, magic
+from prose_kernel.notebook.magics.registry import MagicCall, magic
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.escaping import clip
@@ -33,7 +33,7 @@ _CASSETTE_OPTIONS = {"mode": _MODES, "stale": ("warn", "fail", "ignore")}
     "choose the provider of sessions; auto: the one with an API key in the environment, else a person; without a "
     "name: the current one, and the choices",
 )
-async def provider(call: Call) -> None:
+async def provider(call: MagicCall) -> None:
     call.check_word_count(0, 2)
     if not call.words:
         return call.show(_providers(call))
@@ -46,7 +46,7 @@ async def provider(call: Call) -> None:
     return None
 
 
-def _providers(call: Call) -> doc.Table:
+def _providers(call: MagicCall) -> doc.Table:
     from prose_kernel.models.providers.provider_choice import known_names
     from prose_kernel.runs.session_description import who
 
@@ -67,7 +67,7 @@ def _providers(call: Call) -> doc.Table:
     "choose the judge of conditions: whether rules come first, alone or not at all, and who decides the rest; "
     "why: the last answers with their reasons; calibrate: how often that judge is right",
 )
-async def judge(call: Call) -> None:
+async def judge(call: MagicCall) -> None:
     if call.words[:1] == ("calibrate",):
         return await _calibrate(call)
     call.check_word_count(0, 2)
@@ -88,7 +88,7 @@ async def judge(call: Call) -> None:
     return None
 
 
-def _reasons(call: Call) -> doc.Table:
+def _reasons(call: MagicCall) -> doc.Table:
     """Return the last decisions in the run, with their judges and reasons."""
     activities = [one for cell in call.cells.record.cells for one in cell.activities if one.kind == "judgement"]
     rows = [(clip(one.label, 100), one.verdict[0], one.by, one.verdict[1]) for one in activities[-_REASONS:]]
@@ -96,7 +96,7 @@ def _reasons(call: Call) -> doc.Table:
     return doc.Table(head, rows, (), empty="Nothing has been judged in this run.")
 
 
-def _judges(call: Call) -> doc.Table:
+def _judges(call: MagicCall) -> doc.Table:
     from prose_kernel.models.providers.provider_choice import AGENT, judge_choice, judge_model
 
     settings, services = call.cells.settings, call.cells.workspace.opened.services
@@ -121,7 +121,7 @@ def _judges(call: Call) -> doc.Table:
     return doc.Table(("conditions", ""), rows, ())
 
 
-async def _calibrate(call: Call) -> None:
+async def _calibrate(call: MagicCall) -> None:
     from prose_kernel.runs.calibrating import calibrate
     from prose_kernel.views import calibration as shown
 
@@ -169,7 +169,7 @@ def _percent(figure: str | None) -> float | None:
     "%cassette [NAME] [--mode off|auto|record|replay] [--stale warn|fail|ignore]",
     "choose the recording, and whether recorded answers are used; without words: its state",
 )
-async def cassette(call: Call) -> None:
+async def cassette(call: MagicCall) -> None:
     words, chosen = list(call.words), dict[str, object]()
     for option, allowed in _CASSETTE_OPTIONS.items():
         if f"--{option}" in words:
@@ -188,7 +188,7 @@ async def cassette(call: Call) -> None:
     return call.show(_cassette(call))
 
 
-def _cassette(call: Call) -> doc.Table:
+def _cassette(call: MagicCall) -> doc.Table:
     from prose_kernel.cassettes.records import ANSWERS
 
     services = call.cells.workspace.opened.services
@@ -214,7 +214,7 @@ def _cassette(call: Call) -> doc.Table:
 
 
 @magic("%usage", "what this run has consumed: sessions, judgements, tokens and cost by provider and model")
-async def usage(call: Call) -> None:
+async def usage(call: MagicCall) -> None:
     call.check_word_count(0, 0)
     totals = call.cells.workspace.opened.services.usage
     call.show(usage_table((*totals.lines, totals.total) if len(totals.lines) > 1 else totals.lines))
@@ -225,7 +225,7 @@ async def usage(call: Call) -> None:
     "the limits of the run: 2 usd, 200k tokens, 30 min, 100 sessions, or some of them; without words: its consumption",
     raw=True,
 )
-async def budget(call: Call) -> None:
+async def budget(call: MagicCall) -> None:
     workspace = call.cells.workspace
     if call.text.strip():
         workspace.limit(call.text.strip().strip("\"'"))

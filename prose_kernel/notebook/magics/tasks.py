@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import TaskRefused, UsageError
-from prose_kernel.notebook.magics.registry import Call, magic
+from prose_kernel.notebook.magics.registry import MagicCall, magic
 from prose_kernel.processes.tasks.records import ending_of
 from prose_kernel.runs import languages
 from prose_kernel.runs.forced_interrupt import in_cell
@@ -124,7 +124,7 @@ def _milliseconds(text: str, name: str) -> int:
     "command",
     raw=True,
 )
-async def exec_(call: Call) -> None:
+async def exec_(call: MagicCall) -> None:
     await run_command(call.cells, read_options(call.text, "%exec"), call.output, call.view)
 
 
@@ -244,7 +244,7 @@ def _age(task: TaskSnapshot) -> float | None:
 
 
 @magic("%tasks [--all]", "list active tasks; --all includes those that have ended")
-async def tasks_(call: Call) -> None:
+async def tasks_(call: MagicCall) -> None:
     call.check_word_count(0, 1)
     everything = call.words == ("--all",)
     if call.words and not everything:
@@ -258,7 +258,7 @@ async def tasks_(call: Call) -> None:
 
 
 @magic("%task ID [output|follow|stop|rerun]", "show, follow, stop or rerun one task")
-async def task_(call: Call) -> None:
+async def task_(call: MagicCall) -> None:
     call.check_word_count(1, 2)
     name, *verb = call.words
     cells, service = call.cells, call.cells.workspace.opened.tasks
@@ -279,7 +279,7 @@ async def task_(call: Call) -> None:
                 raise call.wrong(f"{verb[0]} is not understood")
 
 
-async def _follow(call: Call, service: TaskService, task: TaskSnapshot) -> None:
+async def _follow(call: MagicCall, service: TaskService, task: TaskSnapshot) -> None:
     """Show the output so far and further output, until the task ends or the cell is interrupted."""
     shown = call.view.command_view()
     try:
@@ -290,13 +290,13 @@ async def _follow(call: Call, service: TaskService, task: TaskSnapshot) -> None:
 
 
 @magic("%stop ID", "stop a task; a second time, kill it")
-async def stop(call: Call) -> None:
+async def stop(call: MagicCall) -> None:
     call.check_word_count(1, 1)
     with _refusals():
         await _stop(call, call.cells.workspace.opened.tasks, call.words[0])
 
 
-async def _stop(call: Call, service: TaskService, name: str) -> None:
+async def _stop(call: MagicCall, service: TaskService, name: str) -> None:
     before = await service.status(name, TaskCaller())
     task = await service.stop(name, TaskCaller())
     if before.ended:
@@ -307,7 +307,7 @@ async def _stop(call: Call, service: TaskService, name: str) -> None:
         call.say(f"task {task.number} was asked to end; %stop {task.number} again kills it")
 
 
-async def _rerun(call: Call, service: TaskService, name: str) -> None:
+async def _rerun(call: MagicCall, service: TaskService, name: str) -> None:
     """Start a new command from the stored text, after showing it."""
     fields = dict(await service.command_of(name))
     call.output.stream("stdout", f"$ {TerminalText().feed(str(fields['cmd']))}\n")
@@ -319,7 +319,7 @@ async def _rerun(call: Call, service: TaskService, name: str) -> None:
 
 
 @magic("%resume", "pass the result of a task started with --continue to its agent")
-async def resume(call: Call) -> None:
+async def resume(call: MagicCall) -> None:
     call.check_word_count(0, 0)
     found = await _next_follow_up(call.cells)
     if found is None:

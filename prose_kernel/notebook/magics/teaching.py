@@ -11,7 +11,7 @@ from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.language.text import screen_width
 from prose_kernel.notebook import inspection
 from prose_kernel.notebook.magics import tables
-from prose_kernel.notebook.magics.registry import Call, magic, on_or_off, read_program
+from prose_kernel.notebook.magics.registry import MagicCall, magic, on_or_off, read_program
 from prose_kernel.runs import languages, reference_pages
 from prose_kernel.views import document as doc
 from prose_kernel.views.document import plain_text
@@ -40,7 +40,7 @@ _WIDEST = 80
     "explain the last error, an error code (E004), a section of the reference (3.7), a word of the language, a magic, "
     "a program, or the text below it in the cell",
 )
-async def explain(call: Call) -> None:
+async def explain(call: MagicCall) -> None:
     call.check_word_count(0, 2)
     if not call.words:
         if call.below.strip():
@@ -60,7 +60,7 @@ async def explain(call: Call) -> None:
     return call.show(_word(call, word, languages.LANGUAGES[page[0]] if page else call.view.language))
 
 
-def _last_error(call: Call) -> doc.Block:
+def _last_error(call: MagicCall) -> doc.Block:
     problem = call.cells.last_problem
     if problem is None:
         raise call.wrong("no cell has failed yet")
@@ -71,7 +71,7 @@ def _last_error(call: Call) -> doc.Block:
     )
 
 
-def _section(call: Call, wanted: str) -> doc.Block:
+def _section(call: MagicCall, wanted: str) -> doc.Block:
     text = _LINK.sub(r"\1", reference_pages.section(wanted, call.view.language.name))
     rich = _EXAMPLE.sub(r"\1", _CORRECTED.sub(_two_columns, text))
     return doc.paragraph(rich, _EXAMPLE.sub(r"\1", _CORRECTED.sub(_two_text_columns, text)))
@@ -95,14 +95,14 @@ def _two_text_columns(diff: re.Match[str]) -> str:
     return shown if max(map(screen_width, shown.split("\n"))) <= _WIDEST else diff[0]
 
 
-def _program(call: Call, text: str, name: str, language: languages.Language) -> doc.Block:
+def _program(call: MagicCall, text: str, name: str, language: languages.Language) -> doc.Block:
     from prose_kernel.views.explanation import explained
 
     compiled = languages.without_errors(call.cells.workspace.compile(text, name, language))
     return explained(compiled.program, compiled.source, language)
 
 
-def _word(call: Call, word: str, language: languages.Language) -> doc.Block:
+def _word(call: MagicCall, word: str, language: languages.Language) -> doc.Block:
     """Return the documentation of a word, and its section of the reference."""
     found = inspection.describe(call.cells, word, language)
     if found is None:
@@ -113,7 +113,7 @@ def _word(call: Call, word: str, language: languages.Language) -> doc.Block:
 
 
 @magic("%step [on|off]", "show after each program what the machine did, statement by statement, or no longer")
-async def step(call: Call) -> None:
+async def step(call: MagicCall) -> None:
     call.cells.stepwise = on_or_off(call, call.cells.stepwise)
 
 
@@ -124,7 +124,7 @@ async def step(call: Call) -> None:
     "%check [EXERCISE] [--grade]",
     "look at your answer to an exercise; without EXERCISE: list them; --grade: an answer that is not right is an error",
 )
-async def check(call: Call) -> None:
+async def check(call: MagicCall) -> None:
     from prose_kernel.notebook import exercise_checks, exercises
 
     cells = call.cells
@@ -145,7 +145,7 @@ async def check(call: Call) -> None:
     return None
 
 
-def _listed(call: Call) -> doc.Table:
+def _listed(call: MagicCall) -> doc.Table:
     """Return the exercises of the notebook, or of all files next to it if its name is unknown."""
     from prose_kernel.notebook import exercises
 

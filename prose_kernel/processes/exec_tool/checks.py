@@ -46,7 +46,7 @@ class InvalidArguments(Refused):
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class ExecArguments:
     """The checked arguments. `cwd` None means the workspace if it is granted, else `/`."""
 
     argv: tuple[str, ...]
@@ -58,7 +58,7 @@ class Arguments:
 
 def parse(
     given: Mapping[str, object], refused: Iterable[str], relaxed: Iterable[str] = (), grants: Iterable[FsGrant] = ()
-) -> Arguments:
+) -> ExecArguments:
     """Check the arguments of a call. `refused` adds patterns of refused environment names, `relaxed` lists names to
     accept nevertheless; the path of a program in `grants` is in the error for its plain name. Raises
     `InvalidArguments`."""
@@ -66,7 +66,7 @@ def parse(
         if name not in NAMES:
             raise InvalidArguments(f"unknown argument {name!r}; the arguments are {', '.join(NAMES)}")
     argv = _argv(given.get("argv"), grants)
-    return Arguments(
+    return ExecArguments(
         argv,
         _cwd(given.get("cwd")),
         _env(given.get("env"), tuple(refused), frozenset(relaxed)),
@@ -150,7 +150,7 @@ class Checked:
     cwd: Resolved
 
 
-def check(arguments: Arguments, record: CapabilityRecord, from_writable: bool) -> Checked:
+def check(arguments: ExecArguments, record: CapabilityRecord, from_writable: bool) -> Checked:
     """Check a call. Raises `Refused`. `from_writable` allows programs that the agent could have written."""
     program = _program(arguments.argv[0], record)
     _listed(arguments.argv[0], program, record)

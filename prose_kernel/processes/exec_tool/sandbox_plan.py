@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from prose_kernel.access.created_code import Watch, watch
+from prose_kernel.access.created_code import ProtectedFiles, watch
 from prose_kernel.access.grants import FsGrant, Reach
 from prose_kernel.access.path_resolver import is_below, resolve
 from prose_kernel.processes import sandbox_syscalls as rights
@@ -31,7 +31,7 @@ class Plan:
 
     confinement: Confinement
     gaps: tuple[str, ...] = ()
-    watch: Watch | None = None
+    watch: ProtectedFiles | None = None
 
 
 def plan(record: CapabilityRecord, found: Mechanisms, checked: Checked, home: str | None) -> Plan:
@@ -74,7 +74,7 @@ def _plan(
     return Plan(confinement, tuple(gaps))
 
 
-def _watch(record: CapabilityRecord) -> Watch | None:
+def _watch(record: CapabilityRecord) -> ProtectedFiles | None:
     """Return a watch on the protected files where the program may write."""
     if record.workspace is None:
         return None

@@ -20,7 +20,7 @@ from prose_kernel.processes.engine import Engine, EngineClosed
 from prose_kernel.processes.exec_tool import capabilities, checks, sandbox_plan
 from prose_kernel.processes.exec_tool.audit import AuditFailure, AuditLog, display, hidden_values
 from prose_kernel.processes.exec_tool.capabilities import CapabilityRecord, CapabilityStore
-from prose_kernel.processes.exec_tool.checks import Arguments, Checked, Refused, parse
+from prose_kernel.processes.exec_tool.checks import Checked, ExecArguments, Refused, parse
 from prose_kernel.processes.exec_tool.sandbox_plan import Plan
 from prose_kernel.processes.monitored_process import MonitoredLaunch, MonitoredProcess, MonitorRecord, StartFailure
 from prose_kernel.processes.options import ExecOptions
@@ -33,7 +33,7 @@ NAME = capabilities.TOOL
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ExecCall:
     """One call of a tool that the agent's record grants.
 
     The tool calls `dispatched` when all checks have passed, right before it starts anything.
@@ -46,7 +46,7 @@ class Call:
     dispatched: Callable[[Mapping[str, object]], None]
 
 
-Handler = Callable[[Call], Awaitable[object]]
+Handler = Callable[[ExecCall], Awaitable[object]]
 """Carries out a call of one tool."""
 
 
@@ -83,7 +83,7 @@ class Dispatcher:
         try:
             handler, record = self._admitted(agent, tool, arguments)
             assert isinstance(arguments, Mapping)
-            result = await handler(Call(agent, record, call, arguments, dispatched))
+            result = await handler(ExecCall(agent, record, call, arguments, dispatched))
             if not isinstance(result, Mapping):
                 raise Refused("tool_failed", f"{tool} did not return an object")
         except Refused as problem:
@@ -140,7 +140,7 @@ class ExecTool:
     _homes: dict[str, tempfile.TemporaryDirectory[str]] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    async def __call__(self, call: Call) -> Mapping[str, object]:
+    async def __call__(self, call: ExecCall) -> Mapping[str, object]:
         """Run one call and return its result. Raises `Refused`."""
         options = self.options
         arguments = parse(call.arguments, options.refuse_env, options.allow_env, call.record.fs_grants)
@@ -170,12 +170,14 @@ class ExecTool:
         )
         return result
 
-    def _checked(self, arguments: Arguments, call: Call) -> tuple[Checked, Plan, str | None]:
+    def _checked(self, arguments: ExecArguments, call: ExecCall) -> tuple[Checked, Plan, str | None]:
         checked = checks.check(arguments, call.record, self.options.from_writable)
         home = self._home(call.agent) if self.options.home == "private" else None
         return checked, sandbox_plan.plan(call.record, self.found(), checked, home), home
 
-    async def _run(self, call: Call, arguments: Arguments, checked: Checked, plan: Plan, home: str | None) -> Ended:
+    async def _run(
+        self, call: ExecCall, arguments: ExecArguments, checked: Checked, plan: Plan, home: str | None
+    ) -> Ended:
         given = {**arguments.env, **open_request.identity()}
         env = environment.build(self.kernel(), given, environment.TMP if self.options.home == "tmp" else home)
         job = MonitoredLaunch(
@@ -192,7 +194,7 @@ class ExecTool:
             checked.cwd.identity,
         )
         call.dispatched({"program": checked.program.path, "cwd": checked.cwd.path})
-        run = Run(self.engine, job, arguments.max_output_bytes)
+        run = ExecRun(self.engine, job, arguments.max_output_bytes)
         return run.ended(await run.wait())
 
     def _home(self, agent: str) -> str:
@@ -308,7 +310,7 @@ def limits(options: ExecOptions, timeout: int) -> tuple[tuple[int, int, int], ..
     )
 
 
-class Run:
+class ExecRun:
     """One call, as it runs between the caller's loop and the engine's."""
 
     def __init__(self, engine: Engine, job: MonitoredLaunch, cap: int) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from prose_kernel.errors import TaskRefused
-from prose_kernel.processes.child_process import Process, Record
+from prose_kernel.processes.child_process import Process, ProcessRecord
 from prose_kernel.processes.command_output import Live
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.options import TaskOptions
@@ -30,7 +30,7 @@ from prose_kernel.processes.tasks.requests import CommandCall, read_call
 from prose_kernel.processes.tasks.running import (
     Command,
     Identity,
-    Recorder,
+    OutputDistributor,
     completed,
     current_record,
     ended_record,
@@ -212,7 +212,7 @@ class Manager:
         task_id = new_id()
         path = self._directory / DIRECTORY / f"{task_id}.log" if self._directory is not None else None
         begin = self._options.log // 4
-        recorder = Recorder(Log(path, begin, self._options.log - begin))
+        recorder = OutputDistributor(Log(path, begin, self._options.log - begin))
         if live is not None:
             recorder.watch(live)
         answer = self._engine.loop.create_future()
@@ -297,7 +297,7 @@ class Manager:
 
     # ------------------------------------------------------------ the end of a process
 
-    def _process_ended(self, command: Command, record: Record) -> None:
+    def _process_ended(self, command: Command, record: ProcessRecord) -> None:
         for timer in (command.window, command.limit):
             if timer is not None:
                 timer.cancel()

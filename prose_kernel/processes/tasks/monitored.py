@@ -12,10 +12,10 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from prose_kernel.access.created_code import Watch
+from prose_kernel.access.created_code import ProtectedFiles
 from prose_kernel.access.path_resolver import resolve
 from prose_kernel.errors import TaskRefused
-from prose_kernel.processes.child_process import Record
+from prose_kernel.processes.child_process import ProcessRecord
 from prose_kernel.processes.command_output import Capture, no_op
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.exec_tool import sandbox_plan
@@ -26,7 +26,7 @@ from prose_kernel.processes.monitored_process import Confinement, MonitoredLaunc
 from prose_kernel.processes.options import ExecOptions
 from prose_kernel.processes.sandbox import mechanisms
 from prose_kernel.processes.shell import LONGEST_ARGUMENT, Shell
-from prose_kernel.processes.tasks.running import Identity, Recorder
+from prose_kernel.processes.tasks.running import Identity, OutputDistributor
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import ExecCaller, TaskCaller
 
@@ -61,16 +61,16 @@ def guard_only(identity: Identity) -> Plan | None:
 
 
 class MonitoredCommand(MonitoredProcess):
-    """A command under a guard; makes the same `Record` as `Process`."""
+    """A command under a guard; makes the same `ProcessRecord` as `Process`."""
 
     def __init__(
         self,
         engine: Engine,
         launch: MonitoredLaunch,
-        recorder: Recorder,
-        done: Callable[[Record], None],
+        recorder: OutputDistributor,
+        done: Callable[[ProcessRecord], None],
         begun: Callable[[], None],
-        watch: Watch | None = None,
+        watch: ProtectedFiles | None = None,
     ) -> None:
         self._watch = watch
         self._decoder = _Decoder(recorder)
@@ -91,7 +91,7 @@ class MonitoredCommand(MonitoredProcess):
         if ended.failure is not None:
             step = ended.failure.step
             problem = f"the command could not be started: {step} ({ended.failure.name})"
-        record = Record(
+        record = ProcessRecord(
             ended.outcome,
             ended.status,
             stdout,
@@ -117,7 +117,7 @@ def _created(comparing: asyncio.Future[str]) -> str:
 class _Decoder:
     """Decodes the program's output for the recorder."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: OutputDistributor) -> None:
         self.recorder = recorder
         self.captures: dict[Stream, Capture] = {"stdout": Capture(), "stderr": Capture()}
         self.pause: Callable[[], None] = no_op

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from prose_kernel.errors import TaskRefused
-from prose_kernel.processes.child_process import EngineProcess, Launch, Record, exit_of
+from prose_kernel.processes.child_process import EngineProcess, Launch, ProcessRecord, exit_of
 from prose_kernel.processes.command_output import Collected, Live, no_op
 from prose_kernel.processes.environment import without_secrets
 from prose_kernel.processes.shell import NOT_INHERITED, Shell
@@ -44,7 +44,7 @@ class Identity:
     login: bool
 
 
-class Recorder:
+class OutputDistributor:
     """Distributes a command's output, in order of arrival, to buffers, log and watchers."""
 
     def __init__(self, log: Log) -> None:
@@ -93,7 +93,7 @@ class Command:
     call: CommandCall
     caller: TaskCaller
     identity: Identity
-    recorder: Recorder
+    recorder: OutputDistributor
     answer: asyncio.Future[TaskReceipt]
     live: Live | None = None
     process: EngineProcess = field(init=False)
@@ -127,7 +127,7 @@ def environment_for(caller: TaskCaller, allowed: tuple[str, ...]) -> dict[bytes,
     return without_secrets(inherited, allowed) if caller.session is not None else inherited
 
 
-def spawn_refusal(record: Record, command: Command) -> TaskRefused | None:
+def spawn_refusal(record: ProcessRecord, command: Command) -> TaskRefused | None:
     """Return the error if nothing ran, or if the command has created protected files; else None."""
     if record.created:
         return TaskRefused("permission_denied", f"the command has run, and {record.created}")
@@ -197,7 +197,7 @@ def current_record(command: Command) -> TaskRecord:
     return filled(command.record, command)
 
 
-def completed(command: Command, record: Record) -> CommandCompleted:
+def completed(command: Command, record: ProcessRecord) -> CommandCompleted:
     """Return the answer of a command that ended in its window."""
     status, name = exit_of(record.status)
     previews = command.recorder.collected.previews(command.call.budget)
@@ -218,7 +218,7 @@ def completed(command: Command, record: Record) -> CommandCompleted:
     return CommandCompleted(status, name, stdout, stderr, stdout_cut, stderr_cut, artifacts, ended, how)
 
 
-def ended_record(command: Command, process: Record, now: str, monotonic: float) -> TaskRecord:
+def ended_record(command: Command, process: ProcessRecord, now: str, monotonic: float) -> TaskRecord:
     """Return the record of a task whose process has ended."""
     assert command.record is not None
     status, name = exit_of(process.status)

@@ -22,7 +22,7 @@ from prose_kernel.storage.gates.records import (
     SYSTEM,
     AuditEvent,
     EarlierRecord,
-    Record,
+    GateRecord,
     Records,
     RecordsUnavailable,
     Status,
@@ -63,7 +63,7 @@ class DatabaseRecords(Records):
     def lacks_directory(self) -> bool:
         return self._database.inside and not self.directory.parent.is_dir()
 
-    def command(self, record: Record) -> str:
+    def command(self, record: GateRecord) -> str:
         return record.command(None if self._statements.dialect.shared else self.directory)
 
     def earlier(self) -> tuple[set[str], list[EarlierRecord]]:
@@ -72,19 +72,19 @@ class DatabaseRecords(Records):
         rows = self._call("gates", lambda rows: rows.all())
         return {file_stem(row.record.id) for row in rows}, [_earlier_record(row) for row in rows]
 
-    def open(self, request: GateRequest, *, outside: bool) -> Record:
-        def work(rows: GateRows) -> Record:
+    def open(self, request: GateRequest, *, outside: bool) -> GateRecord:
+        def work(rows: GateRows) -> GateRecord:
             now = rows.now()
             ends = now + timedelta(seconds=request.timeout)
-            record = Record(self.run_id, request, now, ends, identity(), outside)
+            record = GateRecord(self.run_id, request, now, ends, identity(), outside)
             rows.open(record)
             rows.log(AuditEvent(request.id, "created", SYSTEM, now, "", attempt_data(request)))
             return record
 
         return self._call(f"gate '{request.id}'", work)
 
-    def take_over(self, record: Record, *, outside: bool) -> tuple[Record, float]:
-        def work(rows: GateRows) -> tuple[Record, float]:
+    def take_over(self, record: GateRecord, *, outside: bool) -> tuple[GateRecord, float]:
+        def work(rows: GateRows) -> tuple[GateRecord, float]:
             now = rows.now()
             mine = replace(record, process=identity(), outside=outside)
             rows.set_process(mine)
@@ -93,7 +93,7 @@ class DatabaseRecords(Records):
 
         return self._call(f"gate '{record.id}'", work)
 
-    def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
+    def resolve(self, record: GateRecord, decision: GateDecision, *, watched: bool) -> GateDecision:
         def work(rows: GateRows) -> GateDecision:
             now = rows.now()
             if not watched and any(row.status != "pending" for row in rows.all(record.id, lock=True)):
@@ -111,7 +111,7 @@ class DatabaseRecords(Records):
 
         return self._call(f"gate '{record.id}'", work)
 
-    def find_decision(self, record: Record, *, files: bool) -> GateDecision | None:
+    def find_decision(self, record: GateRecord, *, files: bool) -> GateDecision | None:
         what = f"gate '{record.id}'"
         if self._call(what, lambda rows: rows.is_pending(record.id), atomic=False):
             return None
@@ -188,10 +188,10 @@ class DatabaseGates:
         self._look = look
         self._connect = connect
 
-    def command(self, record: Record) -> str:
+    def command(self, record: GateRecord) -> str:
         return record.command(None if self._statements.dialect.shared else self.directory)
 
-    def pending(self) -> list[Record]:
+    def pending(self) -> list[GateRecord]:
         """Return the pending records, oldest first; none if the database cannot be read (see `damaged`)."""
         return self._read(lambda rows: rows.pending(), [])
 
@@ -211,7 +211,7 @@ class DatabaseGates:
             return [f"the database ({error})"]
         return []
 
-    def decide(self, record: Record, decision: GateDecision) -> bool:
+    def decide(self, record: GateRecord, decision: GateDecision) -> bool:
         """Decide a record if it is pending and in time, and log the decision. Return whether this decision counts.
         Raises `DatabaseError`."""
         end = time.monotonic() + _BUSY_SECONDS
@@ -223,7 +223,7 @@ class DatabaseGates:
                     raise
             time.sleep(_BUSY_PAUSE)
 
-    def _decide(self, record: Record, decision: GateDecision) -> bool:
+    def _decide(self, record: GateRecord, decision: GateDecision) -> bool:
         with contextlib.closing(self._connect()) as connection, connection.transaction():
             rows = GateRows(connection, self._statements, self._clock)
             now = rows.now()

@@ -24,7 +24,7 @@ from prose_kernel.storage.database.statements import Statements
 from prose_kernel.storage.gates.records import (
     SYSTEM,
     AuditEvent,
-    Record,
+    GateRecord,
     Status,
     approval_problem,
     audit_event,
@@ -49,7 +49,7 @@ def this_host() -> str:
 class GateRow:
     """A row of `gates`, with the run's own facts about it (`x_gates`). `status` may be `pending`."""
 
-    record: Record
+    record: GateRecord
     status: str
     resolved_at: datetime | None
     resolved_by: str | None
@@ -95,7 +95,7 @@ class GateRows:
         found = self._connection.query(f"SELECT status FROM {self._sql.name(schema.GATES)}{where}", values)
         return bool(found) and found[0][0] == "pending"
 
-    def pending(self) -> list[Record]:
+    def pending(self) -> list[GateRecord]:
         """Return the pending records, oldest first."""
         return [row.record for row in self.all() if row.status == "pending"]
 
@@ -128,14 +128,14 @@ class GateRows:
             at=str(place or ""),
         )
         local = host == this_host()
-        record = Record(
+        record = GateRecord(
             self._sql.run_id, request, opened, ends, str(process or "") if local else "", outside in (None, 1), local
         )
         return GateRow(record, str(status), _when(resolved), by, str(comment or ""), bool(seen))
 
     # ------------------------------------------------------------ writing, in a transaction
 
-    def open(self, record: Record) -> None:
+    def open(self, record: GateRecord) -> None:
         """Write a pending record; replace the record of the same gate before `retry`."""
         request = record.request
         if self._sql.dialect.shared:
@@ -151,7 +151,7 @@ class GateRows:
         )
         self.set_process(record)
 
-    def set_process(self, record: Record) -> None:
+    def set_process(self, record: GateRecord) -> None:
         """Record which process now waits for a decision."""
         request = record.request
         noted = (request.id, request.name, request.at, request.attempt, this_host(), record.process)
@@ -185,7 +185,7 @@ class GateRows:
         row = (*values, timestamp(event.timestamp), json.dumps(dict(event.metadata)))
         self._connection.execute(self._sql.insert(schema.GATE_AUDIT_LOG), self._sql.row(schema.GATE_AUDIT_LOG, *row))
 
-    def accept(self, record: Record) -> GateDecision | None:
+    def accept(self, record: GateRecord) -> GateDecision | None:
         """Check and log the decision that was made from outside, and return it; None if the record is pending (again).
 
         A late decision becomes a timeout. An approval by a principal who may not approve, and a decision in the name of

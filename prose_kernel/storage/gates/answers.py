@@ -30,7 +30,7 @@ _WORDS: Final[Mapping[str, Literal["approved", "rejected"]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GateAnswer:
     """A person's decision about a gate."""
 
     approved: bool
@@ -42,14 +42,14 @@ class Answer:
         return "approved" if self.approved else "rejected"
 
 
-def read_answer(text: str) -> Answer | None:
+def read_answer(text: str) -> GateAnswer | None:
     """Return the answer in a typed line: a word of 5.10, and perhaps a comment after a colon. None for other lines."""
     word, _, comment = text.partition(":")
     status = _WORDS.get(word.strip().casefold())
-    return None if status is None else Answer(status == "approved", comment=comment.strip())
+    return None if status is None else GateAnswer(status == "approved", comment=comment.strip())
 
 
-async def decided(asker: Asker, prompt: str, form: Form, again: str = "please answer approve or reject") -> Answer:
+async def decided(asker: Asker, prompt: str, form: Form, again: str = "please answer approve or reject") -> GateAnswer:
     """Ask a person until the answer is a decision. Raises `EOFError` and `NoPerson`."""
     while (answer := read_answer(await ask_with_form(asker, prompt, form))) is None:
         prompt = f"{again}: "
@@ -68,13 +68,13 @@ class PriorDecisions:
         self,
         every: Mapping[str, bool] | None = None,
         supplied: Callable[[str], str | None] | None = None,
-        following: dict[str, deque[Answer]] | None = None,
+        following: dict[str, deque[GateAnswer]] | None = None,
     ) -> None:
         self._every = every if every is not None else {}
         self._supplied = supplied
         self._next = following if following is not None else {}
 
-    def give(self, name: str, answer: Answer) -> None:
+    def give(self, name: str, answer: GateAnswer) -> None:
         """Add a decision for the next instance of the gate `name` (`%gate approve|reject NAME`). Raises `UsageError`
         for an impossible principal."""
         if why := principal_problem(answer.principal):
@@ -86,17 +86,17 @@ class PriorDecisions:
         if waiting := self._next.get(name):
             waiting.popleft()
 
-    def take(self, name: str) -> Answer | None:
+    def take(self, name: str) -> GateAnswer | None:
         """Return the decision for an instance that opens now; a decision for the next instance is removed."""
         if waiting := self._next.get(name):
             return waiting.popleft()
         if name in self._every:
-            return Answer(self._every[name])
+            return GateAnswer(self._every[name])
         given = self._supplied(name) if self._supplied is not None else None
         return None if given is None else read_answer(given)
 
 
-class Conversation:
+class GateConversation:
     """Asks one person about one gate; `left` returns the seconds until its deadline."""
 
     def __init__(

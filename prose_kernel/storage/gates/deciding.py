@@ -17,7 +17,7 @@ from msgspec import structs
 from prose_kernel.errors import StateError, UsageError, reason_of
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
-from prose_kernel.storage.gates.answers import Conversation, PriorDecisions, refusal
+from prose_kernel.storage.gates.answers import GateConversation, PriorDecisions, refusal
 from prose_kernel.storage.gates.decision_socket import DecisionServer
 from prose_kernel.storage.gates.file_records import MemoryRecords
 from prose_kernel.storage.gates.records import (
@@ -26,7 +26,7 @@ from prose_kernel.storage.gates.records import (
     Approval,
     AuditEvent,
     EarlierRecord,
-    Record,
+    GateRecord,
     RecordIds,
     Records,
     RecordsUnavailable,
@@ -49,7 +49,7 @@ _PATIENCE: Final = 15.0
 class _Open:
     """A waiting gate. `decision` is set once, in the run's event loop, in the same step as the deadline's check."""
 
-    record: Record
+    record: GateRecord
     deadline: float
     decision: GateDecision | None = None
     resumed: bool = False
@@ -185,9 +185,9 @@ class Gatekeeper:
             if not self._open:
                 self._records.stop_waiting()
 
-    async def _open_record(self, call: Callable[[], Record], *, new: bool) -> Record:
+    async def _open_record(self, call: Callable[[], GateRecord], *, new: bool) -> GateRecord:
         """Return the record that `call` opens. If this call is cancelled, close the record."""
-        opened: list[Record] = []
+        opened: list[GateRecord] = []
         try:
             await (self._call_or_use_memory if new else self._call_records)(lambda: opened.append(call()))
         except asyncio.CancelledError:
@@ -196,10 +196,10 @@ class Gatekeeper:
             raise
         return opened[0]
 
-    async def _take_over(self, record: Record) -> _Open:
+    async def _take_over(self, record: GateRecord) -> _Open:
         seconds = 0.0
 
-        def take_over() -> Record:
+        def take_over() -> GateRecord:
             nonlocal seconds
             mine, seconds = self._records.take_over(record, outside=self._watches)
             return mine
@@ -242,7 +242,7 @@ class Gatekeeper:
                 gate.decided.set()
             raise
 
-    def _close(self, record: Record) -> GateDecision:
+    def _close(self, record: GateRecord) -> GateDecision:
         """Close the record of a gate for which the run no longer waits, in any state of the event loop."""
         decision = GateDecision("rejected", SYSTEM, reason=self._closing)
         if not self._unreachable:  # else each gate would block the loop for seconds, and none would be closed
@@ -321,7 +321,7 @@ class Gatekeeper:
         """Whether a decision from outside counts."""
         return self._records.outside and self._policy.mode in ("auto", "wait")
 
-    def _name(self, record: Record) -> str:
+    def _name(self, record: GateRecord) -> str:
         """Return the gate's name in the program, with the record's id if other processes may use it to decide."""
         name = record.request.name
         return f"{name} ({record.spelled})" if self._watches and record.spelled != name else name
@@ -343,7 +343,7 @@ class Gatekeeper:
                 gate.decided.set()
         return gate.decision
 
-    def _prior_decision(self, record: Record) -> GateDecision | None:
+    def _prior_decision(self, record: GateRecord) -> GateDecision | None:
         answer = self.prior.take(record.request.name)
         if answer is None:
             return None
@@ -357,7 +357,7 @@ class Gatekeeper:
         record = gate.record
         source = "cell" if self._policy.notebook else "terminal"
         name = self._name(record)
-        conversation = Conversation(
+        conversation = GateConversation(
             record.request, name, self._asker, source, lambda: gate.deadline - self._clock.monotonic()
         )
         late = asyncio.create_task(self._deadline(gate.deadline))
@@ -383,7 +383,7 @@ class Gatekeeper:
             await self._clock.sleep(left)
         return GateDecision("timeout", SYSTEM)
 
-    async def _ask(self, conversation: Conversation) -> GateDecision:
+    async def _ask(self, conversation: GateConversation) -> GateDecision:
         async with self._turn:  # in the order of arrival
             return await conversation.hold()
 
@@ -433,7 +433,7 @@ class Gatekeeper:
         finally:
             await self._server.release()
 
-    def _announce(self, record: Record) -> None:
+    def _announce(self, record: GateRecord) -> None:
         if not self._asks:
             self._asker.show(f"gate {record.spelled} of run {record.run} waits: {self._records.command(record)}")
 
@@ -469,7 +469,7 @@ def _is_same_question(one: GateRequest, other: GateRequest) -> bool:
     return (one.name, one.prompt, one.allow, one.on_reject) == (other.name, other.prompt, other.allow, other.on_reject)
 
 
-def _concerns(request: Mapping[str, object], record: Record) -> bool:
+def _concerns(request: Mapping[str, object], record: GateRecord) -> bool:
     """Return whether a request means this record, and not its former state before `retry` opened it again."""
     asked = request.get("created_at"), request.get("attempt", 1)
     return asked == (record_data(record)["created_at"], record.request.attempt)

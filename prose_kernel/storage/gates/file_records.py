@@ -27,7 +27,7 @@ from prose_kernel.storage.gates.records import (
     SYSTEM,
     AuditEvent,
     EarlierRecord,
-    Record,
+    GateRecord,
     Records,
     Status,
     attempt_data,
@@ -60,7 +60,7 @@ class FileRecords(Records):
     def lacks_directory(self) -> bool:
         return not self.directory.parent.is_dir()
 
-    def command(self, record: Record) -> str:
+    def command(self, record: GateRecord) -> str:
         return record.command(self.directory)
 
     # ------------------------------------------------------------ the run
@@ -71,20 +71,20 @@ class FileRecords(Records):
         pending = self.pending()
         return {file_stem(event.gate_id) for event in self.events()}, [EarlierRecord(record) for record in pending]
 
-    def open(self, request: GateRequest, *, outside: bool) -> Record:
+    def open(self, request: GateRequest, *, outside: bool) -> GateRecord:
         now = self._clock.now()
-        record = Record(self.run_id, request, now, now + timedelta(seconds=request.timeout), identity(), outside)
+        record = GateRecord(self.run_id, request, now, now + timedelta(seconds=request.timeout), identity(), outside)
         self._begin(record, AuditEvent(request.id, "created", SYSTEM, now, "", attempt_data(request)))
         return record
 
-    def take_over(self, record: Record, *, outside: bool) -> tuple[Record, float]:
+    def take_over(self, record: GateRecord, *, outside: bool) -> tuple[GateRecord, float]:
         now = self._clock.now()
         latest = now + timedelta(seconds=record.request.timeout)  # the file may have been changed
         record = replace(record, timeout_at=min(record.timeout_at, latest), process=identity(), outside=outside)
         self._begin(record, AuditEvent(record.id, "resumed", SYSTEM, now, "", attempt_data(record.request)))
         return record, (record.timeout_at - now).total_seconds()
 
-    def _begin(self, record: Record, event: AuditEvent) -> None:
+    def _begin(self, record: GateRecord, event: AuditEvent) -> None:
         try:
             if self.directory.is_symlink():
                 raise OSError(errno.ELOOP, "its directory is a link")
@@ -95,7 +95,7 @@ class FileRecords(Records):
         except OSError as error:
             raise _unkept(f"gate '{record.id}'", error) from None
 
-    def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
+    def resolve(self, record: GateRecord, decision: GateDecision, *, watched: bool) -> GateDecision:
         now = self._clock.now()
         data = {
             "gate_id": record.id,
@@ -114,7 +114,7 @@ class FileRecords(Records):
             raise _unkept(f"gate '{record.id}'", error) from None
         return decision
 
-    def find_decision(self, record: Record, *, files: bool) -> GateDecision | None:
+    def find_decision(self, record: GateRecord, *, files: bool) -> GateDecision | None:
         place = self._resolved(record.id)
         if not os.path.lexists(place):
             return None
@@ -139,7 +139,7 @@ class FileRecords(Records):
 
     # ------------------------------------------------------------ reading, also from another process
 
-    def pending(self) -> list[Record]:
+    def pending(self) -> list[GateRecord]:
         """Return the pending records, oldest first, without damaged ones (see `damaged`)."""
         found = (record_of(_read(place), self.run_id) for place in self.directory.glob(f"*{_PENDING}"))
         return sorted((r for r in found if r is not None), key=lambda record: (record.created_at, record.id))
@@ -187,25 +187,25 @@ class MemoryRecords(Records):
         self._clock = clock
         self._events: list[AuditEvent] = []
 
-    def command(self, record: Record) -> str:
+    def command(self, record: GateRecord) -> str:
         return f"%gate approve {shlex.quote(record.request.name)}"
 
     def earlier(self) -> tuple[set[str], list[EarlierRecord]]:
         return set(), []
 
-    def open(self, request: GateRequest, *, outside: bool) -> Record:
+    def open(self, request: GateRequest, *, outside: bool) -> GateRecord:
         now = self._clock.now()
         self._events.append(AuditEvent(request.id, "created", SYSTEM, now, "", attempt_data(request)))
-        return Record("", request, now, now + timedelta(seconds=request.timeout), outside=False)
+        return GateRecord("", request, now, now + timedelta(seconds=request.timeout), outside=False)
 
-    def take_over(self, record: Record, *, outside: bool) -> tuple[Record, float]:
+    def take_over(self, record: GateRecord, *, outside: bool) -> tuple[GateRecord, float]:
         raise AssertionError("nothing of a run in memory outlives its process")
 
-    def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
+    def resolve(self, record: GateRecord, decision: GateDecision, *, watched: bool) -> GateDecision:
         self._events.append(decision_event(record, decision, self._clock.now()))
         return decision
 
-    def find_decision(self, record: Record, *, files: bool) -> None:
+    def find_decision(self, record: GateRecord, *, files: bool) -> None:
         return None
 
     def log(self, events: Sequence[AuditEvent]) -> None:
@@ -219,7 +219,7 @@ class MemoryRecords(Records):
 # ---------------------------------------------------------------- data
 
 
-def _file_decision(data: dict[str, Any], record: Record) -> GateDecision | None:
+def _file_decision(data: dict[str, Any], record: GateRecord) -> GateDecision | None:
     """Return the decision in a decision file if it decides this record in time: an approval by an allowed principal, or
     a rejection. Else None."""
     status, principal, comment = data.get("decision"), data.get("principal"), data.get("comment") or ""

@@ -27,7 +27,7 @@ SYSTEM: Final = "system"
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class GateRecord:
     """The record of a pending gate (5.9). Times are UTC; `process` identifies the process of the run.
 
     `outside` is false if the run takes no decision from outside (`--gates=ask`, a notebook without the right); `local`
@@ -66,7 +66,7 @@ class EarlierRecord:
     """A record that an earlier process of the same run has left. `decision` is None if it is pending, or was rejected
     since. `known` is true if the earlier process has seen the decision."""
 
-    record: Record
+    record: GateRecord
     decision: GateDecision | None = None
     known: bool = True
 
@@ -166,24 +166,24 @@ class Records(Protocol):
     def lacks_directory(self) -> bool:
         """Whether records cannot be kept because the run has no directory (E219); then it keeps them in memory."""
 
-    def command(self, record: Record) -> str:
+    def command(self, record: GateRecord) -> str:
         """Return the command that approves the record from outside."""
 
     def earlier(self) -> tuple[set[str], list[EarlierRecord]]:
         """Return the ids of records of this run's earlier processes (as file names), and the records to continue."""
 
-    def open(self, request: GateRequest, *, outside: bool) -> Record:
+    def open(self, request: GateRequest, *, outside: bool) -> GateRecord:
         """Write a pending record, which replaces an earlier decision (`retry`), and log `created`."""
 
-    def take_over(self, record: Record, *, outside: bool) -> tuple[Record, float]:
+    def take_over(self, record: GateRecord, *, outside: bool) -> tuple[GateRecord, float]:
         """Take over a record of an earlier process, and log `resumed`. Return it with the seconds until its deadline,
         which does not change and may have passed."""
 
-    def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
+    def resolve(self, record: GateRecord, decision: GateDecision, *, watched: bool) -> GateDecision:
         """Keep and log the decision of the run, unless the record is decided already. Return the decision that counts.
         If not `watched`, decisions of other processes never count."""
 
-    def find_decision(self, record: Record, *, files: bool) -> GateDecision | None:
+    def find_decision(self, record: GateRecord, *, files: bool) -> GateDecision | None:
         """Return a decision by another process, with `files` also from a decision file, or None. An invalid decision is
         undone, and logged as `ignored` with the reason."""
 
@@ -269,7 +269,7 @@ def attempt_data(request: GateRequest) -> dict[str, object]:
     return {"attempt": request.attempt} if request.attempt > 1 else {}
 
 
-def decision_event(record: Record, decision: GateDecision, now: datetime) -> AuditEvent:
+def decision_event(record: GateRecord, decision: GateDecision, now: datetime) -> AuditEvent:
     metadata = attempt_data(record.request)
     if decision.reason:
         metadata["reason"] = decision.reason
@@ -278,7 +278,7 @@ def decision_event(record: Record, decision: GateDecision, now: datetime) -> Aud
     return AuditEvent(record.id, decision.status, decision.by, now, decision.comment, metadata)
 
 
-def record_data(record: Record) -> dict[str, object]:
+def record_data(record: GateRecord) -> dict[str, object]:
     """Return a record as JSON data, for its file and for the answer to `prose gates`."""
     request = record.request
     return {
@@ -300,7 +300,7 @@ def record_data(record: Record) -> dict[str, object]:
     }
 
 
-def record_of(data: Mapping[str, Any], run_id: str) -> Record | None:
+def record_of(data: Mapping[str, Any], run_id: str) -> GateRecord | None:
     created, deadline = parsed_time(data.get("created_at")), parsed_time(data.get("timeout_at"))
     if created is None or deadline is None:
         return None
@@ -319,7 +319,7 @@ def record_of(data: Mapping[str, Any], run_id: str) -> Record | None:
         )
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
-    return Record(run_id, request, created, deadline, str(data.get("process", "")), bool(data.get("outside", True)))
+    return GateRecord(run_id, request, created, deadline, str(data.get("process", "")), bool(data.get("outside", True)))
 
 
 def parsed_time(text: object) -> datetime | None:

@@ -27,7 +27,7 @@ from prose_kernel.storage.gates.decision_socket import ask
 from prose_kernel.storage.gates.file_records import FileRecords
 from prose_kernel.storage.gates.records import (
     AuditEvent,
-    Record,
+    GateRecord,
     approval_problem,
     principal_problem,
     record_data,
@@ -60,7 +60,7 @@ _LONGEST_COMMENT: Final = 10_000
 class PendingGate:
     """One line of `prose gates`. `command` approves the gate, `how` is the place where that works."""
 
-    record: Record
+    record: GateRecord
     command: str
     how: Decidable
 
@@ -172,7 +172,7 @@ def resolve_gate(
 
 
 def _decide(
-    records: DatabaseGates, record: Record, status: Literal["approved", "rejected"], principal: str, comment: str
+    records: DatabaseGates, record: GateRecord, status: Literal["approved", "rejected"], principal: str, comment: str
 ) -> Resolution:
     """Decide a gate of an unreachable run in its database; check the caller here, because the run cannot."""
     if peers.is_marked() or (record.local and peers.descends_from(record.process)):
@@ -267,7 +267,7 @@ def _ask(records: FileRecords | DatabaseGates, request: Mapping[str, object]) ->
         raise GateRefused(f"run {records.run_id} cannot be asked: {refused}") from None
 
 
-def _pending(records: FileRecords | DatabaseGates) -> list[tuple[Record, Decidable]]:
+def _pending(records: FileRecords | DatabaseGates) -> list[tuple[GateRecord, Decidable]]:
     """Return the pending gates of a run: from the run if it listens, else from its records."""
     kept = records.pending()
     if not kept:
@@ -285,7 +285,7 @@ def _pending(records: FileRecords | DatabaseGates) -> list[tuple[Record, Decidab
     return [(record, _decidable_place(record, isinstance(records, DatabaseGates))) for record in kept]
 
 
-def _decidable_place(record: Record, in_database: bool) -> Decidable:
+def _decidable_place(record: GateRecord, in_database: bool) -> Decidable:
     """Return where a gate can be decided if its run does not listen here."""
     if record.local and not peers.is_alive(record.process):
         return Decidable.ENDED
@@ -296,7 +296,7 @@ def _decidable_place(record: Record, in_database: bool) -> Decidable:
 
 def _find_pending(
     runs: list[FileRecords | DatabaseGates], gate: str
-) -> tuple[FileRecords | DatabaseGates, Record, Decidable]:
+) -> tuple[FileRecords | DatabaseGates, GateRecord, Decidable]:
     pending = [(records, *pair) for records in runs for pair in _pending(records)]
     waiting = [entry for entry in pending if entry[2] != Decidable.ENDED]
     pending = waiting if any(gate in (r.spelled, r.request.name) for _, r, _ in waiting) else pending

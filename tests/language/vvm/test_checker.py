@@ -17,7 +17,7 @@ from prose_kernel.language.diagnostics import Compiled
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import compile_source
 from prose_kernel.language.vvm.checker import check
-from prose_kernel.language.vvm.names import Known
+from prose_kernel.language.vvm.names import KnownNames
 from prose_kernel.language.vvm.parser import parse
 from prose_kernel.language.vvm.program_interface import CheckedModule, contract
 
@@ -89,13 +89,15 @@ def test_appendix_a_every_row_passes(name):
 
 @pytest.mark.parametrize("text", SEED)
 def test_the_programs_of_the_founding_document_compile(text):
-    known = Known(SEED_VARIABLES, agents=dict.fromkeys(SEED_AGENTS))
+    known = KnownNames(SEED_VARIABLES, agents=dict.fromkeys(SEED_AGENTS))
     assert [d.render() for d in compiled(text, known=known, cell=True).diagnostics] == []
 
 
 # ---------------------------------------------------------------- cells (9.6)
 
-EARLIER = Known(frozenset({"x", "f", "plan", "note"}), {"f": ("a",)}, {"writer": object()}, {"search": "npm:search"})
+EARLIER = KnownNames(
+    frozenset({"x", "f", "plan", "note"}), {"f": ("a",)}, {"writer": object()}, {"search": "npm:search"}
+)
 
 
 def test_earlier_names_count_as_known():

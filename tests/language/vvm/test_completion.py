@@ -17,10 +17,12 @@ from prose_kernel.language.vvm import compile_source
 from prose_kernel.language.vvm import configurations as values
 from prose_kernel.language.vvm.completion import offers
 from prose_kernel.language.vvm.formatter import format_program
-from prose_kernel.language.vvm.names import LIBRARY, RESERVED, Known
+from prose_kernel.language.vvm.names import LIBRARY, RESERVED, KnownNames
 from prose_kernel.language.word_catalogue import catalogue
 
-KNOWN = Known(frozenset({"plan", "draft"}), {"shorten": ("text", "limit")}, {"writer": None}, {"web-search": "npm:x"})
+KNOWN = KnownNames(
+    frozenset({"plan", "draft"}), {"shorten": ("text", "limit")}, {"writer": None}, {"web-search": "npm:x"}
+)
 VALUES: dict[str, Any] = {"plan": {"title": "A", "steps": {"first": 1}, "a b": 2}, "draft": '{"note": 1}'}
 
 

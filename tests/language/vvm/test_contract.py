@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm.parser import parse
-from prose_kernel.language.vvm.program_interface import CheckedModule, Contract, contract, execution_order, report
+from prose_kernel.language.vvm.program_interface import (
+    CheckedModule,
+    ProgramInterface,
+    contract,
+    execution_order,
+    report,
+)
 
 TEXT = """\
 import "search" from "npm:search"
@@ -27,7 +33,7 @@ export x
 
 
 def test_names_are_in_source_order_each_once():
-    assert contract(parse(Source(TEXT)).program) == Contract(
+    assert contract(parse(Source(TEXT)).program) == ProgramInterface(
         agents=("scribe",),
         functions={"f": ("a", "b"), "g": ()},
         exports=("x", "y", "it", "z"),

@@ -9,7 +9,7 @@ from machine.vvm_world import Vvm
 from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import compile_source
-from prose_kernel.language.vvm.names import Known
+from prose_kernel.language.vvm.names import KnownNames
 from prose_kernel.machine.vvm.machine import Machine
 from prose_kernel.runtime.events import CellStarted, StatementDone
 from prose_kernel.runtime.values import Value
@@ -105,7 +105,7 @@ async def test_x6_cells_are_one_growing_module() -> None:
     await w.cell("x = 10")
     assert await w.cell("f(1)") == 11
     await w.cell("def f(y, z):", "  return y")
-    assert w.vvm.known() == Known(frozenset({"x", "f"}), {"f": ("y", "z")}, {}, {})
+    assert w.vvm.known() == KnownNames(frozenset({"x", "f"}), {"f": ("y", "z")}, {}, {})
 
 
 async def test_the_value_of_a_cell() -> None:

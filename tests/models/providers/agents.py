@@ -22,7 +22,7 @@ from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.long_lived_processes import Helpers
 from prose_kernel.processes.process_table import members
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Target
+from prose_kernel.runtime.ports import AnswerFile, SessionProgress, SessionRequest, SessionResult
 from prose_kernel.runtime.services import Terminals
 from prose_kernel.runtime.session_options import AgentCommand, Rule, Surroundings
 
@@ -79,11 +79,11 @@ def request(*todo: str, **more: object) -> SessionRequest:
     return SessionRequest("session", task, "c1/s0", **more)  # type: ignore[arg-type]
 
 
-def target(name: str, cwd: Path) -> Target:
+def target(name: str, cwd: Path) -> AnswerFile:
     """Return a binding of a run on disk."""
     location = f".prose/runs/20260301-120000-abc123/bindings/{name}.md"
     (cwd / location).parent.mkdir(parents=True, exist_ok=True)
-    return Target(name, location, f"# {name}\n\nkind: let\n\n---\n\n")
+    return AnswerFile(name, location, f"# {name}\n\nkind: let\n\n---\n\n")
 
 
 @asynccontextmanager

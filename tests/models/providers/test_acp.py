@@ -17,8 +17,8 @@ from waiting import appears, eventually
 
 from prose_kernel.errors import PermissionDenied, ProviderBadReply, ProviderError
 from prose_kernel.models.providers import acp_conversation
-from prose_kernel.models.providers.acp_conversation import Conversation
-from prose_kernel.models.usage_and_prices import Line, UsageTotals
+from prose_kernel.models.providers.acp_conversation import AgentConversation
+from prose_kernel.models.usage_and_prices import UsageLine, UsageTotals
 from prose_kernel.runtime.ports import AgentMemory, ContextItem, FileWrite, ToolUse, Usage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -108,14 +108,17 @@ async def test_usage_is_shown_where_the_agent_reports_it(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("doing", "tokens"),
     [
-        (("usage 10 5 0.25", "stop refusal"), Line("acp:stub", "small", 0, 0, 0, 1, 11, 5, 0.25)),
-        (("usage 10 5 0.25", "think hm"), Line("acp:stub", "small", 0, 0, 0, 1, 11, 5, 0.25)),
-        (("usage 10 5 0.25", "fail -32603 overloaded"), Line("acp:stub", "small", requests=1, cost=0.25, uncounted=1)),
-        (("fail -32603 overloaded",), Line("acp:stub", "small", requests=1, unpriced=1, uncounted=1)),
+        (("usage 10 5 0.25", "stop refusal"), UsageLine("acp:stub", "small", 0, 0, 0, 1, 11, 5, 0.25)),
+        (("usage 10 5 0.25", "think hm"), UsageLine("acp:stub", "small", 0, 0, 0, 1, 11, 5, 0.25)),
+        (
+            ("usage 10 5 0.25", "fail -32603 overloaded"),
+            UsageLine("acp:stub", "small", requests=1, cost=0.25, uncounted=1),
+        ),
+        (("fail -32603 overloaded",), UsageLine("acp:stub", "small", requests=1, unpriced=1, uncounted=1)),
     ],
 )
 async def test_a14_a_failed_prompt_is_counted_and_unknown_tokens_are_called_unknown(
-    bench: Bench, doing: tuple[str, ...], tokens: Line
+    bench: Bench, doing: tuple[str, ...], tokens: UsageLine
 ) -> None:
     totals = UsageTotals()
     with totals.listening("c1/1/s0"), pytest.raises(ProviderError):
@@ -131,7 +134,7 @@ async def test_a14_a_cancelled_prompt_is_counted(bench: Bench) -> None:
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-    assert totals.lines == (Line("acp:stub", "small", 0, 0, 0, 1, 11, 5, 0.25),)
+    assert totals.lines == (UsageLine("acp:stub", "small", 0, 0, 0, 1, 11, 5, 0.25),)
 
 
 @pytest.mark.parametrize("place", ["the end of the session", "its files"])
@@ -149,7 +152,7 @@ async def test_a_prompt_that_is_cancelled_after_its_answer_is_counted(
         return work(*given)
 
     if place == "the end of the session":
-        monkeypatch.setattr(Conversation, "close", hangs)
+        monkeypatch.setattr(AgentConversation, "close", hangs)
     else:
         monkeypatch.setattr(asyncio, "to_thread", in_thread)
     with totals.listening("c1/1/s0"):
@@ -158,7 +161,7 @@ async def test_a_prompt_that_is_cancelled_after_its_answer_is_counted(
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-    assert totals.lines == (Line("acp:stub", "small", 0, 0, 0, 1, 11, 5, 0.25),)
+    assert totals.lines == (UsageLine("acp:stub", "small", 0, 0, 0, 1, 11, 5, 0.25),)
 
 
 async def test_a14_a_prompt_that_was_never_sent_is_not_counted(bench: Bench) -> None:

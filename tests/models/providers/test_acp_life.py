@@ -90,16 +90,16 @@ async def test_a_request_without_an_answer_times_out(
     tmp_path: Path, start: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests that are answered have a long time limit; the request without an answer has almost none."""
-    from prose_kernel.models.providers.acp_process import Agent
+    from prose_kernel.models.providers.acp_process import AgentProcess
 
-    send = Agent._send
+    send = AgentProcess._send
 
-    async def hurries(self: Agent, asked: str, params: dict[str, Any]) -> Any:
+    async def hurries(self: AgentProcess, asked: str, params: dict[str, Any]) -> Any:
         if asked == method:
             self._patience = dataclasses.replace(self._patience, start=0.3)
         return await send(self, asked, params)
 
-    monkeypatch.setattr(Agent, "_send", hurries)
+    monkeypatch.setattr(AgentProcess, "_send", hurries)
     async with agent(tmp_path, f"start={start}", patience=Patience(30, 0.3, 0.3, 0.3)) as bench:
         with pytest.raises(ProviderTimeout, match=f"the agent stub did not answer `{method}` in time"):
             await bench.run("say x")
@@ -344,19 +344,19 @@ def test_nothing_is_left_of_an_agent_when_the_kernel_is_killed(tmp_path: Path) -
 async def test_a_session_that_begins_keeps_an_agent_that_ignored_a_cancellation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from prose_kernel.models.providers.acp_process import Agent
+    from prose_kernel.models.providers.acp_process import AgentProcess
 
     opening, may_open = asyncio.Event(), asyncio.Event()
-    send = Agent._send
+    send = AgentProcess._send
 
-    async def slow(self: Agent, method: str, params: dict[str, Any]) -> Any:
+    async def slow(self: AgentProcess, method: str, params: dict[str, Any]) -> Any:
         answer = await send(self, method, params)
         if method == "session/new" and self.conversations:
             opening.set()
             await may_open.wait()
         return answer
 
-    monkeypatch.setattr(Agent, "_send", slow)
+    monkeypatch.setattr(AgentProcess, "_send", slow)
     async with agent(tmp_path, "ignore=cancel") as bench:
         task = await bench.started("hang")
         (former,) = bench.processes

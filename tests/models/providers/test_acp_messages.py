@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from prose_kernel.access.session_permissions import Ruling
 from prose_kernel.models.json_rpc import Wire
-from prose_kernel.models.providers.acp_policy import Call, Option, command_of, option_for, paths_of
+from prose_kernel.models.providers.acp_policy import AgentToolCall, PermissionOption, command_of, option_for, paths_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -71,7 +71,7 @@ async def test_malformed_errors_become_valid_errors(error: object) -> None:
 
 @given(JSON, st.text())
 def test_any_raw_input_can_be_read(raw: object, title: str) -> None:
-    call = Call("edit", title, raw)
+    call = AgentToolCall("edit", title, raw)
     assert all(isinstance(path, str) and path.strip() for path in paths_of(call))
     assert isinstance(command_of(call), str)
 
@@ -81,7 +81,7 @@ KINDS = ("allow_once", "allow_always", "reject_once", "reject_always")
 
 @given(st.lists(st.sampled_from(KINDS), max_size=6), st.sampled_from(["allow", "deny", "prompt"]), st.booleans())
 def test_only_permission_requests_are_answered_with_a_permission(kinds: list[str], answer: str, blanket: bool) -> None:
-    options = [Option(f"{kind}-{number}", kind) for number, kind in enumerate(kinds)]
+    options = [PermissionOption(f"{kind}-{number}", kind) for number, kind in enumerate(kinds)]
     chosen = option_for(Ruling(answer), options, blanket=blanket)  # type: ignore[arg-type]
     if chosen is None:
         assert not any(kind.startswith("reject") for kind in kinds)

@@ -14,7 +14,7 @@ from models.providers.agents import Bench, agent
 
 from prose_kernel.errors import Undecided
 from prose_kernel.models.providers.agent_judge import AgentJudge, last_line
-from prose_kernel.models.usage_and_prices import Line, UsageTotals
+from prose_kernel.models.usage_and_prices import UsageLine, UsageTotals
 from prose_kernel.runtime.ports import JudgeRequest, SessionResult, Verdict
 
 loop = pytest.mark.asyncio(loop_scope="module")
@@ -58,7 +58,7 @@ async def test_a14_replies_that_decide_nothing_are_counted(bench: Bench) -> None
             await judge.decide(asking("usage 7 3 0.5", "say perhaps"))
         with pytest.raises(Undecided, match="finds no `total`"):
             await judge.extract(asking(), "\n".join(("do: usage 7 3 0.5", "do: " + says(None, found=False))), "total")
-    assert totals.lines == (Line("acp:stub", "small", requests=3, tokens_in=24, tokens_out=9, cost=1.5),)
+    assert totals.lines == (UsageLine("acp:stub", "small", requests=3, tokens_in=24, tokens_out=9, cost=1.5),)
 
 
 @loop

@@ -14,7 +14,7 @@ from stubs.model_server import StubServer
 from prose_kernel import errors
 from prose_kernel.errors import ProviderError, ProviderRateLimit
 from prose_kernel.models.providers import model_http
-from prose_kernel.models.providers.model_calls import Connection, Conversation
+from prose_kernel.models.providers.model_calls import Conversation, LazyConnection
 from prose_kernel.runtime.session_options import ModelServer, Surroundings
 
 TABLE = [
@@ -91,7 +91,7 @@ async def test_a_whole_reply(
     monkeypatch.setattr(model_http, "LONGEST_LINE", 2_000_000)
     async with Live(stub, wire, model, tmp_path, timeout=1.0 if model == "hang" else 30.0) as live:
         target = live.servers.chain(live.name, model)[0]
-        connection = Connection(live.name, target.server, live.where)
+        connection = LazyConnection(live.name, target.server, live.where)
         link = await connection.open(model)
         with pytest.raises(ProviderError) as failed:
             await link.converse(Conversation(model, "So?", streams=False), lambda _: None)
@@ -149,7 +149,7 @@ async def test_the_text_of_the_server_is_cleaned(tmp_path: Path) -> None:
         "<b>bold</b> \x1b[31m" + "and so on " * 100
     )
     async with Saying(400, sent) as url:
-        connection = Connection(
+        connection = LazyConnection(
             "gateway",
             ModelServer("openai", url, key="STUB_KEY"),
             Surroundings(str(tmp_path), environment={"STUB_KEY": KEY}),
@@ -173,7 +173,7 @@ async def test_the_text_of_the_server_is_cleaned(tmp_path: Path) -> None:
 )
 async def test_a38_keys_that_a_server_quotes_in_part_are_redacted(tmp_path: Path, quoted: str) -> None:
     async with Saying(400, f"The key {quoted} is not one of ours.") as url:
-        connection = Connection("gateway", ModelServer("openai", url, key=""), Surroundings(str(tmp_path)))
+        connection = LazyConnection("gateway", ModelServer("openai", url, key=""), Surroundings(str(tmp_path)))
         link = await connection.open("m")
         with pytest.raises(ProviderError) as failed:
             await link.converse(Conversation("m", "Hi"), lambda _: None)

@@ -19,7 +19,7 @@ from waiting import PATIENCE
 from prose_kernel.errors import NoProvider, ProviderAuth, ProviderError, UsageError
 from prose_kernel.language.typed_answers import object_of
 from prose_kernel.models import providers as loading
-from prose_kernel.models.providers.model_calls import Connection, Conversation
+from prose_kernel.models.providers.model_calls import Conversation, LazyConnection
 from prose_kernel.models.providers.vendors import ALIASES, BUILT_IN, MODELS, PREFIXES, find, model_id, options_of
 from prose_kernel.models.usage_and_prices import cost_of
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, SessionOptions, Surroundings
@@ -149,8 +149,8 @@ def test_invalid_names_and_tables_are_usage_errors(name: str, servers: Any, mess
 # ---------------------------------------------------------------- other vendors, by the library
 
 
-def connection(name: str, tmp_path: Path, **environment: str) -> Connection:
-    return Connection(name, find(name, SessionOptions()), Surroundings(str(tmp_path), environment=environment))
+def connection(name: str, tmp_path: Path, **environment: str) -> LazyConnection:
+    return LazyConnection(name, find(name, SessionOptions()), Surroundings(str(tmp_path), environment=environment))
 
 
 async def test_a_vendor_without_its_client_names_the_pip_command(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ async def test_a_server_with_openais_format_answers_and_judges(name: str, stub: 
     own = ModelServer(base_url=stub.openai_url)
     server = find(name, options(**{name: own}))
     environment = {server.key: "k"} if server.key else {}
-    door = Connection(name, server, Surroundings(str(tmp_path), environment=environment))
+    door = LazyConnection(name, server, Surroundings(str(tmp_path), environment=environment))
     link = await door.open("openai/ok-0")
     reply = await link.converse(Conversation("openai/ok-0", "Hi", "Be kind."), lambda _: None)
     wanted = object_of({"reason": {"type": "string"}})

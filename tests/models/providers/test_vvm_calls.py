@@ -17,15 +17,15 @@ from prose_kernel.models.session_prompt import RULE
 from prose_kernel.runs.languages import LANGUAGES
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
-from prose_kernel.runtime.ports import Given, SessionRequest, Target
+from prose_kernel.runtime.ports import AnswerFile, Given, SessionRequest
 from prose_kernel.runtime.session_options import ModelServer
 
 BINDINGS = ".vvm/runs/20260101-000000-9c0d1e/bindings"
 
 
-def target(cwd: Path, number: int = 2) -> Target:
+def target(cwd: Path, number: int = 2) -> AnswerFile:
     (cwd / BINDINGS).mkdir(parents=True, exist_ok=True)
-    return Target(f"b{number:06d}", f"{BINDINGS}/b{number:06d}.md", "")
+    return AnswerFile(f"b{number:06d}", f"{BINDINGS}/b{number:06d}.md", "")
 
 
 def call(task: str = "Do it.", **more: Any) -> SessionRequest:

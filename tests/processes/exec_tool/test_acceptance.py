@@ -17,7 +17,7 @@ from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.exec_tool.audit import AuditLog
 from prose_kernel.processes.exec_tool.capabilities import CapabilityError, CapabilityRecord, CapabilityStore, FsGrant
 from prose_kernel.processes.exec_tool.checks import InvalidArguments, parse
-from prose_kernel.processes.exec_tool.tool import AgentPrograms, Call, Dispatcher, ExecTool, Handler, register_exec
+from prose_kernel.processes.exec_tool.tool import AgentPrograms, Dispatcher, ExecCall, ExecTool, Handler, register_exec
 from prose_kernel.processes.options import ExecOptions
 from prose_kernel.runtime.services import ExecCaller
 
@@ -423,10 +423,10 @@ async def test_acceptance_27_dispatched_is_written_before_the_start(bench: Bench
 
 
 async def test_acceptance_28_whatever_a_tool_does_the_session_continues(bench: Bench) -> None:
-    async def throws(call: Call) -> Mapping[str, object]:
+    async def throws(call: ExecCall) -> Mapping[str, object]:
         raise ValueError("the text of the fault")
 
-    async def answers_a_list(call: Call) -> object:
+    async def answers_a_list(call: ExecCall) -> object:
         return ["no object"]
 
     bench.handlers["Throws"] = throws
