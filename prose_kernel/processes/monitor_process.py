@@ -79,6 +79,8 @@ def become_program(guard: int, jobs: sockets.socket, to_guard: sockets.socket, f
             resource.setrlimit(number, limit)
         step = "confinement"
         _confine(job)
+        if not os.read(to_guard.fileno(), 1):  # the guard has been killed
+            os._exit(127)
         step = "program"
         _require_identity(os.stat(job["program"]), job["identity"])  # noqa: PTH116
         os.execve(job["program"], job["argv"], job["env"])  # noqa: S606
@@ -303,6 +305,7 @@ def _serve(jobs: sockets.socket, to_monitor: sockets.socket, child_ends: int) ->
     job_file, link = _received(here)
     sandbox_syscalls.die_with_parent(0)
     _report(link, b"guard %d" % own_pid)
+    _report(here.fileno(), b"g")  # this guard lives on, even without the monitor: the program may start
     _report(to_monitor.fileno(), b"b")
     here.close()
     job = _read(job_file)
@@ -311,7 +314,7 @@ def _serve(jobs: sockets.socket, to_monitor: sockets.socket, child_ends: int) ->
         if failure:
             os.waitpid(pid, 0)
             _report(link, b"failed " + failure)
-            return True
+            return not Tree(pid).reap()  # it may have started, and forked, just before it was killed
         _report(link, b"started %d %d" % (pid, own.ticks if own is not None else 0))
         return not Guard(job, link, child_ends, pid).run()
     finally:

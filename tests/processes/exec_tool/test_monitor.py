@@ -12,6 +12,7 @@ import pytest
 from processes.exec_tool.conftest import Bench, ended, result
 from waiting import PATIENCE, appears, eventually, processes
 
+from prose_kernel.processes import system
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.process_table import member_of
 from prose_kernel.runtime.services import ExecOutcome
@@ -109,6 +110,29 @@ async def test_a_stopped_monitor_fails_the_call_and_is_replaced(own_bench: Bench
     for each in (first, second):
         each.call.cancel()
         assert await asyncio.wait([each.call]) and each.pids == []
+
+
+async def test_a_program_starts_only_if_its_guard_is_awake(bench: Bench) -> None:
+    """Otherwise a program could start that nothing guards if the monitor, or the kernel, is killed at that moment."""
+
+    def waiting() -> list[int]:
+        return [child for guard in system.children(first.monitor) for child in system.children(guard)]
+
+    def has_job(pid: int) -> bool:
+        asleep = system.read(f"/proc/{pid}/stat").rpartition(b")")[2].startswith(b" S")
+        return asleep and os.path.realpath(f"/proc/{pid}/fd/1") != os.devnull
+
+    first = await Program(bench, "97.1").running()
+    first.call.cancel()
+    assert await asyncio.wait([first.call])
+    await eventually(waiting)
+    for guard in system.children(first.monitor):
+        os.kill(guard, signal.SIGSTOP)
+    second = Program(bench, "97.2", "(setsid env -i sleep 97.2 &);")
+    await eventually(lambda: any(map(has_job, waiting())))
+    os.kill(first.monitor, signal.SIGKILL)
+    outcome = await second.outcome()
+    assert outcome.error == "tool_failed" and "monitor" in outcome.message
 
 
 async def test_detached_processes_of_a_killed_guard_are_ended(bench: Bench) -> None:
