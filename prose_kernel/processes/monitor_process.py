@@ -154,6 +154,8 @@ class Tree:
                 return False
             if not pid:
                 return True
+            if os.WIFSTOPPED(status):  # a process has made this one its tracer
+                continue
             self.cpu += usage.ru_utime + usage.ru_stime
             self.max_rss = max(self.max_rss, usage.ru_maxrss)
             if pid == self.main and not self.exited:

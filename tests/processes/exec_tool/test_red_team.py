@@ -464,6 +464,17 @@ async def test_red_team_the_monitor_cannot_be_traced(bench: Bench, tmp_path: Pat
     assert result(await bench(PYTHON, "-I", "-c", code))["stdout"] == "-1\n"
 
 
+async def test_red_team_a_program_makes_its_guard_its_tracer(bench: Bench) -> None:
+    """It stays stopped until its time is over, as below a shell. It has not ended."""
+    code = (
+        "import ctypes, os, signal\n"
+        "print(ctypes.CDLL(None).ptrace(0, 0, 0, 0), flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGUSR1)\n"
+    )
+    answer = result(await bench(PYTHON, "-I", "-c", code, timeout_s=1))
+    assert answer["stdout"] == "0\n" and answer["timed_out"]
+
+
 async def test_red_team_a_guard_killed_from_outside(bench: Bench) -> None:
     """Hazard 73: the program ends with its guard, and the call says what happened."""
     call = asyncio.ensure_future(bench("/bin/sh", "-c", "sleep 70.1 & touch ready; sleep 70.2"))
