@@ -156,7 +156,7 @@ async def _tried(directory: Path, language: Language, name: str, exercise: Exerc
     feedback_output = _FeedbackOutput()
     cells = Cells(directory, Unattended(), language)
     (directory / ".exercise.yaml").write_text(yaml.safe_dump(dict(exercise.answers or {})), encoding="utf-8")
-    cells.overrides = {"provider": "scripted", "script": ".exercise.yaml", "cassette_mode": "off"}
+    cells.choose(provider="scripted", script=".exercise.yaml", cassette_mode="off")
     try:
         for part in (exercise.before, answer):
             if part.strip():

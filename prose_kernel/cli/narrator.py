@@ -79,9 +79,13 @@ class Narrator:
     def watch(self, workspace: Workspace) -> None:
         """Show running activities of a workspace's runs if the screen can."""
         if self._screen.redraws:
-            self._live = LiveRun(self._clock.now, workspace.loops, workspace.answering)
-            self._live.is_shown_elsewhere = self._is_printed
-            self._live.prints_results = False  # the narrator prints them
+            self._live = LiveRun(
+                self._clock.now,
+                workspace.loops,
+                workspace.answering,
+                is_shown_elsewhere=self._is_printed,
+                prints_results=False,  # the narrator prints them
+            )
             self.kinds |= LiveRun.kinds
 
     def _is_printed(self, work: Work) -> bool:

@@ -99,9 +99,8 @@ class ProseKernel(Kernel):
         self.shell_handlers = Guarded(self, {**self.shell_handlers, **self.comm_manager.handlers()})
         # cells wait for each other on the shell channel; the control thread has another loop and must not run them
         inherited = {kind: handler for kind, handler in self.control_handlers.items() if kind != "execute_request"}
-        self.asker = StdinChannel(self, lambda: self._request, lambda: self._output)
+        self.asker = StdinChannel(self, lambda: self._request, lambda: self._output, on_answer=self._log_answer)
         self.outputs = OutputsSoFar()
-        self.asker.on_answer = self._log_answer
         more = {QUESTION_REQUEST: self.asker.answer_question_request, OUTPUTS_REQUEST: self._outputs_request}
         self.control_handlers = Guarded(self, inherited | more)
         self._request: tuple[Any, Message] = ([], {})

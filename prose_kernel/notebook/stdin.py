@@ -71,11 +71,17 @@ class StdinChannel:
     `kernel` needs `session`, `stdin_socket`, `iopub_socket` and `iopub_thread`. `current` returns the identity and the
     message of the executing request; it is called for each question, because parallel questions belong to the same
     cell. `available` follows `allow_stdin` of the current request; `output` returns the output of the running cell.
-    `magic` is the prefix of magics in this notebook.
+    `magic` is the prefix of magics in this notebook. `on_answer` is called with the line of a question and its answer,
+    as front ends show them.
     """
 
     def __init__(
-        self, kernel: Any, current: Callable[[], Address], output: Callable[[], Output | None], magic: str = "%"
+        self,
+        kernel: Any,
+        current: Callable[[], Address],
+        output: Callable[[], Output | None],
+        magic: str = "%",
+        on_answer: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.magic = magic
         self._kernel = kernel
@@ -85,8 +91,7 @@ class StdinChannel:
         self._page: _Page | None = None
         self._question: _Question | None = None
         self.available = False
-        self.on_answer: Callable[[str], None] = lambda line: None
-        """Called with the line of a question and its answer, as front ends show them."""
+        self._on_answer = on_answer
 
     def show(self, text: str) -> None:
         """Show a text above the next question."""
@@ -132,7 +137,7 @@ class StdinChannel:
             self._question = None
         if value == "\x04":
             raise EOFError
-        self.on_answer(f"{prompt} {value}")
+        self._on_answer(f"{prompt} {value}")
         return value
 
     async def _outputs_are_sent(self) -> None:

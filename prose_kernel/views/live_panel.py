@@ -41,10 +41,14 @@ class LivePanel:
         asked: Callable[[SessionRequest], str] | None = None,
     ) -> None:
         clock = clock or Time()
-        self.run = LiveRun(clock.now, loops, asked)
-        # outside of branches, the output of a bare command has a separate display
-        self.run.is_shown_elsewhere = lambda work: not work.branches and work.bare
-        self.run.has_own_view = lambda work: work.kind == "session" and not work.branches
+        self.run = LiveRun(
+            clock.now,
+            loops,
+            asked,
+            # outside of branches, the output of a bare command has a separate display
+            is_shown_elsewhere=lambda work: not work.branches and work.bare,
+            has_own_view=lambda work: work.kind == "session" and not work.branches,
+        )
         self.output = output
         self._refresh = Refresh(self._draw, clock)
         self._join: str | None = None

@@ -90,6 +90,8 @@ class LiveRun:
     """Listens to a run. `lines` describes its running activities; `since` is the start of the oldest one.
 
     `loops` returns the running loops, `asked` the provider of a session. `now` is a monotonic clock in seconds.
+    `is_shown_elsewhere` returns whether the output of an activity is shown elsewhere, line by line, `has_own_view`
+    whether it has a separate live view. `prints_results`: the values of ended branches are shown, if there are few.
     """
 
     def __init__(
@@ -97,16 +99,17 @@ class LiveRun:
         now: Callable[[], float] = time.monotonic,
         loops: Callable[[], Collection[OpenLoop]] = tuple,
         asked: Callable[[SessionRequest], str] | None = None,
+        *,
+        is_shown_elsewhere: Callable[[Work], bool] = lambda work: False,
+        has_own_view: Callable[[Work], bool] = lambda work: False,
+        prints_results: bool = True,
     ) -> None:
         self.now = now
         self.loops = loops
         self.provider_of = asked or (lambda request: request.model or "")
-        self.is_shown_elsewhere: Callable[[Work], bool] = lambda work: False
-        """Returns whether the output of an activity is shown elsewhere, line by line."""
-        self.has_own_view: Callable[[Work], bool] = lambda work: False
-        """Returns whether an activity has a separate live view elsewhere."""
-        self.prints_results = True
-        """Whether the values of ended branches are shown, if there are few."""
+        self._is_shown_elsewhere = is_shown_elsewhere
+        self._has_own_view = has_own_view
+        self._prints_results = prints_results
         self.language = languages.default()
         self.consumed = Figures()
         self._activities = Activities(Work, now)
@@ -237,16 +240,16 @@ class LiveRun:
         output that is shown elsewhere starts after `silent` seconds without output."""
         self._look_at_loops()
         began = [
-            max(work.begin, work.last_output) + silent if work.bare and self.is_shown_elsewhere(work) else work.begin
+            max(work.begin, work.last_output) + silent if work.bare and self._is_shown_elsewhere(work) else work.begin
             for work in self._open.values()
-            if not self.has_own_view(work)
+            if not self._has_own_view(work)
         ]
         began += [seen for _, seen, _ in self._passes.values()]
         return min(began, default=None)
 
     def oldest_with_own_view(self) -> float | None:
         """Return the start of the oldest session that has a separate live view, or None."""
-        return min((work.begin for work in self._open.values() if self.has_own_view(work)), default=None)
+        return min((work.begin for work in self._open.values() if self._has_own_view(work)), default=None)
 
     def status(self, spawn: int) -> str:
         """Return the status line for a session that has a separate live view."""
@@ -267,7 +270,7 @@ class LiveRun:
         now = self.now()
         passes = self._passes.values()
         found = [self._loop_line(loop, seen, first, now) for loop, seen, first in passes if not loop.s.branches]
-        outside = [work for work in self._open.values() if not work.branches and not self.has_own_view(work)]
+        outside = [work for work in self._open.values() if not work.branches and not self._has_own_view(work)]
         found += [self._work_line(work, now) for work in outside if work.fork is None]
         for work in outside:
             if work.fork is not None:
@@ -295,7 +298,7 @@ class LiveRun:
 
     def _work_line(self, work: Work, now: float) -> LiveLine:
         name = f"{work.bound_to} = {work.title}" if work.bound_to else work.title
-        last = work.doing if self.is_shown_elsewhere(work) else work.last_line() or work.doing
+        last = work.doing if self._is_shown_elsewhere(work) else work.last_line() or work.doing
         details, time_of_work = nonempty(self._details(work, now)), elapsed(now - work.begin)
         return LiveLine(name, details, self._mark_of(work), time=time_of_work, last=last)
 
@@ -324,7 +327,7 @@ class LiveRun:
         for branch in running[:room]:
             yield self._row(fork, branch, now)
         for index in sorted(fork.results):
-            text = branch_text(fork.results[index], self.language) if self.prints_results else ""
+            text = branch_text(fork.results[index], self.language) if self._prints_results else ""
             yield LiveLine(fork.names[index], nonempty([text]), mark=self._mark("✓"), depth=1)
         hidden = len(running) - room
         waiting = event.count - fork.ended - len(running)
@@ -344,7 +347,7 @@ class LiveRun:
         passes = [pass_text(loop) for loop, _, _ in self._passes.values() if _is_in(loop.s.branches, steps)]
         about, last = inner[:1] + passes[:1], ""
         if work is not None:
-            last = work.doing if self.is_shown_elsewhere(work) else work.last_line() or work.doing
+            last = work.doing if self._is_shown_elsewhere(work) else work.last_line() or work.doing
             about += [*self._details(work, now), "" if last else work.title]
         name, time_of_branch = fork.names[steps[-1].index], elapsed(now - branch.begin)
         return LiveLine(name, nonempty(about), self._mark_of(work), depth=1, time=time_of_branch, last=last)

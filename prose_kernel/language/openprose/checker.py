@@ -79,10 +79,9 @@ class Checker:
         self.cell = cell
         self.survey = Survey(program, source, profile, known)
         self.strict = self.survey.strict
-        self.names = NameChecker(self.survey)
-        self.load = load
         self.codes = HiddenExitCodes(self.survey, pipefail)
-        self.names.on_condition = self.codes.condition
+        self.names = NameChecker(self.survey, self.codes.condition)
+        self.load = load
         self.properties = PropertyChecker(self.survey, self.names, load)
         self.declarations = Declarations(self.survey)
         self.calls = CallChecker(self.survey, self.names, self.properties, self._value)

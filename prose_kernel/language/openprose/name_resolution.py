@@ -27,13 +27,13 @@ _METADATA = frozenset({"exit_code", "exitcode", "returncode", "stdout", "stderr"
 class NameChecker:
     """Checks the names that expressions and texts read in the current frame, without recursion."""
 
-    def __init__(self, survey: Survey) -> None:
+    def __init__(self, survey: Survey, on_condition: Callable[[tree.Discretion], None]) -> None:
         self.survey = survey
+        self._on_condition = on_condition
         self._text_code: UndefinedCode = "E108" if survey.strict or survey.strict_script else "W108"
         self._commands: list[tuple[Text, list[tree.Interpolation]]] = []
         self._suspects: list[tuple[str, Span, str]] = []
         self._fields: list[tuple[Frame, str, str, Span, Schema]] = []
-        self.on_condition: Callable[[tree.Discretion], None] = lambda node: None
 
     # ---- expressions
 
@@ -156,7 +156,7 @@ class NameChecker:
             message = f"The condition `{text.raw}` is very short"
             self.survey.report("W162", node.span, message, "say in a few words what must be true")
         if condition:
-            self.on_condition(node)
+            self._on_condition(node)
         self.text(text, "W108")
 
     def command(self, node: tree.Exec) -> None:
