@@ -395,11 +395,16 @@ class ProseKernel(Kernel):
             timer.start()
 
     def _escalate(self, delivered: threading.Event, cell: asyncio.Task[Any]) -> None:
-        """Interrupt code that never awaits, as Python does with Ctrl-C."""
-        if delivered.is_set() or self._cell is not cell:
-            return
-        self._forced = True
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        """Interrupt code that never awaits, as Python does with Ctrl-C.
+
+        With the lock, the cell cannot end before the signal, which would interrupt the next cell; and each signal of a
+        timer is handled before another timer sends one, which would otherwise count as an interrupt by a person.
+        """
+        with self._cell_lock:
+            if delivered.is_set() or self._cell is not cell or self._forced:
+                return
+            self._forced = True
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     # ------------------------------------------------------------ other requests
 
