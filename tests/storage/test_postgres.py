@@ -15,11 +15,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, LiteralString, cast
+from typing import Any, LiteralString, NoReturn, cast
 
 import psycopg
 import pytest
 from gate_people import RUN, TestClock, request
+from machine.fakes import FakeClock
 from postgres import PostgresServer
 from waiting import eventually, until
 
@@ -31,7 +32,7 @@ from prose_kernel.runtime.ports import GateDecision
 from prose_kernel.storage.database import postgres, row_writer, schema
 from prose_kernel.storage.database.gate_records import DatabaseRecords
 from prose_kernel.storage.database.ownership import Ownership, bytes_at, owner_of
-from prose_kernel.storage.database.postgres import PostgresDatabase
+from prose_kernel.storage.database.postgres import PostgresConnection, PostgresDatabase
 from prose_kernel.storage.database.row_writer import RowWriter
 from prose_kernel.storage.database.schema import Connection, DatabaseError
 from prose_kernel.storage.database.sqlite import SqliteDatabase
@@ -185,6 +186,47 @@ def test_a_lease_that_is_about_to_be_extended_ends_with_its_run(
     assert len(beats) == 1
 
 
+def test_a_lease_is_extended_after_an_interrupt_when_the_server_is_back(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notebook may be idle for long after its last cell was interrupted."""
+    home, clock = RunDirectory(Path(".prose"), RUN, cwd=tmp_path), FakeClock()
+    journal = home.directory / "journal.jsonl"
+    journal.parent.mkdir(parents=True)
+    journal.write_bytes(b"one\n")
+    owned, beats = Ownership(RUN, journal), list[Callable[[], None]]()
+    owned.journal_grew(4)
+
+    class Beats:
+        def __init__(self, beat: Callable[[], None]) -> None:
+            beats.append(beat)
+
+        def stop(self) -> None:
+            """Do nothing."""
+
+    def away(*_: object) -> NoReturn:
+        raise DatabaseError("the server is away", lost=True)
+
+    monkeypatch.setattr(row_writer, "Heartbeat", Beats)
+    database = PostgresDatabase(postgres_url, RUN)
+    writes = RowWriter(database, home, clock, ownership=owned)
+    home.keep()
+    writes.write()
+    writes.interrupt()
+    owned.journal_grew(8)
+    journal.write_bytes(b"one\ntwo\n")
+    with monkeypatch.context() as stopped:
+        stopped.setattr(PostgresConnection, "query", away)
+        stopped.setattr(PostgresDatabase, "connect", away)
+        beats[0]()
+        beats[0]()
+    assert owned.is_due
+    clock.time = 10
+    beats[0]()
+    assert not owned.is_due
+    writes.close()
+
+
 def test_a_journal_that_cannot_be_read_for_a_moment_is_copied_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,7 +285,7 @@ def test_several_runs_may_be_the_first_in_parallel(bare_postgres_url: str) -> No
 LOSING = """
 import sys
 import psycopg
-from prose_kernel.storage.database.postgres import PostgresDatabase
+from prose_kernel.storage.database.postgres import PostgresConnection, PostgresDatabase
 from prose_kernel.storage.database.schema import DatabaseError
 
 def rows():

@@ -16,7 +16,7 @@ from prose_kernel.runtime.ports import AgentMemory, Binding, Clock
 from prose_kernel.storage.database import schema
 from prose_kernel.storage.database.agent_rows import AgentRows, Agents, merged
 from prose_kernel.storage.database.binding_rows import BindingRows, Problems, RowKey
-from prose_kernel.storage.database.ownership import Heartbeat, Ownership
+from prose_kernel.storage.database.ownership import RENEW_SECONDS, Heartbeat, Ownership
 from prose_kernel.storage.database.schema import Connection, Database, DatabaseError, Table
 from prose_kernel.storage.database.statements import Statements
 from prose_kernel.storage.pending_writes import MOST_HELD, storage_error, weight
@@ -113,7 +113,7 @@ class RowWriter:
         self._on_wait = on_wait
         self._wait_reason = ""
         self._interrupted = False
-        self._unreachable = ""  # why the last attempt to connect has failed
+        self._unreachable, self._missed_at = "", float("-inf")  # why and when the last attempt to connect has failed
         self.sql: Final = Statements(database.dialect, home.run_id)
         self._upserts: dict[str, str] = {}
         self._connection: Connection | None = None
@@ -353,14 +353,14 @@ class RowWriter:
 
     def _connect(self) -> Connection:
         if self._connection is None:
-            if self._interrupted and self._unreachable:
+            if self._interrupted and self._clock.monotonic() - self._missed_at < RENEW_SECONDS:
                 raise DatabaseError(self._unreachable, lost=True)
             try:
                 self._connection = self.database.connect()
             except DatabaseError as error:
-                self._unreachable = str(error) if error.lost else ""
+                if error.lost:
+                    self._unreachable, self._missed_at = str(error), self._clock.monotonic()
                 raise
-            self._unreachable = ""
         return self._connection
 
     def _disconnect(self) -> None:
