@@ -222,14 +222,12 @@ def kept_after(journal: JournalRead, ends: Mapping[str, int]) -> list[Completed]
             case Answered(cancelled=False) | Completed():
                 key, done = record.key, Completed(record.key, record.value, record.error, record.aside, record.t)
                 found.pop(key, None)
-                if not _has_failed(done):
+                has_failed, received = _has_failed(done), isinstance(record, Answered)
+                if received and (key in ends or (has_failed and not shows_handled)):
+                    failed.append(key)
+                elif received or not has_failed:
                     found[key] = done
-                elif isinstance(record, Answered):
-                    if shows_handled and key not in ends:
-                        found[key] = done
-                    else:
-                        failed.append(key)
-    before = _asked_before(journal, rewind, found)
+    before = _asked_before(journal, rewind, found.keys() - asked.keys())
     return [
         structs.replace(done, digest=asked[key].digest) if key in asked else done
         for key, done in found.items()
@@ -346,17 +344,19 @@ def branch(journal: JournalRead, before: int, clock: Clock, state_dir: str = STA
 
     The new directory is next to the original one, and its id is later than the ids of all runs in `state_dir`. Large
     values and answers that the journal refers to are copied; the replay restores the rest. Failures that the program
-    had not received are left out: those requests are made again. Raises `UsageError` if the run can't be written.
+    had not received are left out, and results of requests that it had not made by then: those requests are made again.
+    Raises `UsageError` if the run can't be written.
     """
     journal.require_whole(before)
     head, directory = journal.head, journal.path.parent
     directories = [directory.parent, *runs_directories(Path(head.directory), state_dir)]
     run_id, started = new_run_id(clock, directories), clock.now()
-    failed = {asked.key for asked in _failed_requests(journal, before)}
+    known = {one.key for _, one in journal.records(1, before, [b'{"k":"asked"']) if isinstance(one, Asked)}
+    known -= {asked.key for asked in _failed_requests(journal, before)}
     numbered = [
         (number, record)
         for number, record in journal.records(1, before)
-        if not (isinstance(record, Completed) and record.key in failed)
+        if not isinstance(record, Completed) or record.key in known
     ]
     new = structs.replace(
         head,

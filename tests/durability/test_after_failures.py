@@ -128,3 +128,35 @@ def test_a_branch_keeps_what_it_asked_after_its_store_failed_in_another_one(
     assert Path("ran").read_text().split() == ["a", "b", "y"]
     assert main(["run", "--resume", "--yes=go"]) == 0
     assert Path("ran").read_text().split() == ["a", "b", "y", "y"]
+
+
+def test_a_branch_that_begins_before_a_kept_answer_makes_its_request_again() -> None:
+    program = f"""
+    parallel:
+      do:
+        try:
+          exec "echo x >> ran; test -f mended"
+        finally:
+          exec "{answered("c1/1/b1/x1")}"
+      do:
+        exec "{answered("c1/1/b0/x0")}; echo a >> ran"
+        exec "echo b >> ran"
+    """
+    assert ran(program) == (["x", "a", "b"], ["x"])
+    (directory,) = Path(".prose/runs").iterdir()
+    assert main(["run", "--resume", directory.name, "--from", "c1/1/b1/x1"]) == 0
+    assert sorted(Path("ran").read_text().split()[4:]) == ["b", "x"]
+
+
+def test_failures_of_all_calls_of_pmap_are_made_again(capfd: pytest.CaptureFixture[str]) -> None:
+    """The answers are no failures, but the statements that use them fail."""
+    Path("p.vvm").write_text(
+        'agent a(model="m")\ndef study(side):\n  return [0, 0][len(@a `{side}`(()).summary)]\n'
+        'found = pmap(["l", "r"], study)\nexport found\n'
+    )
+    options = ["--provider=scripted", "--script=replies.yaml", "--cassette-mode=off"]
+    Path("replies.yaml").write_text("sessions: {l: long, r: long}\n")
+    assert main(["run", "p.vvm", "--state=filesystem", *options]) == 1
+    Path("replies.yaml").write_text('sessions: {l: "1", r: "1"}\n')
+    assert main(["run", "--resume", *options]) == 0
+    assert "found: [0, 0]" in capfd.readouterr().out

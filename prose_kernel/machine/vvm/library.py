@@ -237,9 +237,10 @@ async def _pmap(s: Context, node: Node, given: Bound) -> Value:
     fork = await iterate(s, node, items, _WaitForAll(), one, "")
     if fork.join.raised is not None:
         raise fork.join.raised  # no one could answer
-    failed = next((outcome.error for outcome in fork.outcomes if outcome.error is not None), None)
-    if failed is not None:
-        raise failed
+    failed = [outcome.error for outcome in fork.outcomes if outcome.error is not None]
+    if failed:
+        failed[0].replaced += sum((error.failures for error in failed[1:]), ())
+        raise failed[0]
     values = [outcome.value for outcome in fork.outcomes]
     return next((value for value in values if is_error(value)), require_shallow(s, node, values))
 
