@@ -162,8 +162,9 @@ class EarlierAnswers:
                     self._at[record.key] = record
                 case Answered(key=key, cancelled=True) | Repeated(key=key):
                     found.pop(key, None)
-                case Ended(cause=key) if key in found and key not in rules.instead:
-                    found[key].failed = True
+                case Ended():
+                    for key in found.keys() & {record.cause, *(record.failed or ())} - rules.instead.keys():
+                        found[key].failed = True
                 case _ if (answered := answer_in(record)) is not None and (key := answered.key) in self._at:
                     failed = key in self._causes or has_failed(self._at[key], answered)
                     if (value := rules.instead.get(key)) is not None:

@@ -148,7 +148,8 @@ def test_a_branch_that_begins_before_a_kept_answer_makes_its_request_again() -> 
     assert sorted(Path("ran").read_text().split()[4:]) == ["b", "x"]
 
 
-def test_failures_of_all_calls_of_pmap_are_made_again(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("how", [[], ["--changed"]])
+def test_failures_of_all_calls_of_pmap_are_made_again(how: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     """The answers are no failures, but the statements that use them fail."""
     Path("p.vvm").write_text(
         'agent a(model="m")\ndef study(side):\n  return [0, 0][len(@a `{side}`(()).summary)]\n'
@@ -158,5 +159,5 @@ def test_failures_of_all_calls_of_pmap_are_made_again(capfd: pytest.CaptureFixtu
     Path("replies.yaml").write_text("sessions: {l: long, r: long}\n")
     assert main(["run", "p.vvm", "--state=filesystem", *options]) == 1
     Path("replies.yaml").write_text('sessions: {l: "1", r: "1"}\n')
-    assert main(["run", "--resume", *options]) == 0
+    assert main(["run", "--resume", *how, *options]) == 0
     assert "found: [0, 0]" in capfd.readouterr().out
