@@ -229,7 +229,10 @@ class Guard:
                 os.read(self._child_ends, 4096)
 
     def _listen(self) -> None:
-        words = os.read(self._link, 4096)
+        try:
+            words = os.read(self._link, 4096)
+        except OSError:  # the kernel was killed before it had read all reports
+            words = b""
         if not words:
             self._poller.unregister(self._link)
             self._orders += "c"  # the kernel is gone

@@ -1,4 +1,5 @@
-"""A process that runs one program through `Exec` and is killed by its test. `host.py STATE WORKSPACE PROGRAM...`."""
+"""A process that runs `true` and, after a line or the end of its input, a program through `Exec`, and is killed by its
+test. `host.py STATE WORKSPACE PROGRAM...`."""
 
 from __future__ import annotations
 
@@ -17,7 +18,11 @@ async def main(state: Path, workspace: str, argv: list[str]) -> None:
     engine = Engine(state_dir=state)
     programs = AgentPrograms(engine, ExecOptions(enabled=True), AuditLog(Path(workspace) / "audit.jsonl"))
     rules = {"execute": "allow", "bash": "allow", "read": "workspace", "network": "allow"}
-    await programs.call(ExecCaller("host", workspace, rules), "1", {"argv": argv, "timeout_s": 600})
+    caller = ExecCaller("host", workspace, rules)
+    await programs.call(caller, "1", {"argv": ["/bin/true"]})
+    print("ready", flush=True)
+    sys.stdin.readline()
+    await programs.call(caller, "2", {"argv": argv, "timeout_s": 600})
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import pytest
 from processes.exec_tool.conftest import SYSTEM, Bench, ended, needs_scopes, program, result
 from waiting import PATIENCE, appears, eventually, processes, until
 
+from prose_kernel.processes import system
 from prose_kernel.processes.exec_tool.audit import AuditLog, display
 from prose_kernel.processes.exec_tool.tool import Dispatcher, ExecTool
 from prose_kernel.processes.options import ExecOptions
@@ -245,6 +246,8 @@ def test_hazards_71_72_the_kernel_is_killed(tmp_path: Path, also: str) -> None:
         )
     host = subprocess.Popen(
         [sys.executable, str(HOST), str(tmp_path / "state"), str(tmp_path), "/bin/sh", "-c", script],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
         start_new_session=True,
     )
     try:
@@ -267,6 +270,46 @@ def test_hazards_71_72_the_kernel_is_killed(tmp_path: Path, also: str) -> None:
     finally:
         host.kill()
         for pid in processes("sleep 86."):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_detached_processes_end_if_the_kernel_is_killed_before_it_has_read_all_reports(tmp_path: Path) -> None:
+    """The guard's end of the socket has an error then, and not only an end."""
+    script = "(setsid env -i sleep 89.1 &) ; touch ready; sleep 89.1"
+    host = subprocess.Popen(
+        [sys.executable, str(HOST), str(tmp_path / "state"), str(tmp_path), "/bin/sh", "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert host.stdin is not None and host.stdout is not None
+
+    def started() -> list[int]:
+        """The processes that wait for their program, or have become it."""
+        return [child for guard in system.children(monitor) for child in system.children(guard)]
+
+    try:
+        host.stdout.readline()
+        (monitor,) = [m.pid for m in members() if m.parent == host.pid and b"monitor_process" in cmdline(m.pid)]
+        until(started)
+        guards = system.children(monitor)
+        for guard in guards:
+            os.kill(guard, signal.SIGSTOP)
+        host.stdin.write(b"\n")
+        host.stdin.flush()
+        until(lambda: any(os.path.realpath(f"/proc/{pid}/fd/1") != os.devnull for pid in started()))
+        os.kill(host.pid, signal.SIGSTOP)
+        for guard in guards:
+            os.kill(guard, signal.SIGCONT)
+        until((tmp_path / "ready").exists)
+        pids = [m.pid for m in below((host.pid,), members())]
+        os.kill(host.pid, signal.SIGKILL)
+        host.wait()
+        assert ended([*pids, *processes("sleep 89.")])
+    finally:
+        host.kill()
+        host.communicate()
+        for pid in processes("sleep 89."):
             os.kill(pid, signal.SIGKILL)
 
 
