@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import re
 import sqlite3
@@ -241,6 +242,13 @@ def test_a_journal_that_cannot_be_read_for_a_moment_is_copied_later(
         away.setattr(os, "pread", stale)
         assert bytes_at(journal, 0, 4) == b""
     assert bytes_at(journal, 0, 4) == b"one\n"
+
+
+def test_many_runs_of_one_process_add_one_handler_to_the_log_of_the_driver(postgres_url: str) -> None:
+    PostgresDatabase(postgres_url).connect().close()
+    handlers = list(logging.getLogger("psycopg").handlers)
+    PostgresDatabase(postgres_url).connect().close()
+    assert logging.getLogger("psycopg").handlers == handlers
 
 
 def test_a_user_who_may_only_read_cannot_store_a_run(bare_postgres_url: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import logging
 import re
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -42,6 +43,7 @@ _SCHEMA_LOCK: Final = 5_760_210
 """The number of the advisory lock for creating tables, because several first runs may begin at the same time."""
 
 _URL: Final = re.compile(r"postgres(ql)?(\+\w+)?://")
+_NO_LOG: Final = logging.NullHandler()
 _UNREADABLE: Final = "its URL cannot be read; special characters in it are written as %XX"
 
 
@@ -168,11 +170,9 @@ def _limited_connections(patience: Callable[[], float]) -> type[psycopg.Connecti
 
     Errors of a lost connection reach people only as `DatabaseError`, so the driver's log is not printed.
     """
-    import logging
-
     import psycopg
 
-    logging.getLogger("psycopg").addHandler(logging.NullHandler())
+    logging.getLogger("psycopg").addHandler(_NO_LOG)
 
     def limited(gen: Generator[Any, Any, Any], finish: Callable[[], object]) -> Generator[Any, Any, Any]:
         """Pass on the exchange with the server; call `finish` and raise if the server is silent for too long."""
