@@ -8,6 +8,7 @@ import errno
 import logging
 import os
 import re
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from prose_kernel._version import __version__
 from prose_kernel.errors import StateError
 from prose_kernel.runs.settings import postgres_urls
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.ports import GateDecision
+from prose_kernel.runtime.ports import AgentMemory, GateDecision
 from prose_kernel.storage.database import postgres, row_writer, schema
 from prose_kernel.storage.database.gate_records import DatabaseRecords
 from prose_kernel.storage.database.ownership import Ownership, bytes_at, owner_of
@@ -242,6 +243,24 @@ def test_a_journal_that_cannot_be_read_for_a_moment_is_copied_later(
         away.setattr(os, "pread", stale)
         assert bytes_at(journal, 0, 4) == b""
     assert bytes_at(journal, 0, 4) == b"one\n"
+
+
+def test_an_interrupt_does_not_wait_for_a_frozen_database_of_the_user(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_SILENT_SECONDS", 1000)
+    monkeypatch.setattr(postgres, "_CONNECT_SECONDS", 1000)
+    monkeypatch.setattr(postgres, "_HURRIED_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        users = PostgresDatabase(f"postgresql://me@127.0.0.1:{frozen.getsockname()[1]}/mine")
+        home = RunDirectory(Path(".prose"), RUN, cwd=tmp_path)
+        writes = RowWriter(PostgresDatabase(postgres_url, RUN), home, SystemClock(), users=users)
+        home.keep()
+        writes.remember(AgentMemory("a", "user", "memory", resume=False), "Hello", "")
+        writes.interrupt()
+        with pytest.raises(StateError, match="memory of a"):
+            writes.write()
+        writes.close()
 
 
 def test_many_runs_of_one_process_add_one_handler_to_the_log_of_the_driver(postgres_url: str) -> None:

@@ -105,6 +105,7 @@ class RowWriter:
         ownership: Ownership | None = None,
     ) -> None:
         self.database = database
+        self._users = users
         self._ownership = ownership
         self._heartbeat: Heartbeat | None = None
         self.home = home
@@ -253,6 +254,8 @@ class RowWriter:
         """Stop waiting for the database, until a new text begins: then this is called with False. Callable from any
         thread."""
         self._interrupted = self.database.hurried = interrupted
+        if self._users is not None:
+            self._users.hurried = interrupted
 
     def write(self, *, report: bool = True) -> bool:
         """Write as `flush` does, but without an event loop and without waiting. If not `report`, return False when the
