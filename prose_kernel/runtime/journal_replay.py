@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final, Literal, TypeVar, cast
 
 from msgspec import Raw, structs
@@ -314,8 +315,8 @@ class Replay:
     def _ask_next(self) -> None:
         """Wake the next waiting request. Cancelled ones come first: a live request would no longer wait. Then come
         those with a known result, in the order of the results."""
-        known = [key for key in self._completed if key in self.parked]
-        key = next(iter(self._cancelled or known or self.parked), None)
+        known = (key for key in self._completed if key in self.parked)
+        key = next(chain(self._cancelled, known, self.parked), None)
         if key is not None:
             self._cancelled.pop(key, None)
             self.wake(self.parked.pop(key), None)
