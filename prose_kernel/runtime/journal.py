@@ -276,7 +276,7 @@ class Journal:
         nothing is added to them and the replay ends."""
         error.answer = key
         if self._replay.coming is not None:
-            self._replay.abandon()
+            self._replay.abandon(error=codec.encode_error(error))
         elif self._replay.active:
             self._replay.go_live()
         self._recorder.write(Noted(key, codec.encode_error(error)))
@@ -316,11 +316,7 @@ class Journal:
 
     def give_up(self, task: asyncio.Task[object]) -> None:
         """Cancel the text that runs in `task`; it makes no more requests, and no more records are written."""
-        parked = list(self._replay.parked.values())
-        self._replay.abandon()
-        self._turns.cancel(task)
-        for one in parked:
-            self._replay.wake(one, Answered(one.asked.key, cancelled=True))
+        self._replay.abandon(task)
 
     def note_stop(self) -> None:
         """Record that an exception ends the statement of the current task while it computes without a wait.

@@ -230,10 +230,17 @@ class Replay:
         if self.options.on_live is not None:
             self.options.on_live(under_way)
 
-    def abandon(self) -> None:
+    def abandon(self, task: asyncio.Task[object] | None = None, error: Raw = NOTHING) -> None:
+        """End the replay although records are left. `task`, if any, is cancelled; then all requests that wait for their
+        turn are cancelled too, or fail with the encoded `error`."""
+        waiting, self.parked = self.parked, {}
         self._recorder.abandoned = True
-        self.active, self.coming, self.parked = False, None, {}
+        self.active, self.coming = False, None
         self._turns.idle, self._turns.cancelling, self._turns.stop_at = None, None, 0
+        if task is not None:
+            self._turns.cancel(task)
+        for key, parked in waiting.items():
+            self.wake(parked, Answered(key, cancelled=error == NOTHING, error=error))
 
     # ------------------------------------------------------------ requests
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -34,6 +35,7 @@ from prose_kernel.storage.database import postgres, row_writer
 from prose_kernel.storage.database.gate_records import DatabaseRecords
 from prose_kernel.storage.gates.records import RecordsUnavailable
 from prose_kernel.storage.journal_file import JournalFile
+from prose_kernel.storage.run_directory import RunStore
 from prose_kernel.storage.runs import Directories, all_runs
 
 SLOW = """let a = exec "echo a >> ran; echo one"
@@ -579,3 +581,26 @@ def test_other_readers_of_a_sqlite_file_see_the_rows_after_a_gate(
     )
     assert main(["run", "p.prose", "--state=sqlite", "--yes=g"]) == 0
     assert capfd.readouterr().out == "c: a b\n"
+
+
+@pytest.mark.parametrize("flushed", [0, 2])
+async def test_a40_branches_of_a_restored_run_end_with_its_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flushed: int
+) -> None:
+    """One branch notices the failure while others wait for their recorded answers."""
+    run = workspace(tmp_path)
+    await run.execute('let all = ["a", "b", "c"] | pmap:\n  let one = exec "echo {item}"\n  exec "echo {one}"')
+    await run.close()
+    flushes, flush = itertools.count(), RunStore.flush
+
+    async def lost(self: RunStore) -> None:
+        if next(flushes) >= flushed:
+            raise StoreFailed("the store is full")
+        await flush(self)
+
+    monkeypatch.setattr(RunStore, "flush", lost)
+    again = workspace(tmp_path, resumption=resumption(first_journal(tmp_path)))
+    with pytest.raises(StoreFailed):
+        await again.restore()
+    monkeypatch.undo()
+    await again.close()
