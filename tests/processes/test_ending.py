@@ -345,7 +345,9 @@ async def test_hazard_33_changes_of_the_wall_clock_have_no_effect(
     run: Runner, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: 0.0)
-    task = run.start("touch ready; sleep 600", timeout=HOUR)
+    # bash loses a TERM that reaches its child before that becomes `sleep`; only KILL would end it
+    started = 'sleep 600 & until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done; touch ready; wait'
+    task = run.start(started, timeout=HOUR)
     await appears(run.directory / "ready")
     await clock.forward(HOUR)
     result = await end_of(task)
