@@ -6,6 +6,7 @@ import asyncio
 import os
 import resource
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -126,13 +127,19 @@ async def test_a_program_starts_only_if_its_guard_is_awake(bench: Bench) -> None
     first.call.cancel()
     assert await asyncio.wait([first.call])
     await eventually(waiting)
-    for guard in system.children(first.monitor):
-        os.kill(guard, signal.SIGSTOP)
-    second = Program(bench, "97.2", "(setsid env -i sleep 97.2 &);")
-    await eventually(lambda: any(map(has_job, waiting())))
-    os.kill(first.monitor, signal.SIGKILL)
-    outcome = await second.outcome()
-    assert outcome.error == "tool_failed" and "monitor" in outcome.message
+    guards = system.children(first.monitor)
+    try:
+        for guard in guards:
+            os.kill(guard, signal.SIGSTOP)
+        second = Program(bench, "97.2", "(setsid env -i sleep 97.2 &);")
+        await eventually(lambda: any(map(has_job, waiting())))
+        os.kill(first.monitor, signal.SIGKILL)
+        outcome = await second.outcome()
+        assert outcome.error == "tool_failed" and "monitor" in outcome.message
+    finally:
+        for guard in guards:
+            with suppress(ProcessLookupError):
+                os.kill(guard, signal.SIGKILL)
 
 
 async def test_detached_processes_of_a_killed_guard_are_ended(bench: Bench) -> None:
