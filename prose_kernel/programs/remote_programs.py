@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -110,16 +110,15 @@ class RemotePrograms:
 
     async def admit(self, candidates: Sequence[Candidate]) -> None:
         """Return if all candidates may run, and pin them. Raises `ImportProgramError` (E215)."""
-        if await self._new(candidates):
+        if self._new(candidates, await asyncio.to_thread(self.lock.pins)):
             async with self._admitting:
-                await self._admit_new(candidates)
+                await self._admit_new(candidates, await asyncio.to_thread(self.lock.pins))
 
-    async def _new(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        pins = await asyncio.to_thread(self.lock.pins)
+    def _new(self, candidates: Sequence[Candidate], pins: Mapping[str, Pin]) -> list[Candidate]:
         return [one for one in candidates if not self._is_pinned(one, pins.get(one.fetched.url))]
 
-    async def _admit_new(self, candidates: Sequence[Candidate]) -> None:
-        new, pins = await self._new(candidates), self.lock.pins()
+    async def _admit_new(self, candidates: Sequence[Candidate], pins: Mapping[str, Pin]) -> None:
+        new = self._new(candidates, pins)
         agreed = self._agreed.union(pin.sha256 for pin in pins.values())
         undecided = [
             Candidate(one.fetched, one.holds, one.via, pin.sha256 if (pin := pins.get(one.fetched.url)) else None)
