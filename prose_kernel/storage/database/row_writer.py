@@ -250,9 +250,15 @@ class RowWriter:
             if waiting:
                 self._on_wait(None)
 
-    def interrupt(self, interrupted: bool = True) -> None:
-        """Stop waiting for the database, until a new text begins: then this is called with False. Callable from any
-        thread."""
+    def interrupt(self) -> None:
+        """Stop waiting for the database until the next text begins. Callable from any thread."""
+        self._set_interrupted(True)
+
+    def text_begins(self) -> None:
+        """Wait for the database again, also after an interrupt."""
+        self._set_interrupted(False)
+
+    def _set_interrupted(self, interrupted: bool) -> None:
         self._interrupted = self.database.hurried = interrupted
         if self._users is not None:
             self._users.hurried = interrupted

@@ -91,12 +91,12 @@ class DatabaseStore(RunStore):
 
     def start(self, program: str, copies: Mapping[str, str] | None = None) -> None:
         super().start(program, copies)
-        self.writes.interrupt(False)
+        self.writes.text_begins()
         self.writes.set_run(program_source=self.writes.sql.clean(program))
 
     def record_source(self, text: str) -> str:
         added = super().record_source(text)
-        self.writes.interrupt(False)
+        self.writes.text_begins()
         self.writes.add_source(added)
         return added
 
