@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from prose_kernel.access.session_permissions import Kind, Ruling
 from prose_kernel.errors import NoPerson
@@ -15,8 +16,7 @@ from prose_kernel.runtime.ports import Clock, SessionRequest
 from prose_kernel.runtime.services import Asker
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """A question to the person. An answer applies only in `program`: another program may have an agent of that name.
 
     - `session` is the name of the session (`agent reviewer`), `at` is its execution path.

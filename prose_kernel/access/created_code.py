@@ -14,9 +14,10 @@ import json
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from prose_kernel.access import atomic, jsonl, plain_files
 from prose_kernel.errors import UsageError
@@ -28,8 +29,7 @@ _SEARCH_FACTOR: Final = 10
 """The factor by which more directories are searched afterwards: a program could create many to hide one."""
 
 
-@dataclass(slots=True)
-class _Note:
+class _Note(Struct):
     """The code files from before a program ran, or the files that it created (`created` is a list)."""
 
     places: dict[str, bool] = field(default_factory=dict)
@@ -53,8 +53,7 @@ class _Note:
         return sorted(_without_state(now) - set(self.present)), self.cut or not cut
 
 
-@dataclass(slots=True)
-class ProtectedFiles:
+class ProtectedFiles(Struct):
     """The protected files while one program runs. `kept` are the existing ones, which are closed to it."""
 
     workspace: str

@@ -10,11 +10,12 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from prose_kernel.access.code_files import entries, files_in_commands, files_loaded_by, is_loaded, loads_code
 from prose_kernel.access.globs import Glob, static_part
@@ -40,8 +41,7 @@ _READ_ONLY: Final = {
 """Names that no session may write, at any depth, with the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Surface:
+class Surface(Struct, frozen=True):
     """The directories that patterns are relative to: the workspace, the home directory, the state directory."""
 
     cwd: str
@@ -49,8 +49,7 @@ class Surface:
     state: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FsGrant:
+class FsGrant(Struct, frozen=True):
     """An absolute path without wildcards, which may lead through links, and the part below it that is granted.
 
     - `pattern` is a glob for the path after the resolved prefix: "" covers only the prefix, `/*.md` the files in it;

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
+
+from msgspec import Struct
 
 from prose_kernel.access.globs import Glob
 from prose_kernel.errors import PermissionDenied
@@ -24,8 +25,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 _LABELS: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*|\[[0-9a-f:.]+\]")
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """A request's target, or a pattern for targets. `scheme`, `port` and `path` are None if they aren't given."""
 
     host: str
@@ -61,8 +61,7 @@ def _host(text: str) -> str | None:
 # ---------------------------------------------------------------- patterns
 
 
-@dataclass(frozen=True, slots=True)
-class HostPattern:
+class HostPattern(Struct, frozen=True):
     """One `network` pattern. `depth` is the number of labels below `host` that it covers: 0, exactly 1, or 2 for any
     number. With an empty `host` it covers every host."""
 

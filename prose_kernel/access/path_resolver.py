@@ -15,8 +15,9 @@ import stat
 import struct
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 MAGIC: Final = ("/proc", "/sys", "/dev/fd")
 """Directories whose names mean something else for this process than for the process that uses the path."""
@@ -30,8 +31,7 @@ _OPENAT2, _AT_FDCWD, _NO_MAGIC_LINKS = 437, -100, 2
 _MAGIC_REFUSED: Final = "paths below /proc, /sys and /dev/fd are refused"
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(Struct, frozen=True):
     """A path as the system names it. `status` is None if nothing exists there, or nothing that this process can reach.
 
     `reason` says why the path can never be used, whatever is granted.

@@ -12,8 +12,9 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from prose_kernel.access import atomic, path_resolver, plain_files
 from prose_kernel.errors import reason_of
@@ -37,8 +38,7 @@ class ToolFailed(Exception):
     """Raised if an allowed call did not work: no such file, no match, a time limit. The message is for the model."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedPath:
+class ResolvedPath(Struct, frozen=True):
     """A path as given (`named`) and the resolved one: absolute, without links, `.` or `..` (it may not exist)."""
 
     named: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 import fnmatch
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from prose_kernel.access import grants, hosts
 from prose_kernel.access.grants import FsGrant, Reach, Surface
@@ -50,8 +51,7 @@ def touches(tool: str) -> tuple[Kind, ...]:
     return ("tools",) if tool.startswith("tools:") else TOUCHES.get(tool, ("bash", *_FILES))
 
 
-@dataclass(frozen=True, slots=True)
-class Ruling:
+class Ruling(Struct, frozen=True):
     """The decision of the rules about one call. `why` names the rule, for the model and the trace; `exact` is True if a
     pattern names the target itself, without a wildcard."""
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes import records
@@ -23,8 +24,7 @@ _NUMBER: Final = re.compile(r"\d+")
 _DIGEST_FIELDS: Final = frozenset({"sha256", "chars", "head"})
 
 
-@dataclass(slots=True)
-class Tidied:
+class Tidied(Struct):
     """A file's new content, with the number of records and of removed duplicates. `aside` are unreadable lines."""
 
     data: bytes
@@ -91,8 +91,7 @@ def _edited(
 # ---------------------------------------------------------------- secrets
 
 
-@dataclass(slots=True)
-class Redacted:
+class Redacted(Struct):
     """A file without secrets. `changed` are the numbers of changed lines; `lost` those whose key cannot be computed
     again, because only the beginning of a changed text is known."""
 

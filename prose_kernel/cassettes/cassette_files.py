@@ -10,9 +10,10 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Final
+
+from msgspec import Struct, field
 
 from prose_kernel.access import atomic, jsonl, plain_files
 from prose_kernel.cassettes import records
@@ -30,8 +31,7 @@ LISTED: Final = 10
 """The number of damaged lines of one file that are named."""
 
 
-@dataclass(slots=True, eq=False)
-class PlacedRecord:
+class PlacedRecord(Struct, eq=False):
     """A record and its place. `used`: this run has replayed or written it. `replaced`: a later record counts
     instead."""
 
@@ -51,8 +51,7 @@ class PlacedRecord:
         return f"{self.place}: the {self.record.t} {self.record.at}"
 
 
-@dataclass(slots=True, eq=False)
-class Take:
+class Take(Struct, eq=False):
     """All recorded attempts under one key and path of one file, by their number (from 1). `is_free`: no request of this
     run has used it."""
 
@@ -71,8 +70,7 @@ class Take:
         return self.attempts[max(self.attempts)]
 
 
-@dataclass(frozen=True, slots=True)
-class IgnoredLine:
+class IgnoredLine(Struct, frozen=True):
     """A line that is ignored: its bytes, and the reason. `torn`: the last line, which was not written completely."""
 
     line: int
@@ -82,8 +80,7 @@ class IgnoredLine:
     newer: bool = False
 
 
-@dataclass(slots=True)
-class CassetteFile:
+class CassetteFile(Struct):
     """A parsed cassette: `name` is its name in messages, `places` maps directories of the recording machines to their
     placeholders."""
 

@@ -9,8 +9,9 @@ import difflib
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+from msgspec import Struct
 
 from prose_kernel.cassettes import records
 from prose_kernel.cassettes.cassette_files import CassetteFile, PlacedRecord
@@ -225,8 +226,7 @@ def message(title: str, nearest: Nearest, req: Mapping[str, Any], at: str, *, us
 ChangeKind = Literal["added", "removed", "moved", "changed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """One record that differs. `before` is the former path of a moved record; `details` describe the differences, one
     line each."""
 

@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from msgspec import structs
-
 from prose_kernel.access.approvals import Approvals, Ask
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import BudgetSpent, ProviderError, RecordedTimeout, StaleRecording, Undecided
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.attempts import TIME_IS_UP
 from prose_kernel.runtime.ports import (
@@ -221,7 +220,7 @@ class _Recorded(Generic[P]):
                     judgement.note(found)
                 if mode == "replay":
                     budgets.count_replayed(found.usage)
-                return cast("T", structs.replace(recorded, details={"replayed": True, **found.details()}))
+                return cast("T", replace(recorded, details={"replayed": True, **found.details()}))
             if mode == "replay":
                 miss = store.miss(judgement)
                 raise Undecided(miss.message, hint=miss.hint, missed=True)
@@ -248,7 +247,7 @@ class RecordedJudge(_Recorded[Judge]):
             return request
         store = self.cassettes.store
         left = (one for one in request.further if store.judgement("decide", one).lookup() is None)
-        return structs.replace(request, further=tuple(left))
+        return replace(request, further=tuple(left))
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         return await self._answer("choose", request, lambda: self.inner.choose(request, labels), labels)
@@ -271,9 +270,8 @@ class RecordedPhrases(_Recorded[Phrases]):
 
 def _without_details(answer: T) -> T:
     """Return an answer for the record: without volatile details, texts of values verbatim."""
-    if isinstance(answer, Finding):
-        return structs.replace(answer, value=verbatim(answer.value), details={})
-    return structs.replace(answer, details={})
+    value: dict[str, Any] = {"value": verbatim(answer.value)} if isinstance(answer, Finding) else {}
+    return replace(answer, details={}, **value)
 
 
 @dataclass(eq=False)

@@ -10,17 +10,17 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from msgspec import structs
+from msgspec import Struct
 
 from prose_kernel.access import atomic, plain_files
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import Facts, Written, without_facts
 from prose_kernel.errors import PermissionDenied, ProviderError, reason_of
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import one_line
 from prose_kernel.runtime.ports import AnswerFile, FileRead, FileWrite, SessionRequest, SessionResult
 from prose_kernel.runtime.secret_patterns import holds_private_key
@@ -89,8 +89,7 @@ _FileChange = tuple[Path, bytes | None]
 """One file to change: its new bytes, or None to remove it."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileReplay:
+class FileReplay(Struct, frozen=True):
     """Writes the files of a recorded session again, under the given rules."""
 
     policy: Policy
@@ -216,7 +215,7 @@ def answer_of(
         store.warn(f"session {request.at} is not recorded: its answer holds a private key (PEM)")
         return None
     details = {"cut": True} if result.details.get("cut") is True else {}
-    answer = structs.replace(without_facts(result), text=text, provider="", origin="", details=details, replayed=False)
+    answer = replace(without_facts(result), text=text, provider="", origin="", details=details, replayed=False)
     return answer, Facts(result.reads, tuple(writes))
 
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from msgspec import structs
-
 from prose_kernel.cassettes import recorded_files, records
 from prose_kernel.cassettes.cassette_files import PlacedRecord, Take
 from prose_kernel.errors import BudgetSpent, CassetteMiss, NoProvider, PermissionDenied, ProviderAuth, ProviderError
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.budgets import Consumption
 from prose_kernel.runtime.ports import SessionRequest, SessionResult, Usage
@@ -53,7 +52,7 @@ class Found(NamedTuple):
         meta, cut = self.meta, answer.details.get("cut")
         details = self.details(provider=meta.provider, sampling=meta.sampling, effects=meta.effects, cut=cut)
         answer = records.without_facts(answer)
-        return structs.replace(answer, provider=meta.provider, origin=meta.origin, details=details, replayed=True)
+        return replace(answer, provider=meta.provider, origin=meta.origin, details=details, replayed=True)
 
 
 class Miss(NamedTuple):

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import structs
 
 from prose_kernel._version import __version__
 from prose_kernel.errors import BudgetSpent
 from prose_kernel.language.diagnostics import conflict_line
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime import requests
 from prose_kernel.runtime.json_data import DEEPER, LEVELS, levels
@@ -138,7 +138,7 @@ def read(line: bytes) -> SearchFields:
     try:
         record = _read(line)
         if record.v < VERSION:
-            record = structs.replace(_read(encoded(_upgraded(_plain(line)))), v=record.v)
+            record = replace(_read(encoded(_upgraded(_plain(line)))), v=record.v)
     except _UNREADABLE as problem:
         raise BadLine(_parse_problem(line, problem)) from None
     if record.t in ANSWERS and record.v <= VERSION and not record.key:
@@ -279,4 +279,4 @@ def usage_of(record: SearchFields) -> Usage:
 
 def without_facts(result: SessionResult) -> SessionResult:
     """Return a session's answer without the fields that a record holds elsewhere, or not at all."""
-    return structs.replace(result, writes=(), reads=(), usage=None, answer_file=None, patches=())
+    return replace(result, writes=(), reads=(), usage=None, answer_file=None, patches=())

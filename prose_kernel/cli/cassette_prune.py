@@ -7,22 +7,23 @@ import io
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
 
 from prose_kernel.cli import execution, program_files, result_text, run, shared_options
 from prose_kernel.cli.execution import ProgramRun, Request, RunEnd
 from prose_kernel.cli.notebook_file import NotebookRun
 from prose_kernel.cli.terminal import Screen, TerminalAsker
 from prose_kernel.errors import ProseError
+from prose_kernel.language.structs import replace
 from prose_kernel.runs import settings
 
 _PROVIDER = re.compile(r"^%provider\b.*$", re.MULTILINE)
 _MODE = re.compile(r"^(%cassette\b.*?)\s+--mode[=\s]+\S+", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
+class Replayed(Struct, frozen=True):
     """The result of a program's replay: the used records (file, record) and all that it has read, or the error that
     ended it early."""
 

@@ -13,14 +13,14 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import structs
+from msgspec import Struct
 
 from prose_kernel.errors import ProseError, ProviderError, UsageError, reason_of
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import one_line
 from prose_kernel.runtime.ports import JudgeRequest, SessionRequest, Usage, reported
 
@@ -35,8 +35,7 @@ EXTRAS = {"llm": "pydantic-ai-slim", "acp": "agent-client-protocol", "local": "x
 NEEDS = {"model": "llm", "agent": "acp"}
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A finding about a subject. A `broken` one has a `fix`; a `note` isn't a fault."""
 
     state: Literal["ok", "note", "broken"]
@@ -246,9 +245,7 @@ def ask_all(settings: Settings, cwd: Path, seconds: float) -> Iterator[Finding]:
 def _no_fallbacks(options: SessionOptions) -> SessionOptions:
     """Return the options without fallbacks, so that each model has to answer itself."""
     servers = {
-        name: structs.replace(
-            server, options={alias: structs.replace(one, fallback=()) for alias, one in server.options.items()}
-        )
+        name: replace(server, options={alias: replace(one, fallback=()) for alias, one in server.options.items()})
         for name, server in options.servers.items()
     }
     return replace(options, servers=servers)

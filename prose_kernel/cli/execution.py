@@ -6,11 +6,13 @@ import asyncio
 import signal
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from prose_kernel.access import atomic
 from prose_kernel.cli import result_text, streams
@@ -19,6 +21,7 @@ from prose_kernel.cli.narrator import Narrator
 from prose_kernel.cli.streams import interrupts
 from prose_kernel.cli.terminal import Screen, TerminalAsker, is_interactive
 from prose_kernel.errors import CompileError, Interrupted, ProseError, RunError, UsageError
+from prose_kernel.language.structs import replace
 from prose_kernel.runs.execution import AcceptedValues, to_end
 from prose_kernel.runs.forced_interrupt import in_cell, may_stop
 from prose_kernel.runs.languages import without_errors
@@ -38,8 +41,7 @@ FAILED, NOT_STARTED, NO_ANSWER = 1, 2, 3
 NOT_LOADABLE = ("E215", "E112")
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """One text to run, and its name in messages. `may_fail`: a notebook's cell with the tag `raises-exception`."""
 
     text: str

@@ -9,9 +9,10 @@ from __future__ import annotations
 import operator
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
+
+from msgspec import Struct
 
 from prose_kernel.cli.ordered_output import SourceOrder
 from prose_kernel.cli.terminal import Screen
@@ -331,8 +332,7 @@ class Narrator:
     _handlers: ClassVar = e.handlers(vars())
 
 
-@dataclass(slots=True)
-class _BareCommand:
+class _BareCommand(Struct):
     """A running bare command, with the window that limits its shown output."""
 
     window: OutputWindow

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from prose_kernel.cli import program_files
 from prose_kernel.cli.execution import Cell, ProgramRun, Request
 from prose_kernel.cli.notebook_file import NotebookCells
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
+from prose_kernel.language.structs import replace
 from prose_kernel.notebook.cell_scan import cell_language, has_statements, segments
 from prose_kernel.runs.earlier_run import earlier_run
 from prose_kernel.runs.freshness import Freshness, check_answer_files
@@ -35,8 +37,7 @@ Program = tuple[str, str, str]
 """The text, language name and profile of a program."""
 
 
-@dataclass(frozen=True, slots=True)
-class LastRun:
+class LastRun(Struct, frozen=True):
     """Facts of the last run about the notebook's cells, by their names.
 
     `run` is the id of that run, "" if there is none. `programs` has the number of programs in each unedited cell,

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from prose_kernel.runtime.events import BranchStep
 
 Emit = Callable[[Any], object]
 
 
-@dataclass(slots=True)
-class _Lane:
+class _Lane(Struct):
     """The output of one branch: pieces and nested parallel statements, in order."""
 
     waiting: deque[object] = field(default_factory=deque)
@@ -30,8 +30,7 @@ class _Lane:
         self.open.clear()
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     """A parallel statement: its lanes by index, and the index of the first one that is not done."""
 
     count: int

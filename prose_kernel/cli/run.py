@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from prose_kernel.cli import program_files, result_text, shared_options
 from prose_kernel.cli.shared_options import profile_of, profile_option, state_dir_option
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import BudgetSpent, ProseError, RunError, UsageError
+from prose_kernel.language.structs import replace
 from prose_kernel.runs import languages
 
 if TYPE_CHECKING:

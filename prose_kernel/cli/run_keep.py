@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import click
 from prose_kernel.cli import result_text
 from prose_kernel.cli.terminal import confirm
 from prose_kernel.errors import UsageError
+from prose_kernel.language.structs import replace
 from prose_kernel.runs import languages, settings
 from prose_kernel.runs.earlier_run import EarlierRun, earlier_run
 from prose_kernel.runs.resumption import refuse_dry_run

@@ -10,7 +10,6 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from prose_kernel.cli.shared_options import RunOptions, profile_of
 from prose_kernel.cli.terminal import is_interactive
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import escaped
 from prose_kernel.runs import languages, settings
 from prose_kernel.runs.earlier_run import EarlierRun, earlier_run

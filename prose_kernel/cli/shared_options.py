@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
+from msgspec import Struct
 
 from prose_kernel.language.contracts import PRIOR
 
@@ -47,8 +47,7 @@ def profile_of(profile: str | None, strict: bool) -> Profile:
 # ---------------------------------------------------------------- prose run
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(Struct, frozen=True):
     """The options of `prose run`, as typed. `settings` has the options in `SETTINGS`, by the name of the setting."""
 
     settings: Mapping[str, Any]

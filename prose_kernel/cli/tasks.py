@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.cli.shared_options import state_dir_option
@@ -29,8 +29,7 @@ _STOP_SECONDS = 3.0
 _LOOK_SECONDS = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """A task and its run."""
 
     run: Path

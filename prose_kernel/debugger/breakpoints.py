@@ -17,6 +17,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from prose_kernel.errors import ProseError, UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
@@ -50,8 +52,7 @@ def murmur2(data: bytes) -> int:
     return found ^ found >> 15
 
 
-@dataclass(frozen=True, slots=True)
-class StatementLines:
+class StatementLines(Struct, frozen=True):
     """A statement: its first and last line, its offset, and the line of the first statement inside it, if any."""
 
     line: int

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal
+
+from msgspec import Struct, field
 
 from prose_kernel.debugger.breakpoints import Breakpoint, DebuggedText, Texts, evaluated_in, stops_in
 from prose_kernel.errors import RunError
@@ -35,8 +36,7 @@ Send = Callable[[str, dict[str, Any]], None]
 Reason = Literal["breakpoint", "step", "pause", "exception", "entry"]
 
 
-@dataclass(slots=True)
-class PausedProgram:
+class PausedProgram(Struct):
     """A paused program: its place, and the means to continue it. `error` is set if it pauses at an error."""
 
     context: ExecutionContext
@@ -45,8 +45,7 @@ class PausedProgram:
     error: RunError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunningStep:
+class RunningStep(Struct, frozen=True):
     """A running step: its depth and branch at the start, and its end."""
 
     kind: Literal["over", "in", "out"]
@@ -63,8 +62,7 @@ class RunningStep:
         return self.kind == "in" and here[: len(there)] == there
 
 
-@dataclass(slots=True)
-class _Source:
+class _Source(Struct):
     """A running text, and its breakpoints by the offsets of statements. `source` is kept so its id stays unique."""
 
     source: Source
@@ -76,8 +74,7 @@ class RewindSignal(BaseException):
     """Ends a paused text that is to run again. Programs cannot catch it."""
 
 
-@dataclass(slots=True)
-class RunningText:
+class RunningText(Struct):
     """The running text: the `count` of statements it has reached; `marks` has for each statement the number of journal
     records before it, and its source and offset."""
 

@@ -9,10 +9,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.access.created_code import require_agreed
@@ -44,8 +45,7 @@ class NotEvaluated(ProseError):
         self.no_answer = no_answer
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedRun:
+class FinishedRun(Struct, frozen=True):
     """A finished run for assertions. `values` has its names and the columns of the case, `outputs` the outputs of the
     program. `judged` is called with the details of each judgement, to count them."""
 

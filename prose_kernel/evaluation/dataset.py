@@ -6,9 +6,10 @@ import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
@@ -20,8 +21,7 @@ LONGEST_ID: Final = 200
 EXPECTED: Final = "expected"
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetCase:
+class DatasetCase(Struct, frozen=True):
     """A case of the data set. `line` is its line number; `broken` is the reason if a counted line isn't a case."""
 
     id: str

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 from urllib.parse import quote
 
-import msgspec
+from msgspec import Struct, field
 
 from prose_kernel.cassettes.recordings import SharedCassettes
 from prose_kernel.errors import BudgetSpent, CompileError, ProseError, RunError, Undecided
@@ -19,6 +18,7 @@ from prose_kernel.evaluation.dataset import EXPECTED, DatasetCase
 from prose_kernel.evaluation.programs import Prepared
 from prose_kernel.evaluation.results import CaseResult, Check, Status
 from prose_kernel.evaluation.spec import Spec
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import clipped, one_line
 from prose_kernel.models.providers.model_servers import SharedConnections
 from prose_kernel.runs.workspace import Start, Workspace, uncancel
@@ -37,8 +37,7 @@ _INSTANT: Final = frozenset({"scripted", "dry-run"})
 """Origins of answers whose durations only depend on the load of this machine."""
 
 
-@dataclass(slots=True)
-class Meter:
+class Meter(Struct):
     """Measures the consumption of the sessions and judgements of a run; replayed ones count as when recorded."""
 
     clock: Clock
@@ -88,8 +87,7 @@ class Meter:
         self.unpriced += usage.cost is None and bool(usage.requests)
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationItem:
+class EvaluationItem(Struct, frozen=True):
     """A run to make: a case, a variant, and the number of the repetition, from 1."""
 
     case: DatasetCase
@@ -104,8 +102,7 @@ class EvaluationItem:
         return f"case={names[0]}/variant={names[1]}/r{self.repetition}/"
 
 
-@dataclass(frozen=True, slots=True)
-class SharedParts:
+class SharedParts(Struct, frozen=True):
     """The parts that all runs of an evaluation share."""
 
     spec: Spec
@@ -238,7 +235,7 @@ class ItemRun:
         error = f"{broken.name}: {broken.reason}" if broken is not None else ""
         shown = {name: _shown(value) for name, value in outputs.items()}
         result = self._result(status, error, no_answer)
-        return msgspec.structs.replace(result, score=score, checks=tuple(checks), outputs=shown)
+        return replace(result, score=score, checks=tuple(checks), outputs=shown)
 
     def _result(self, status: Status, error: str, no_answer: bool = False) -> CaseResult:
         item, meter = self.item, self._meter

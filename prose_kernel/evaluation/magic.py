@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import uuid4
 
+from prose_kernel.language.structs import replace
 from prose_kernel.notebook.magics.registry import MagicCall, magic, resolve_path
 from prose_kernel.runs.settings import ANSWER_SOURCES, Settings
 from prose_kernel.views.bundle import bundle

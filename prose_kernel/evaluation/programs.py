@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of, usage_errors
@@ -17,6 +18,7 @@ from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.fixes import Edit, replaced
 from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.language.source import Source
+from prose_kernel.language.structs import replace
 from prose_kernel.programs import missing_files
 from prose_kernel.runs import languages, settings
 from prose_kernel.runs.languages import Language
@@ -33,8 +35,7 @@ if TYPE_CHECKING:
 LARGEST: Final = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramText:
+class ProgramText(Struct, frozen=True):
     """A text to run: a program, or a part of a notebook's cell."""
 
     text: str
@@ -42,8 +43,7 @@ class ProgramText:
     language: Language
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(Struct, frozen=True, dict=True):
     """A variant that is ready to run: its texts and settings. `name` is the name of its program."""
 
     variant: Variant

@@ -19,6 +19,7 @@ from statistics import median
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import Struct
 
 from prose_kernel.access import atomic, jsonl, plain_files
 from prose_kernel.errors import UsageError, reason_of, usage_errors
@@ -188,8 +189,7 @@ class VariantSummary:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class VariantDifference:
+class VariantDifference(Struct, frozen=True):
     """A comparison of a variant with another one, or with itself in a baseline, by the number of better and worse
     cases. `rates` are the pass rates of both."""
 
@@ -239,8 +239,7 @@ def difference(name: str, cases: Cases, against: str, others: Cases) -> VariantD
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """An evaluation: its specification, results and notes. `planned` is the number of runs, `stopped` the reason why
     not all of them have a result."""
 

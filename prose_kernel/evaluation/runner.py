@@ -6,11 +6,10 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from prose_kernel.access import plain_files
 from prose_kernel.access.atomic import check_replaced, write_whole
@@ -35,6 +34,7 @@ from prose_kernel.evaluation.results import (
 )
 from prose_kernel.evaluation.spec import Spec
 from prose_kernel.judging import rules
+from prose_kernel.language.structs import replace
 from prose_kernel.models.providers.model_servers import SharedConnections
 from prose_kernel.runs import settings
 from prose_kernel.runs.execution import AcceptedValues
@@ -49,8 +49,7 @@ WARNINGS: Final = 5
 NO_LIVE_MODEL: Final = ("human", "replay", "dry-run", "auto", None)
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationOptions:
+class EvaluationOptions(Struct, frozen=True):
     """Options of an evaluation. `parallel` defaults to that of the specification; `overrides` are settings."""
 
     parallel: int | None = None

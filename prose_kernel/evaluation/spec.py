@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
 
 from prose_kernel.errors import UsageError
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import clipped
 from prose_kernel.runs import toml_file
 from prose_kernel.runs.toml_file import Key, TomlFile
@@ -143,7 +143,8 @@ def _assertion(file: TomlFile, key: Key) -> Assertion:
         file.fail((*key, given[0]), "it is empty")
     if given[0] == "python" and not re.fullmatch(r"[^:]+\.py:[A-Za-z_]\w*", text):
         file.refuse((*key, "python"), "FILE.py:FUNCTION", text)
-    return replace(found, name=found.name or clipped(text, 60), **{given[0]: text})
+    changes: dict[str, Any] = {given[0]: text}
+    return replace(found, name=found.name or clipped(text, 60), **changes)
 
 
 def _check_budget(file: TomlFile, budget: str) -> None:

@@ -11,9 +11,10 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import ProviderError, Undecided, UsageError, reason_of
@@ -34,8 +35,7 @@ _QUANTILE: Final = 1.959964
 _KEYS: Final = frozenset(("id", "category", "values", "value", "condition", "criterion", "label", "why"))
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrationItem:
+class CalibrationItem(Struct, frozen=True):
     """A condition about `values`, or a criterion about the one `subject`; `label` None is "uncertain"."""
 
     name: str
@@ -51,8 +51,7 @@ class CalibrationItem:
         return JudgeRequest(self.text, f"calibrate/{self.name}", bindings=self.values, subject=self.subject)
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeAnswer:
+class JudgeAnswer(Struct, frozen=True):
     """The judge's answer to an item, or the reason why there is none (`problem`)."""
 
     item: CalibrationItem
@@ -94,8 +93,7 @@ def wilson(count: float, of: int) -> tuple[float, float]:
     return max(0.0, low) if count else 0.0, min(1.0, high) if count < of else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """A count out of a total, and the interval that contains the true share with 95 % confidence (Wilson)."""
 
     count: int
@@ -110,8 +108,7 @@ class Share:
         return wilson(self.count, self.of)
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
+class Calibration(Struct, frozen=True):
     """The answers of one judge to a set, in the order of the set."""
 
     judge: str

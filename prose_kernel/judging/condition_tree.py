@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from prose_kernel.errors import ProseError
 from prose_kernel.judging import facts
@@ -18,8 +19,7 @@ WEAK = frozenset(("word", "true", "numbers", "sign"))
 """Forms that also match ordinary text (`it is nice`, `more than expected`): they apply only if the values fit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ruling:
+class Ruling(Struct, frozen=True):
     """The answer of the rules: `answer` None is Unknown; `rule` names the form; `why` is one readable line."""
 
     answer: bool | None
@@ -27,8 +27,7 @@ class Ruling:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class OtherBinding:
+class OtherBinding(Struct, frozen=True):
     """The number of another binding, to compare a number with."""
 
     subject: str
@@ -39,8 +38,7 @@ class OtherBinding:
         return compared(value, self.sign, facts.number(other)) if found else None
 
 
-@dataclass(frozen=True, slots=True)
-class Clause:
+class Clause(Struct, frozen=True):
     """One condition of a known form about one binding."""
 
     subject: str
@@ -77,8 +75,7 @@ class Clause:
         return Ruling(answer if answer is None else answer != self.negated, self.rule, why)
 
 
-@dataclass(frozen=True, slots=True)
-class Unparsed:
+class Unparsed(Struct, frozen=True):
     """Words without a known form."""
 
     text: str
@@ -87,8 +84,7 @@ class Unparsed:
         return Ruling(None, "", "no rule reads it")
 
 
-@dataclass(frozen=True, slots=True)
-class Negation:
+class Negation(Struct, frozen=True):
     operand: Condition
 
     def decide(self, bindings: Mapping[str, Value]) -> Ruling:
@@ -96,8 +92,7 @@ class Negation:
         return Ruling(None if inner.answer is None else not inner.answer, inner.rule, inner.why)
 
 
-@dataclass(frozen=True, slots=True)
-class Combination:
+class Combination(Struct, frozen=True):
     """Two or more conditions joined by `and` or `or`, in Kleene's logic: Unknown only if an Unknown operand decides.
 
     Next to words that no rule reads, a negated condition counts as Unknown: in `log does not contain "a" or any
@@ -130,8 +125,7 @@ class Combination:
         return Ruling(not deciding, self.word, ", ".join(dict.fromkeys(ruling.why for ruling in seen)))
 
 
-@dataclass(frozen=True, slots=True)
-class Readings:
+class Readings(Struct, frozen=True):
     """The two readings of a mix of `and` and `or` without parentheses: `a or b and c`. It decides if both agree."""
 
     readings: tuple[Condition, Condition]

@@ -9,10 +9,9 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from msgspec import structs
-
 from prose_kernel.errors import NoPerson, ProseError, ProviderError, Undecided
 from prose_kernel.language.source import Source
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import one_line
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.ports import Finding, Judge, Judged, JudgedText, JudgeRequest, JudgeWrapper, Pick, Verdict
@@ -254,7 +253,7 @@ class JudgeChain:
                 if left < 0:
                     break
             chosen.append(one)
-        return structs.replace(request, further=tuple(chosen))
+        return replace(request, further=tuple(chosen))
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         """Return the label that the first judge in the chain picks. Raises `Undecided`.

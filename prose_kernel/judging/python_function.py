@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from prose_kernel.errors import ProseError, Undecided
 from prose_kernel.runtime import python_calls
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
@@ -33,8 +35,7 @@ JudgeFunction = Callable[[Decision], bool | str | Awaitable[bool | str | None] |
 """Returns True, False or None (uncertain) for a condition, a label of `options` for a choice."""
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionJudge:
+class FunctionJudge(Struct, frozen=True):
     """The `Judge` port, answered by a function that is called after the rules."""
 
     function: JudgeFunction

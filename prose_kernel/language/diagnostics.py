@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeVar
 
+from msgspec import Struct
+
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import screen_width
 
 P = TypeVar("P")
@@ -21,8 +24,7 @@ STRICT_PROFILES = ("strict", "prosescript-strict")
 """The profiles in which a contract file is read with `--strict`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnostic:
+class Diagnostic(Struct, frozen=True):
     """One finding: its code, the 1-based position of the offending token, a message and an optional hint.
 
     `source_line` is the original line, for the rendering with a caret. `span` locates the token in the source. `file`
@@ -66,8 +68,7 @@ class ParsedText(Generic[P]):
     ends_indented: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled(Generic[P]):
+class Compiled(Struct, Generic[P], frozen=True):
     """A program with all compile-time findings, sorted; `ok` if none of them is an error."""
 
     source: Source

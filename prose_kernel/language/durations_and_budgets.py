@@ -7,10 +7,11 @@ as `2 usd, 200k tokens, 30 min, 100 sessions` (docs/how-to/budgets.md).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from typing import Final
+
+from msgspec import Struct
 
 # A duration, in quotes or not, has no sign, no blanks and only ASCII digits.
 _PART = r"[0-9]+(?:\.[0-9]+)?"
@@ -56,8 +57,7 @@ BUDGET_EXAMPLE: Final = "2 usd, 200k tokens, 30 min, 100 sessions"
 BUDGET_HINT: Final = f"write it like this, or some of it: {BUDGET_EXAMPLE}; off means no limit"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The limits of a budget; None: no limit. `tokens` counts input and output; `text` is the budget as written."""
 
     text: str

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
+
+from prose_kernel.language.structs import replace
 
 LONGEST: Final = 20_000
 """The longest text that is parsed, in characters; a longer one counts as hiding if it has more than one command."""
@@ -42,8 +45,7 @@ class _Unreadable(Exception):
     """Raised for an unclosed quote or parenthesis, for other text that cannot be parsed, and for too deep nesting."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
+class _Options(Struct, frozen=True):
     """Options of the shell. `tested`: inside a command before `&&` or `||`, where `set -e` has no effect."""
 
     pipefail: bool = False
@@ -51,8 +53,7 @@ class _Options:
     tested: bool = False
 
 
-@dataclass(slots=True)
-class _Command:
+class _Command(Struct):
     """A simple command, or a group (`mark` is `(` or `{`). `operator` is the operator after it, "" at the end.
 
     `substitutions` holds the texts of its substitutions, `stdin` the texts of its here-documents and here-strings.

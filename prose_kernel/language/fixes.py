@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.source import Source, Span
@@ -27,8 +28,7 @@ class Edit(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
+class Fix(Struct, frozen=True):
     """A quick fix: its title for users, and edits that do not overlap."""
 
     title: str

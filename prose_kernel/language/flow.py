@@ -7,11 +7,13 @@ spans.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
+
+from msgspec import Struct
 
 from prose_kernel.language.nodes import Node, walk
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import clipped
 
 Kind = Literal[
@@ -41,16 +43,14 @@ LABEL: Final = 200
 """The maximum length of a step's text, in characters."""
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """One body of a step: a branch, an arm, an option, the `catch` of a `try`."""
 
     label: str
     steps: tuple[FlowStep, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FlowStep:
+class FlowStep(Struct, frozen=True):
     """An action or definition of a program, in the program's words. Its events have the same span.
 
     `uses` names the agent that is asked, or the blocks and programs that are called; `always`: one of the ways is taken

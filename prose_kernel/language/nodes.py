@@ -22,6 +22,7 @@ from typing import Any, Final, Self, TypeVar, cast
 from msgspec import Struct, structs
 
 from prose_kernel.language.source import Span
+from prose_kernel.language.structs import replace
 
 NOWHERE = Span(0, 0)
 
@@ -159,8 +160,8 @@ def rebuilt(root: N, change: Callable[[Node], Node]) -> N:
 
     for node in reversed(order):  # children come after their parents
         fields = zip(node.__struct_fields__, node.fields(), strict=False)
-        new = {name: found for name, value in fields if (found := part(value)) is not value}
-        changed = change(structs.replace(node, **new) if new else node)
+        new: dict[str, Any] = {name: found for name, value in fields if (found := part(value)) is not value}
+        changed = change(replace(node, **new) if new else node)
         if changed is not node:
             made[id(node)] = changed
     return cast("N", made.get(id(root), root))

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
+from msgspec import Struct
+
 from prose_kernel.errors import UsageError
 
 _NUMBER: Final = re.compile(r"[0-9]++(?>(?:\.[0-9]++)?)")
@@ -24,8 +26,7 @@ class GivenFile:
     description: str
 
 
-@dataclass(frozen=True, slots=True)
-class Spelling:
+class Spelling(Struct, frozen=True):
     """How a language writes values. `negative` is the form of a negative number, with `{}` for its digits; `file`
     returns the value that represents a file, if the language has one."""
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from msgspec import Struct
+
 
 class Span(NamedTuple):
     """A half-open range of offsets in a `Source`."""
@@ -19,8 +21,7 @@ class Span(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(Struct, frozen=True):
     """A place in a source for users: the name of the source, the 1-based line and column, the text of the line."""
 
     source: str

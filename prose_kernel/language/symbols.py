@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, NamedTuple
+
+from msgspec import Struct, field
 
 from prose_kernel.language.nodes import Node
 from prose_kernel.language.source import Source, Span
@@ -22,8 +23,7 @@ class ImportTarget(NamedTuple):
     name: str = ""
 
 
-@dataclass(slots=True, eq=False)
-class Symbol:
+class Symbol(Struct, eq=False):
     """A named definition. `span` is the name at its first definition, `extent` the statement around it.
 
     `shared` holds the names by which other files know it: its kind there, a blank, its name (`output summary`).
@@ -41,8 +41,7 @@ class Symbol:
     about: str = ""
 
 
-@dataclass(slots=True, eq=False)
-class Occurrence:
+class Occurrence(Struct, eq=False):
     """A place where a name is written. Without a symbol it only refers to a name in another file (`target`).
 
     A rename must also insert `before`: in `{a}` the name is the key, too, so that it becomes `{a: b}`. Then it must
@@ -60,8 +59,7 @@ class Occurrence:
     following: Occurrence | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SymbolIndex:
+class SymbolIndex(Struct, frozen=True):
     """The symbols of a text in the order of their definitions, all occurrences, and the paths of imports."""
 
     symbols: tuple[Symbol, ...] = ()

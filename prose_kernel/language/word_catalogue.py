@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -11,8 +10,7 @@ from typing import NamedTuple
 from msgspec import Struct, toml
 
 
-@dataclass(frozen=True, slots=True)
-class WordEntry:
+class WordEntry(Struct, frozen=True):
     """The documentation of a word: a sentence, an example, and for a property its values and owners (`agent`)."""
 
     summary: str

@@ -6,15 +6,17 @@ import os
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
+from msgspec import Struct
+
 from prose_kernel.access import plain_files
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.structs import replace
 from prose_kernel.language.symbols import ImportTarget, Symbol, SymbolIndex
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language, Programs
@@ -59,8 +61,7 @@ class Position(NamedTuple):
     character: int
 
 
-@dataclass(frozen=True)
-class OpenText:
+class OpenText(Struct, frozen=True, dict=True):
     """A text in an editor."""
 
     raw: str
@@ -149,8 +150,7 @@ class OpenText:
         return OpenText(self.raw[:start] + text + self.raw[max(start, end) :], self.encoding)
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(Struct, frozen=True, dict=True):
     """One version of a text. Its analysis is computed at first use."""
 
     uri: str

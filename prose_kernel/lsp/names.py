@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.fixes import Edit, replaced
@@ -17,8 +18,7 @@ class RenameRefused(Exception):
     """A name cannot be changed; the message gives the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentPart:
+class DocumentPart(Struct, frozen=True):
     """A part of a document."""
 
     document: Document

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import re
@@ -12,11 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import structs
-
 from prose_kernel.access import safe_files as places
 from prose_kernel.access.plain_files import stamp_of
 from prose_kernel.errors import ProviderError
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import clipped, one_line
 from prose_kernel.models import memory_directory
 from prose_kernel.models.session_prompt import memory_file, next_segment, summarise
@@ -221,8 +219,8 @@ class RememberingSessions:
                         directory, memory_directory.digest_of(files.former), f"the memory of agent '{memory.agent}'"
                     )
                 segment = f"{memory.directory.rstrip('/')}/{files.segment_name}"
-                known = structs.replace(memory, text=files.former if memory.resume else None, segment=segment)
-                result = answer = await self._inner.run(structs.replace(request, memory=known), on_progress)
+                known = replace(memory, text=files.former if memory.resume else None, segment=segment)
+                result = answer = await self._inner.run(replace(request, memory=known), on_progress)
                 await in_thread(lambda _stop: files.keep(request, answer, self._clock.now()))
                 _settle(directory, memory, files, held)
             except BaseException:
@@ -272,8 +270,8 @@ class RememberingSessions:
         texts = self._memories.of_the_run
         async with self._memories.turns[name]:
             former = texts.get(name)
-            noted = structs.replace(memory, directory="", text=former if memory.resume else None)
-            result = await self._inner.run(structs.replace(request, memory=noted), on_progress)
+            noted = replace(memory, directory="", text=former if memory.resume else None)
+            result = await self._inner.run(replace(request, memory=noted), on_progress)
             if result.memory_after is not None:
                 texts[name] = result.memory_after
             elif result.origin != NOT_RUN:
@@ -290,13 +288,13 @@ class RememberingSessions:
         if not any(item.location and item.content is None and not item.missing for item in request.context or ()):
             return request
         items = [await self._with_content(item) for item in request.context or ()]
-        return structs.replace(request, context=tuple(items))
+        return replace(request, context=tuple(items))
 
     async def _with_content(self, item: ContextItem) -> ContextItem:
         if item.missing or not item.location or item.content is not None:
             return item
         path = Path(self._where.cwd, item.location)
-        return dataclasses.replace(item, content=await in_thread(lambda _stop: _text(path)))
+        return replace(item, content=await in_thread(lambda _stop: _text(path)))
 
 
 def _resolved(cwd: str, memory: AgentMemory) -> str:

@@ -12,9 +12,10 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from prose_kernel.access import atomic, jsonl
 from prose_kernel.access import safe_files as places
@@ -274,8 +275,7 @@ class _Discarded(ValueError):
     """Raised if a patch is not kept; the message is the reason in a word or two."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Patch:
+class _Patch(Struct, frozen=True):
     digest: str | None = None
     retain: list[str] | None = None
     unknown: bool = False

@@ -12,8 +12,9 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from prose_kernel.language.text import one_line, printable
 from prose_kernel.models.tools.tool import ToolFailed
@@ -211,8 +212,7 @@ class Requests:
 # ---------------------------------------------------------------- an agent
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(Struct, frozen=True):
     """Limits in seconds: `start` to answer a request other than a prompt (`initialize`, a new session), `noise` to
     answer `initialize` after printing something else, `cancel` to end a cancelled turn by protocol, `grace` between
     TERM and KILL."""

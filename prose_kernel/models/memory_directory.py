@@ -17,11 +17,11 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import Struct, field
 
 from prose_kernel.access import atomic, plain_files
 from prose_kernel.access import safe_files as places
@@ -47,8 +47,7 @@ IsAnswered = Callable[[Path, str], bool]
 # ---------------------------------------------------------------- one session at a time
 
 
-@dataclass(slots=True)
-class KnownMemory:
+class KnownMemory(Struct):
     """A memory after the replayed answers: the digest of a memory outside the run, the texts of one inside it."""
 
     digest: str | None = None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from prose_kernel.access.approvals import Approvals
 from prose_kernel.access.session_permissions import Policy
@@ -27,8 +28,7 @@ MoreTools = Callable[[SessionRequest, Policy, Approvals], "Sequence[Tool]"]
 """Returns the tools of a session that other packages provide."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderContext:
+class ProviderContext(Struct, frozen=True):
     """The dependencies of live providers. `streams` is True if replies may be watched as they arrive."""
 
     options: SessionOptions

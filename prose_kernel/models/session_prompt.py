@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from msgspec import structs
+from msgspec import Struct
 
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import clipped, one_line
 from prose_kernel.runtime.images import picture
 from prose_kernel.runtime.ports import (
@@ -48,16 +48,14 @@ EXCERPT = 10_000
 """The number of characters of a longer context that are sent: its beginning and its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class PromptSection:
+class PromptSection(Struct, frozen=True):
     """One section of an assembled message."""
 
     section: Section
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Assembled:
+class Assembled(Struct, frozen=True):
     """A session's message in sections, in the order of 4.2, without those that do not apply. By value, each context is
     a part."""
 
@@ -131,8 +129,7 @@ def _assembled(sections: Iterable[tuple[Section, str | None]]) -> Assembled:
 # ---------------------------------------------------------------- by value
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     """One context: its name, its text, and the path where a session can read all of it ("" if there is none)."""
 
     name: str
@@ -345,17 +342,17 @@ def with_row_texts(request: SessionRequest) -> SessionRequest:
     items = request.context
     if not any(item.row for item in items or ()):
         return request
-    return structs.replace(request, context=tuple(_with_text(item) if item.row else item for item in items or ()))
+    return replace(request, context=tuple(_with_text(item) if item.row else item for item in items or ()))
 
 
 def with_texts(request: SessionRequest) -> SessionRequest:
     """Return the request for a person, who does not read files to answer: context and memory are replaced by their
     text."""
     items, memory = request.context, request.memory
-    return structs.replace(
+    return replace(
         request,
         context=None if items is None else tuple(map(_with_text, items)),
-        memory=None if memory is None else structs.replace(memory, directory=""),
+        memory=None if memory is None else replace(memory, directory=""),
     )
 
 
@@ -450,8 +447,7 @@ def permission_lines(permissions: Mapping[str, str | tuple[str, ...]]) -> list[s
 # ---------------------------------------------------------------- the reply
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmation:
+class Confirmation(Struct, frozen=True):
     """The parts of a confirmation (4.6) that are used; a missing part is empty."""
 
     name: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.diagnostics import Profile
@@ -58,8 +59,7 @@ def draft_language(code: str, default: Language) -> tuple[Language, str]:
 # ---------------------------------------------------------------- magic lines
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """A part of a cell: a magic line without its `%`, or program text. `line` is its first line, counted from 1."""
 
     magic: bool

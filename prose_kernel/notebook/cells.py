@@ -10,12 +10,12 @@ import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.language.source import Source
+from prose_kernel.language.structs import replace
 from prose_kernel.notebook import cell_hints
 from prose_kernel.notebook.background import Background, EarlierTasks
 from prose_kernel.notebook.cell_scan import Segment, cell_language, has_statements, is_preview, segments

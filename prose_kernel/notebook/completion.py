@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.incomplete_text import kind_at
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 _STATEMENT = "%prompt "
 
 
-@dataclass(frozen=True, slots=True)
-class Completions:
+class Completions(Struct, frozen=True):
     """Offers that replace the code points from `start` to `end`."""
 
     start: int

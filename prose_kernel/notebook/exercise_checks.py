@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.runtime.ports import Stream
@@ -34,8 +34,7 @@ _MAX_RECORDED: Final = 100_000
 _NO_PROGRAM: Final = "no program has run yet"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckResult(Struct, frozen=True):
     """The result of one requirement; `found` describes the actual state."""
 
     check: Check

@@ -12,13 +12,15 @@ import hashlib
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, field
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.fixes import replaced
 from prose_kernel.language.incomplete_text import literals
 from prose_kernel.language.source import Source
+from prose_kernel.language.structs import replace
 from prose_kernel.notebook.cell_scan import cell_language, has_statements, is_no_program, is_preview, segments
 from prose_kernel.notebook.notebook_files import language_info
 from prose_kernel.runs import languages
@@ -45,8 +47,7 @@ _SETTINGS = frozenset((*_OPTIONS, "cassette", "cd", "cwd", "gate"))  # without a
 _RESETS = re.compile(r"^%reset\b.*$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedCell:
+class ExportedCell(Struct, frozen=True):
     """A cell to export. `name` is its name in messages, `is_text` marks text for people, `left_out` is the reason why
     it isn't part of the program but a comment, `gap` the number of blank lines above it."""
 
@@ -57,8 +58,7 @@ class ExportedCell:
     gap: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(Struct, frozen=True):
     """A program, the options of `prose run` that it needs, and remarks about what was left out."""
 
     text: str
@@ -80,8 +80,7 @@ def as_program(
     return _Program(default, read).of(list(parts))
 
 
-@dataclass(slots=True)
-class _Program:
+class _Program(Struct):
     """A program under construction: its lines, and for each line the name of its cell."""
 
     default: Language
@@ -242,8 +241,7 @@ def comment(text: str) -> str:
 # ---------------------------------------------------------------- a notebook from a program
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A cell of a notebook that is made from a program. `prose` are the entries under `prose` in its metadata, such as
     `gap`, the number of blank lines above it."""
 

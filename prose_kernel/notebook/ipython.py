@@ -15,14 +15,17 @@ import atexit
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from msgspec import Struct
+
 from prose_kernel.errors import ProseError, UsageError
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.nearest import nearest_hint
+from prose_kernel.language.structs import replace
 from prose_kernel.notebook.bindings import Bindings
 from prose_kernel.notebook.cells import Cells, FrontEnd
 from prose_kernel.notebook.ipython_output import MAGIC, CellResult, ShellOutput, TerminalAsker, as_exception
@@ -42,8 +45,7 @@ from prose_kernel.views.problems import problem_of, simple
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class CellArguments:
+class CellArguments(Struct, frozen=True):
     """The words after `%%prose`: Python variables to pass in, bindings to pass out, bindings to pass out as
     DataFrames, and the profile of the cell."""
 

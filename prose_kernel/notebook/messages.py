@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
 
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.resource_errors import shortage
@@ -54,8 +55,7 @@ MAX_CHARACTERS: Final = 5_000_000
 Content = dict[str, Any]
 
 
-@dataclass(slots=True)
-class CellLog:
+class CellLog(Struct):
     """The outputs of one execution of a cell. `request` is the id of the execute request."""
 
     cell: str

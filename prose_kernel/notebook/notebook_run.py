@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from prose_kernel.errors import ResumeMismatch, RunError, UsageError
 from prose_kernel.notebook.notebook_files import in_notebook
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
     from prose_kernel.views.run_record import RunRecord
 
 
-@dataclass(slots=True)
-class LastRun:
+class LastRun(Struct):
     """A cell of the current run. `text` is its text when it last finished (None: never), `tried` its text when it last
     ran, `given` the Python variables that were passed to it."""
 

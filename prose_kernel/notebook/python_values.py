@@ -10,7 +10,7 @@ import importlib
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from prose_kernel.access import atomic
 from prose_kernel.errors import CompileError, RunError, UsageError, usage_errors
 from prose_kernel.language.python_literals import GivenFile
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime.command_data import parsed
 from prose_kernel.runtime.images import LARGEST, file_name, picture
 from prose_kernel.runtime.structured_text import json_in

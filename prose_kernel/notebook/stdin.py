@@ -17,10 +17,11 @@ import hmac
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import zmq
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from prose_kernel.errors import NoPerson
 from prose_kernel.notebook.messages import replaces_displays
@@ -38,8 +39,7 @@ Address = tuple[Any, Any]
 """The client's identity and the message of the request that a question belongs to."""
 
 
-@dataclass(slots=True)
-class _Page:
+class _Page(Struct):
     """The client that answers the questions of a cell: its sender, or a later client with the key. `address` is always
     replaced as a whole, because the control thread replaces it, too."""
 
@@ -48,8 +48,7 @@ class _Page:
     key: str = field(default_factory=lambda: secrets.token_urlsafe(16))
 
 
-@dataclass(slots=True)
-class _Question:
+class _Question(Struct):
     """A waiting question, its address, and the id of its message (`asked`, empty while no client is reached)."""
 
     prompt: str

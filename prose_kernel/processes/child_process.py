@@ -12,8 +12,9 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
+
+from msgspec import Struct
 
 from prose_kernel.processes import process_table, system
 from prose_kernel.processes.command_output import Capture
@@ -32,8 +33,7 @@ _READINGS = 5
 """How often the process table is read to find the remaining processes of a non-empty group."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """A command to start.
 
     - `prepare`: makes the arguments. It gets the descriptor of the report pipe (None without `report`), and returns the
@@ -56,8 +56,7 @@ class Launch:
     kept: int = DEFAULT_MAX_OUTPUT
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessRecord:
+class ProcessRecord(Struct, frozen=True):
     """The engine's record of one process, from which `exec`, `Exec` and tasks derive their results.
 
     `status` is a wait status, None if the process was not started or never ended. `report` is the content of the

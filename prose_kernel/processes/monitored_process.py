@@ -14,8 +14,9 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from prose_kernel.processes import process_table, sandbox_syscalls, system_call_filter
 from prose_kernel.processes.process_table import Member
@@ -37,8 +38,7 @@ Identity = tuple[int, int]
 """Device and inode of a file, to detect that it was replaced after the check."""
 
 
-@dataclass(frozen=True, slots=True)
-class Confinement:
+class Confinement(Struct, frozen=True):
     """The restrictions of a program. They are set before it starts, and cannot be undone.
 
     - `landlock`: a Landlock domain, from which the program can neither signal nor trace nor inspect other processes.
@@ -66,8 +66,7 @@ class Confinement:
         return system_call_filter.code(sockets=self.no_sockets, shared=not self.apart) if self.filtered else b""
 
 
-@dataclass(frozen=True, slots=True)
-class MonitoredLaunch:
+class MonitoredLaunch(Struct, frozen=True):
     """A program to start: its absolute path, its arguments (`argv[0]` as the caller wrote it), and all options.
 
     `limits` are (resource, soft, hard). `grace` is the seconds between TERM and KILL at the time limit,
@@ -89,8 +88,8 @@ class MonitoredLaunch:
     umask: int = 0o022
 
     def marshalled(self) -> bytes:
-        confinement = {name: getattr(self.confinement, name) for name in Confinement.__slots__}
-        job = {name: getattr(self, name) for name in self.__slots__ if name != "confinement"}
+        confinement = {name: getattr(self.confinement, name) for name in Confinement.__struct_fields__}
+        job = {name: getattr(self, name) for name in self.__struct_fields__ if name != "confinement"}
         argv = [os.fsencode(each) for each in self.argv]
         own = {"program": os.fsencode(self.program), "argv": argv, "env": dict(self.env), "cwd": os.fsencode(self.cwd)}
         limits = sandbox_syscalls.limited(self.limits)
@@ -104,8 +103,7 @@ class MonitoredLaunch:
         return marshal.dumps({**confinement, **job, **own, **kernel, "ladders": ladders, "after_kill": AFTER_KILL})
 
 
-@dataclass(frozen=True, slots=True)
-class StartFailure:
+class StartFailure(Struct, frozen=True):
     """A failed start: the `step` (`cwd`, `limits`, `confinement`, `program`, `monitor`), the errno, and a detail."""
 
     step: str
@@ -117,8 +115,7 @@ class StartFailure:
         return errno.errorcode.get(self.number, str(self.number))
 
 
-@dataclass(frozen=True, slots=True)
-class MonitorRecord:
+class MonitorRecord(Struct, frozen=True):
     """How a program ended. `status` is a wait status, None if the program never started or never ended."""
 
     outcome: Outcome

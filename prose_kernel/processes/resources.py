@@ -12,7 +12,8 @@ import functools
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from prose_kernel.processes.cross_loop import call_in_loop
 from prose_kernel.processes.shell import NOT_STARTED
@@ -46,8 +47,7 @@ def unmet(reason: str) -> CommandResult:
     return CommandResult("spawn_failed", NOT_STARTED, stderr=reason, kind="spawn", spawn_error=reason)
 
 
-@dataclass(slots=True, eq=False)
-class _QueuedCommand:
+class _QueuedCommand(Struct, eq=False):
     """A command that waits for resources, in the loop of its caller."""
 
     needs: Amounts

@@ -11,8 +11,9 @@ import functools
 import os
 import subprocess
 import threading
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from prose_kernel.processes import system, system_call_filter
 from prose_kernel.processes.monitor import COMMAND
@@ -22,8 +23,7 @@ _SCOPES = 6
 _TCP = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Mechanisms:
+class Mechanisms(Struct, frozen=True):
     """The supported mechanisms. `monitor` and `network` (empty network namespaces) are "" if they work, else the reason
     why not. `landlock` is its version, 0 for none. `filters`: system calls can be filtered. `apart`: a program can have
     separate mounts and shared memory.
@@ -45,8 +45,7 @@ class Mechanisms:
         return self.landlock >= _TCP
 
 
-@dataclass(frozen=True, slots=True)
-class MechanismStatus:
+class MechanismStatus(Struct, frozen=True):
     """One line of `prose doctor`. A `note` isn't an error: a use of the missing feature fails or warns visibly."""
 
     state: Literal["ok", "note"]

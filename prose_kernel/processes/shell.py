@@ -11,8 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from msgspec import structs
-
+from prose_kernel.language.structs import replace
 from prose_kernel.processes import cwd_report, spawn
 from prose_kernel.processes.child_process import Feed, Launch, Process, ProcessRecord, signal_name
 from prose_kernel.processes.command_output import Live
@@ -124,7 +123,7 @@ class ShellCommands:
 def identified(request: CommandRequest) -> CommandRequest:
     """Add the variables that identify its request to a command's environment (2.10)."""
     identity = open_request.identity()
-    return structs.replace(request, env={**request.env, **identity}) if identity else request
+    return replace(request, env={**request.env, **identity}) if identity else request
 
 
 class Shell:

@@ -19,9 +19,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from prose_kernel.processes import system
 
@@ -35,8 +36,7 @@ class SpawnFailure(Exception):
         self.message = message
 
 
-@dataclass(slots=True, eq=False)
-class Child:
+class Child(Struct, eq=False):
     """A started child and our ends of its pipes; `stdin` is -1 if it has none. `popen` only holds the PID: the engine
     reaps the child."""
 

@@ -16,7 +16,8 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from prose_kernel.processes import process_table
 from prose_kernel.processes.process_table import Member, signal_scope, still_ours
@@ -29,16 +30,14 @@ AFTER_KILL = 2.0
 """Seconds to wait for a process that survives KILL because it is blocked in the kernel, or not ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignalStep:
+class SignalStep(Struct, frozen=True):
     """One signal, and the seconds to wait for the scope to be empty. KILL is repeated while waiting."""
 
     signal: signal.Signals
     grace: float
 
 
-@dataclass(frozen=True, slots=True)
-class Ladder:
+class Ladder(Struct, frozen=True):
     """The steps for one cause, and the outcome that they give to a command that was still running."""
 
     outcome: Outcome

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from prose_kernel.errors import NON_INTERACTIVE, ImportProgramError, NoPerson, UsageError
 from prose_kernel.language.text import escaped, escaped_lines
 from prose_kernel.programs import urls
@@ -32,8 +34,7 @@ class Fetched:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A program that is about to run. `holds` lists its abilities; `via` are the URLs of the programs that led to it,
     outermost first; `before` is the digest that is pinned so far, if this text replaces another one."""
 

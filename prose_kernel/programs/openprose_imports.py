@@ -10,10 +10,11 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import CompileError, ImportProgramError
@@ -25,6 +26,7 @@ from prose_kernel.language.openprose.call_targets import interface_of
 from prose_kernel.language.openprose.program_interface import ProgramInterface, abilities, all_gates, contract, place_of
 from prose_kernel.language.openprose.tree import Call, Program, Use
 from prose_kernel.language.source import Source
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import as_argument
 from prose_kernel.programs import files as program_files
 from prose_kernel.programs import missing_files, urls
@@ -42,8 +44,7 @@ Stamp = plain_files.Stamp | str
 """The stamp of a file; the digest of a remote program, or the given text itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Parsed:
+class _Parsed(Struct, frozen=True):
     """A parsed program with its imports."""
 
     where: Location
@@ -53,8 +54,7 @@ class _Parsed:
     paths: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Checked:
+class _Checked(Struct, frozen=True):
     """A program without errors. `imports` are the imported programs, as checked, in the order of `text.paths`."""
 
     text: _Parsed

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import CompileError, ImportProgramError
@@ -24,8 +25,7 @@ from prose_kernel.programs.files import Location
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 
 
-@dataclass(frozen=True, slots=True)
-class _Parsed:
+class _Parsed(Struct, frozen=True):
     """A file that was read and parsed, with the paths of its imports."""
 
     where: Location

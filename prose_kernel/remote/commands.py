@@ -12,9 +12,10 @@ import secrets
 import socket
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from prose_kernel.processes.command_output import Live
 from prose_kernel.processes.cross_loop import await_answer, call_in_loop
@@ -39,8 +40,7 @@ NO_WORKER = 8.0
 """Seconds that commands wait for a worker if there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerState:
+class WorkerState(Struct, frozen=True):
     """A worker for display: its machine and address, its places and how many of them are taken (`running`), its
     resources, and whether it is being retired (`leaving`)."""
 
@@ -52,8 +52,7 @@ class WorkerState:
     leaving: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteState:
+class RemoteState(Struct, frozen=True):
     """The workers in use, and the reasons why others are not used."""
 
     url: str
@@ -81,8 +80,7 @@ class RemoteState:
         return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class LinkOptions:
+class LinkOptions(Struct, frozen=True):
     """The options of the connection to workers.
 
     - `grace`: seconds between SIGTERM and SIGKILL.

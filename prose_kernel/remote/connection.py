@@ -15,10 +15,11 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
 
 from prose_kernel._version import __version__
 from prose_kernel.errors import UsageError, reason_of
@@ -48,8 +49,7 @@ _RETRY_REFUSED = 10.0
 _LEAVING = "it is being retired"
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerAddress:
+class SchedulerAddress(Struct, frozen=True):
     """The scheduler to connect to; `url` is the text that the user entered. `resources` belong to a `local` cluster."""
 
     url: str
@@ -92,8 +92,7 @@ def _place(address: str) -> tuple[str, int] | None:
     return (host, port) if fits and host and port else None
 
 
-@dataclass(frozen=True, slots=True)
-class ActorOptions:
+class ActorOptions(Struct, frozen=True):
     """The options of every actor, and the directory that its worker must share with this machine."""
 
     directory: Path

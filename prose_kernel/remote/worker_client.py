@@ -9,11 +9,11 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import structs
+from msgspec import Struct, field
 
+from prose_kernel.language.structs import replace
 from prose_kernel.processes.command_output import Beginning, Live
 from prose_kernel.processes.resources import covers
 from prose_kernel.remote import messages
@@ -92,7 +92,7 @@ class RemoteCommand:
             return True
         self._seen = news.at
         if isinstance(news, messages.End):
-            self.finish(structs.replace(news.result, worker=self._name))
+            self.finish(replace(news.result, worker=self._name))
             return True
         for stream, text in news.pieces:
             self._kept[stream].add(text)
@@ -158,8 +158,7 @@ class RemoteCommand:
         self._answer(result)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerCapacity:
+class WorkerCapacity(Struct, frozen=True):
     """The number of commands that a worker runs simultaneously, and its resources."""
 
     places: int

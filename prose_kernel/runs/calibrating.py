@@ -7,14 +7,13 @@ import re
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from msgspec import structs
-
 from prose_kernel.cassettes.recorded_answers import RecordedJudge
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import UsageError
 from prose_kernel.judging import calibration
 from prose_kernel.judging.calibration import Calibration, JudgeAnswer
 from prose_kernel.judging.judge_chain import ModelOrPersonJudge
+from prose_kernel.language.structs import replace
 from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.provider_choice import AGENT, judge_choice, judge_model
 from prose_kernel.models.usage_and_prices import CountedJudge, LimitedJudge
@@ -75,9 +74,7 @@ def _judge_of(services: SessionServices) -> tuple[str, Judge, Cassettes]:
     mode = "replay" if services.choice.kind == "replay" else options.cassette.mode
     file = f"cassettes/calibration/{re.sub(r'[^A-Za-z0-9.]+', '-', name).strip('-.') or 'judge'}.jsonl"
     # the key of a question does not name the judge, so each judge has its own recording
-    kept = structs.replace(
-        options.cassette, name=file, alone=True, mode=mode or ("auto" if where.attended else "replay")
-    )
+    kept = replace(options.cassette, name=file, alone=True, mode=mode or ("auto" if where.attended else "replay"))
     cassettes = Cassettes(kept, where, services.context.clock)
     asked = ModelOrPersonJudge(None, lambda: LimitedJudge(services.live.judge(choice, model)), rules="off")
     return name, CountedJudge(RecordedJudge(asked, cassettes, asker=services.asker), services.usage), cassettes

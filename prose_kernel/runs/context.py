@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+from msgspec import field as struct_field
+
 from prose_kernel.language.contracts import file_and_node
 from prose_kernel.runs import languages
 from prose_kernel.runs.lazy_objects import Once
@@ -140,8 +143,7 @@ class SuppliedValues:
         return None if name in self._declared or name in self._by_journal else self.supplied.get(name)
 
 
-@dataclass(frozen=True, slots=True)
-class RunContext:
+class RunContext(Struct, frozen=True):
     """The surroundings of a run. Settings, front end and process engine outlive the run; a change makes a new context.
 
     `load` loads an import, `interrupt` ends the running program. `resumption` is the earlier run that this one
@@ -157,8 +159,8 @@ class RunContext:
     interrupt: Callable[[], None]
     given: SuppliedValues
     engine: Once[Engine]
-    clock: Clock = field(default_factory=SystemClock)
-    warnings: deque[str] = field(default_factory=deque)
+    clock: Clock = struct_field(default_factory=SystemClock)
+    warnings: deque[str] = struct_field(default_factory=deque)
     resumption: Resumption | None = None
     remote: RemoteCommands | None = None
     spans: Spans | None = None

@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import Struct, field
 
 from prose_kernel.errors import GateRejected, NoPerson, UsageError
 from prose_kernel.language.text import escaped
@@ -41,8 +42,7 @@ def approved_in_process(run: str, *, branch_of: str | None = None) -> set[Approv
     return _APPROVED[run]
 
 
-@dataclass(slots=True)
-class EarlierApprovals:
+class EarlierApprovals(Struct):
     """The approvals of a run's earlier processes: `found` in the journal, and `given` before the run began.
     `confirmed` says how they were confirmed, None before."""
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import MsgspecError, Raw, json, structs
+from msgspec import MsgspecError, Raw, Struct, field, json
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
+from prose_kernel.language.structs import replace
 from prose_kernel.runs.earlier_approvals import approved_in_process
 from prose_kernel.runs.resumption import Resumption, imported_texts, resumption
 from prose_kernel.runtime import journal_codec as codec
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 _DECISIONS = {"yes": True, "true": True, "no": False, "false": False}
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierRun:
+class EarlierRun(Struct, frozen=True):
     """A run whose answers before the record with the number `before` (None: all) another run may use.
 
     `ask_again`: people are asked for their inputs again. `instead` replaces answers, by the keys of their requests;
@@ -156,7 +155,7 @@ class OtherModels:
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
         model = self._models.get(request.at)
         if model is not None:
-            request = structs.replace(request, model=model)
+            request = replace(request, model=model)
         return await self._inner.run(request, on_progress)
 
 

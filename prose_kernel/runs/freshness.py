@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.runs.provenance import Cell, Provenance, digest
@@ -39,8 +40,7 @@ _WORDS: Final[Mapping[Kind, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Struct, frozen=True):
     """A reason why a cell is stale: the name or file, and the cell that it comes from."""
 
     kind: Kind
@@ -51,8 +51,7 @@ class Reason:
         return _WORDS[self.kind].format(name=self.name, cell=self.cell.label if self.cell is not None else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Stale:
+class Stale(Struct, frozen=True):
     """A stale cell. `maybe`: it may turn out to be fresh once the stale cells above have run."""
 
     cell: Cell

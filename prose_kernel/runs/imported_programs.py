@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from msgspec import structs
-
 from prose_kernel.language.contracts import SUFFIX
+from prose_kernel.language.structs import replace
 from prose_kernel.runs import languages
 from prose_kernel.runs.lazy_objects import Once
 
@@ -43,7 +42,7 @@ class Imports:
         """Load an import of a running text in `language`."""
         programs = self.of(language)
         if self._lost and request.texts is None:
-            request = structs.replace(request, texts=self._lost)
+            request = replace(request, texts=self._lost)
         loaded = await programs.load_program(request)
         self.on_load(loaded)
         return loaded

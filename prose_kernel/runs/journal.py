@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import structs
+from msgspec import Struct, field
 
 from prose_kernel.errors import ResumeMismatch, RunError
+from prose_kernel.language.structs import replace
 from prose_kernel.runs.earlier_approvals import approved_in_process
 from prose_kernel.runs.resumption import Resumption, attempts_after, repetitions
 from prose_kernel.runtime import open_request
@@ -32,8 +32,7 @@ Range = tuple[int, int]
 """A range of records: the number of the first one, and of the one after the last."""
 
 
-@dataclass(slots=True, eq=False)
-class _CellRecords:
+class _CellRecords(Struct, eq=False):
     """The place of a cell's last run in the journal: the `records` of each of its texts. `former` are the records of
     earlier runs whose answers it may keep; `complete`: none of its texts has failed or was interrupted."""
 
@@ -176,9 +175,9 @@ class RunJournal(Journal):
         new = {name: value for name, value in text.supplied.items() if self._supplied.get(name) != value}
         moved = self.resumed.moved if self.resumed is not None else None
         directory = moved.before(text.directory) if moved is not None else text.directory
-        text = structs.replace(text, number=self._texts, supplied=new, directory=directory, t=self.now())
+        text = replace(text, number=self._texts, supplied=new, directory=directory, t=self.now())
         if (before := self._supplied_before(text, declared)) is not None:
-            text = structs.replace(text, supplied=before)
+            text = replace(text, supplied=before)
             self._host.supplied_to_text = self._supplied | before
         self._supplied.update(text.supplied)
         self.begins(text)
@@ -215,7 +214,7 @@ class RunJournal(Journal):
             return None
         before, now = self._supplied | then.supplied, self._supplied | text.supplied
         changed = any(name in before and before[name] != now.get(name) for name in declared())
-        return then.supplied if not changed and is_same(then, structs.replace(text, supplied=then.supplied)) else None
+        return then.supplied if not changed and is_same(then, replace(text, supplied=then.supplied)) else None
 
     def finish(self, error: RunError | None) -> None:
         """Record the end of the run, once, if it had any text."""

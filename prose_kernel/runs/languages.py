@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
 
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.language.contracts import PRIOR, is_contract
+from prose_kernel.language.structs import replace
 
 if TYPE_CHECKING:
     from prose_kernel.language import diagnostics

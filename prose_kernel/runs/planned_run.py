@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
-
 from prose_kernel.language.source import Source
+from prose_kernel.language.structs import replace
 from prose_kernel.runs.earlier_run import EarlierRun, commands_first
 from prose_kernel.runs.journal import RunJournal
 from prose_kernel.runs.languages import Language
@@ -75,7 +73,7 @@ class PlannedRun(Replaying):
     def of_program(cls, earlier: EarlierRun, text: str, settings: Settings) -> PlannedRun:
         """Return the run of the changed text of a program file."""
         found = earlier.journal
-        last = structs.replace(found.texts[-1].record, text=text)
+        last = replace(found.texts[-1].record, text=text)
         texts = [*found.texts[:-1], TextRead(last, found.texts[-1].number)]
         commands: dict[str, CommandRequest] = {}
         answers = earlier.answers(found.head.run, _collecting(commands), planned=True)
@@ -84,9 +82,7 @@ class PlannedRun(Replaying):
     def _ports(self, unanswered: Any, store: Store) -> Ports:
         stop: Any = UnansweredPort(self._stop)  # the next steps of the program depend on these answers
         ports = super()._ports(stop, store)
-        return structs.replace(
-            ports, sessions=_Placeholder(), commands=_PlaceholderResult(self.commands), files=self._files
-        )
+        return replace(ports, sessions=_Placeholder(), commands=_PlaceholderResult(self.commands), files=self._files)
 
     def _open(self) -> RunJournal:
         return RunJournal(self._log, self._machines.first.host, self._keys, earlier=self.answers)
@@ -124,7 +120,7 @@ class PlannedCell(PlannedRun):
         if answers is None:
             return None
         found = read(journal.path)
-        new = TextRead(structs.replace(text, number=len(found.texts) + 1), found.lines)
+        new = TextRead(replace(text, number=len(found.texts) + 1), found.lines)
         return cls(replace(found, texts=[*found.texts, new]), answers, settings, commands)
 
     def _open(self) -> RunJournal:

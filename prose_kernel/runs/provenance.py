@@ -10,11 +10,13 @@ import hashlib
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from msgspec import Struct, field
+
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.events import Bound, CellStarted, Event
 from prose_kernel.runtime.values import ExecText, Reference, Value
@@ -37,8 +39,7 @@ MAX_UNREAD_RUNS: Final = 256
 """The number of runs of cells whose texts may be unread."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(Struct, frozen=True):
     """A cell that begins: its key, its number, its whole text, and its language if the text does not name it.
 
     In a Python notebook, `given` has digests of the Python variables that the cell reads, `taken` the names that it
@@ -64,8 +65,7 @@ class Opening:
         )
 
 
-@dataclass(slots=True, eq=False)
-class Cell:
+class Cell(Struct, eq=False):
     """A cell that has run a program.
 
     - `number`: the execution number of its last run, shown in brackets.
@@ -107,8 +107,7 @@ class Cell:
         return next((line for line in lines if line and not line.startswith(("#", "%%"))), "")
 
 
-@dataclass(slots=True, eq=False)
-class Version:
+class Version(Struct, eq=False):
     """The value of a name after a run of a cell.
 
     - `label`: the label of the cell at that time.
@@ -147,8 +146,7 @@ class Version:
         return self.source.text[self.span.start : self.span.end]
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Struct):
     """A run of a cell whose texts are not read yet. `more`: it continues the cell's previous run."""
 
     cell: Cell
@@ -417,8 +415,7 @@ class Provenance:
 # ---------------------------------------------------------------- names that a text uses and makes
 
 
-@dataclass(frozen=True, slots=True)
-class _Definition:
+class _Definition(Struct, frozen=True):
     step: FlowStep
     source: Source
     language: Language

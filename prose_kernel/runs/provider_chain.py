@@ -24,6 +24,9 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+from msgspec import field as struct_field
+
 from prose_kernel.access.approvals import Approvals, AuditWriter, no_audit
 from prose_kernel.cassettes.recorded_answers import RecordedJudge, RecordedPhrases, RecordedRaces, RecordedSessions
 from prose_kernel.cassettes.recordings import Cassettes, SharedCassettes
@@ -72,8 +75,7 @@ if TYPE_CHECKING:
     from prose_kernel.runs.session_description import Description
 
 
-@dataclass(frozen=True, slots=True)
-class Facilities:
+class Facilities(Struct, frozen=True):
     """The services of a run for its sessions.
 
     `interrupt` cancels the run; a person's `:quit` calls it. `guard` starts the processes of CLI agents, `terminals`
@@ -83,7 +85,7 @@ class Facilities:
     Python code supplies instead of the chosen ones.
     """
 
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = struct_field(default_factory=SystemClock)
     interrupt: Callable[[], object] | None = None
     guard: Guard | None = None
     terminals: Terminals | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from types import NoneType
@@ -15,6 +14,7 @@ from prose_kernel.access import plain_files
 from prose_kernel.errors import Interrupted, ProseError, UsageError, usage_errors
 from prose_kernel.judging.python_function import FunctionJudge, JudgeFunction, shown
 from prose_kernel.language.nearest import Nearest, containing, did_you_mean
+from prose_kernel.language.structs import replace
 from prose_kernel.models.providers.python_function import FunctionSessions, Provider
 from prose_kernel.runs import languages
 from prose_kernel.runs.context import Start

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from msgspec import structs
+from msgspec import Struct
 
 from prose_kernel.errors import StateError, StoreFailed, UsageError
 from prose_kernel.language.source import Source
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import escaped
 from prose_kernel.runs import languages, run_assembly
 from prose_kernel.runs.languages import Language
@@ -38,8 +38,7 @@ from prose_kernel.storage.journal_reading import JournalRead, TextRead
 from prose_kernel.storage.run_directory import RunDirectory, StoredRun
 
 
-@dataclass(frozen=True, slots=True)
-class Rebuilt:
+class Rebuilt(Struct, frozen=True):
     """The result of a rebuild: the description of the database, and its number of rows of each kind."""
 
     database: str
@@ -149,7 +148,7 @@ class _Gates:
 
     def open(self, request: GateRequest) -> None:
         gate_id, now = self._ids.take(request, {one.id for one in self._open.values()}), self._clock.now()
-        request, key = structs.replace(request, id=gate_id), describe(request).key
+        request, key = replace(request, id=gate_id), describe(request).key
         self._open[key] = gates.GateRecord(self._statements.run_id, request, now, now)
 
     def asked(self, key: str, when: datetime) -> None:

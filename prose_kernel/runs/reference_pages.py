@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 from prose_kernel.errors import UsageError
 
@@ -37,8 +38,7 @@ _COMMENT = re.compile(r"<!-- .* -->\n+")
 _CORRECTION = re.compile(r"^#### (\w+)\n\n(.*?)(?=\n#### |\Z)", re.MULTILINE | re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(Struct, frozen=True):
     """A numbered section, or the section of a diagnostic code, in a page. `start` and `end` are offsets in its text."""
 
     page: str

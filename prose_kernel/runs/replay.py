@@ -11,15 +11,15 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
-from msgspec import structs
+from msgspec import Struct, field
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import Interrupted, ResumeMismatch, RunError
 from prose_kernel.language.source import Source
+from prose_kernel.language.structs import replace
 from prose_kernel.runs import languages
 from prose_kernel.runs.context import RunContext, Start, SuppliedValues
 from prose_kernel.runs.journal import RunJournal
@@ -41,16 +41,14 @@ _IDLE: Final = 1.0
 """Seconds that a program may compute after its last record: it may have been killed during a long computation."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestTimes:
+class RequestTimes(Struct, frozen=True):
     """The times of a request and its answer, in milliseconds since 1970; 0 if unknown."""
 
     asked: int = 0
     answered: int = 0
 
 
-@dataclass(slots=True)
-class Replay:
+class Replay(Struct):
     """The result of a replay. `gap` explains why it isn't complete ("" if it is). `bound` are the names of the run,
     each with the language that bound it; `outputs` are the names of its outputs."""
 
@@ -275,7 +273,7 @@ class Replaying:
         if language.name not in self._programs:  # kept, because a loaded program may load others
             self._programs[language.name] = self._programs_of(language)
         if self.lost and request.texts is None:
-            request = structs.replace(request, texts=self.lost)
+            request = replace(request, texts=self.lost)
         loaded: LoadedProgram = await self._programs[language.name].load_program(request)
         return loaded
 

@@ -11,9 +11,10 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from prose_kernel.access import atomic, plain_files, safe_files
 from prose_kernel.errors import UsageError
@@ -26,8 +27,7 @@ _SHOWN: Final = 20
 _NOTHING_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
-@dataclass(slots=True)
-class FileRestoration:
+class FileRestoration(Struct):
     """The effect of going back on the files of a run. `targets` maps changed paths to their new content (None: the file
     is removed), `found` to their present one. `foreign` are the targets that other programs have changed since; `left`
     describes the paths that stay as they are, with the reason."""

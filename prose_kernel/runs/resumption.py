@@ -13,13 +13,13 @@ import re
 import shutil
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Raw, structs
+from msgspec import Raw, Struct
 
 from prose_kernel.errors import StoreFailed, UsageError
+from prose_kernel.language.structs import replace
 from prose_kernel.runs.earlier_approvals import EarlierApprovals, Place, approved_in_process, earlier_approvals
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_records import (
@@ -57,8 +57,7 @@ _BRANCH: Final = re.compile(r"([bi])\d+(~\d+)?")
 _AFTERWARDS: Final = [b'{"k":"%b"' % kind for kind in (b"asked", b"answered", b"completed", b"noted")]
 
 
-@dataclass(frozen=True, slots=True)
-class Resumption:
+class Resumption(Struct, frozen=True):
     """A run to be resumed. Made by `resumption`.
 
     - `under_way`: what happens to requests that had no answer when the run ended.
@@ -229,7 +228,7 @@ def kept_after(journal: JournalRead, ends: Mapping[str, int]) -> list[Completed]
                     found[key] = done
     before = _asked_before(journal, rewind, found.keys() - asked.keys())
     return [
-        structs.replace(done, digest=asked[key].digest) if key in asked else done
+        replace(done, digest=asked[key].digest) if key in asked else done
         for key, done in found.items()
         if (one := asked.get(key) or before.get(key)) is not None and one.kind in WORK
     ]
@@ -358,7 +357,7 @@ def branch(journal: JournalRead, before: int, clock: Clock, state_dir: str = STA
         for number, record in journal.records(1, before)
         if not isinstance(record, Completed) or record.key in known
     ]
-    new = structs.replace(
+    new = replace(
         head,
         run=run_id,
         started=f"{started:%Y-%m-%dT%H:%M:%S.%fZ}",

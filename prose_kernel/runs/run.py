@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-
-from msgspec import structs
 
 from prose_kernel._version import __version__
 from prose_kernel.access import plain_files
 from prose_kernel.errors import RunError, UsageError
 from prose_kernel.language.contracts import is_contract
+from prose_kernel.language.structs import replace
 from prose_kernel.runs import run_assembly
 from prose_kernel.runs.lazy_objects import Once, lazy
 from prose_kernel.runs.run_machines import Machines
@@ -248,7 +246,7 @@ class Run:
         directory = home.directory if home is not None else None
         options = settings.session_options(start.cwd)
         if context.leaves_no_files and not settings.records_by_choice:
-            options = replace(options, cassette=structs.replace(options.cassette, writes=False))
+            options = replace(options, cassette=replace(options.cassette, writes=False))
         facilities = Facilities(
             context.clock,
             context.interrupt,

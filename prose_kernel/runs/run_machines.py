@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from msgspec import structs
+from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
+from prose_kernel.language.structs import replace
 from prose_kernel.runs import languages
 from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.host import Host
@@ -29,8 +29,7 @@ _WITHOUT_NEEDS: Final = ("replay", "scripted", "dry-run")
 """The providers for which the tools and variables that a contract file needs may be missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class BoundName:
+class BoundName(Struct, frozen=True):
     """A name of the run, and the language of the text that bound it."""
 
     info: BindingInfo
@@ -43,8 +42,7 @@ class BoundName:
         return f"{declared}, {kind}" if declared else kind
 
 
-@dataclass(frozen=True, slots=True)
-class Defined:
+class Defined(Struct, frozen=True):
     """An agent, block, function or program that a text of the run defines, and the language of that text."""
 
     definition: Definition
@@ -118,7 +116,7 @@ class Machines:
     def use(self, commands: Commands, races: Races | None) -> None:
         """Replace these ports, from the next text on."""
         host = self.first.host
-        host.ports = structs.replace(host.ports, commands=commands, races=races)
+        host.ports = replace(host.ports, commands=commands, races=races)
 
     def bindings(self) -> dict[str, BoundName]:
         """Return all names of the run with their values and languages."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+
 from prose_kernel.access.session_permissions import shown
 from prose_kernel.errors import NON_INTERACTIVE, ProseError, ProviderError
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import one_line, printable
 from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.provider_choice import AGENT, Choice
@@ -42,8 +44,7 @@ RUN = "«run»"
 """A placeholder for the run's id."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContextSize:
+class ContextSize(Struct, frozen=True):
     """An item of the context, with its size in characters, None if it isn't known in advance."""
 
     name: str
@@ -51,8 +52,7 @@ class ContextSize:
     place: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
+class Description(Struct, frozen=True):
     """A session as it would be sent.
 
     - `who`: the provider, in words. `model`: the alias and its meaning, for a model or an agent.

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, get_args, get_origin
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict, fields, replace
+from msgspec.structs import asdict, fields
 
 from prose_kernel.errors import UsageError, reason_of
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime.session_options import (
     Address,
     AgentCommand,

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from prose_kernel.errors import UsageError
+from prose_kernel.language.structs import replace
 from prose_kernel.runs.toml_file import Key, TomlFile, read
 from prose_kernel.runtime.session_options import AgentCommand, McpServer, ModelOptions, ModelServer, Permissions
 

@@ -12,14 +12,13 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import date, time
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import FieldInfo
 
 from prose_kernel.access import plain_files
@@ -41,8 +40,7 @@ _KEY = re.compile(r"\s*([^=#\[\]{}]+?)\s*=")
 declared = functools.cache(msgspec.structs.fields)
 
 
-@dataclass(frozen=True, slots=True)
-class TomlFile:
+class TomlFile(Struct, frozen=True):
     """The content of a TOML file. Errors are raised as `UsageError`, or added to `problems` where documented.
 
     `noun` is the word for a key in errors; with `columns`, errors give columns as well as lines. `removed` are keys of

@@ -12,13 +12,13 @@ import contextlib
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.language.source import Source
+from prose_kernel.language.structs import replace
 from prose_kernel.runs import languages, run_assembly
 from prose_kernel.runs.context import Listeners, RunContext, Start, SuppliedValues
 from prose_kernel.runs.imported_programs import Imports

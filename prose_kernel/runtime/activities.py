@@ -18,8 +18,9 @@ without `LoopPass`, no loop is known. The rules hold for any sequence of events 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, NamedTuple, Self, TypeVar
+
+from msgspec import Struct, field
 
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.events import BranchStep, Event, Place
@@ -30,8 +31,7 @@ Key = object
 Branches = tuple[BranchStep, ...]
 
 
-@dataclass(slots=True, eq=False)
-class Activity:
+class Activity(Struct, eq=False):
     """`place` is the place of the event that opened the activity; `begin` and `end` are times of the listener's clock.
     `attempts` counts the attempts of a session or command, or the passes of a loop; `inner` has its open child
     activities."""

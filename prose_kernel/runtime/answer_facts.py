@@ -13,14 +13,14 @@ import hashlib
 import os
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from typing import Final, TypeVar, cast
 
-from msgspec import MsgspecError, Struct, convert, structs
+from msgspec import MsgspecError, Struct, convert
 
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked
@@ -104,8 +104,7 @@ async def with_files(files: Files, request: CommandRequest, directory: str, ask:
     return answer
 
 
-@dataclass(frozen=True, slots=True)
-class FilesOfAnswer:
+class FilesOfAnswer(Struct, frozen=True):
     """The files of an earlier answer: their digests at that time (`then`), and how to find the same files now, by the
     globs of `reads:` and `writes:`, or else by these paths. Paths are relative to `directory`."""
 
@@ -143,8 +142,7 @@ class FilesOfAnswer:
         return None
 
 
-@dataclass(slots=True, eq=False)
-class EarlierAnswer:
+class EarlierAnswer(Struct, eq=False):
     """A request of the earlier run with its answer. `order` is its position among the answers."""
 
     asked: Asked
@@ -189,7 +187,7 @@ class EarlierAnswer:
                 return None
             if files is None:
                 raise NotRecorded
-            files = structs.replace(files, globs=(request.reads or (), request.writes or ()))
+            files = replace(files, globs=(request.reads or (), request.writes or ()))
         if files is None:
             return None
         if files.reads is None or files.writes is None:
@@ -219,12 +217,12 @@ class EarlierAnswer:
                 if text is None and value.answer_file is not None:
                     raise FileNotFoundError
                 details = {**at, **value.details, "kept": run}
-                value = structs.replace(value, text=text, answer_file=None, usage=None, replayed=True, details=details)
+                value = replace(value, text=text, answer_file=None, usage=None, replayed=True, details=details)
             case CommandResult():
                 then = value.kept_from.answered if value.kept_from is not None else at.get("answered", "")
-                value = structs.replace(value, kept_from=KeptFrom(run, key, then))
+                value = replace(value, kept_from=KeptFrom(run, key, then))
             case Verdict() | Pick() | Finding() if value.by not in _FREE_DECIDERS:
-                value = structs.replace(value, details={**at, **value.details, "kept": run, "at": key})
+                value = replace(value, details={**at, **value.details, "kept": run, "at": key})
         return cast("T", value)
 
 
@@ -304,8 +302,7 @@ class AnsweredFiles:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Write:
+class _Write(Struct, frozen=True):
     """The digest of a file after a text wrote it; "" if the file is missing. `order` is the position of the answer."""
 
     order: int

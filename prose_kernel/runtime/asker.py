@@ -16,8 +16,9 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NoReturn
+
+from msgspec import Struct
 
 from prose_kernel.errors import NoPerson, ProseError
 from prose_kernel.language.text import one_line
@@ -34,8 +35,7 @@ NO_CHANNEL: Final = "this front end cannot be asked: it runs the notebook withou
 _held: ContextVar[tuple[object, ...]] = ContextVar("prose_kernel_turns", default=())
 
 
-@dataclass(frozen=True, slots=True)
-class Button:
+class Button(Struct, frozen=True):
     """Gives the answer `answer`. With `joins`, a text in the field is added to it, after `joins`. The `main` button is
     also triggered by Ctrl+Enter, and by Enter in a field of one line."""
 
@@ -45,8 +45,7 @@ class Button:
     main: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """A text field, of `several` lines or one. `verbatim` is a line after which all lines are plain text, for an answer
     with lines that would be commands (`:quit`, `.`); `end` ends an answer of several lines. A `required` field cannot
     be left empty."""
@@ -58,8 +57,7 @@ class Field:
     end: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FormField:
+class FormField(Struct, frozen=True):
     """One field of an answer that is an object; the form answers with JSON, its values as text.
 
     `kind` is `line`, `text` (several lines), `list` (one item a line), `json` or `choice`, which has `options`. `value`
@@ -74,8 +72,7 @@ class FormField:
     value: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(Struct, frozen=True):
     """One question. `kind` is `gate`, `input`, `session`, `judge`, `permission` or `program`; `text` is the question,
     `note` has further facts. `parts` are the fields of an answer that is an object, instead of one `field`. `markdown`
     means that the text is Markdown. With `above` the text is shown above the question already, and repeated only by

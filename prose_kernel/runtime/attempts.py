@@ -13,7 +13,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import Struct
+from msgspec import field as struct_field
 
 from prose_kernel.errors import (
     ProviderError,
@@ -24,6 +25,7 @@ from prose_kernel.errors import (
     SessionError,
     SessionTimeout,
 )
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime.budgets import Budget, pause
 from prose_kernel.runtime.events import Retried, SessionFinished, SessionProgressed, SessionStarted
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
@@ -44,8 +46,7 @@ LONGEST_RETRY_AFTER: Final = 300.0
 """The longest `Retry-After` of a server, in seconds, that is honoured."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retries:
+class Retries(Struct, frozen=True):
     """How many further attempts are allowed, and the `backoff` between them."""
 
     maximum: int = 0
@@ -70,8 +71,7 @@ def jittered(seconds: float, at: str, attempt: int) -> float:
     return seconds * (1 + JITTER * drawn)
 
 
-@dataclass(frozen=True, slots=True)
-class Attempted:
+class Attempted(Struct, frozen=True):
     """A session or command that may be repeated: its node, the number of its events, and its execution path."""
 
     node: Node
@@ -115,11 +115,10 @@ class Failure(Struct, frozen=True):
     cause: ProviderError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptLimits:
+class AttemptLimits(Struct, frozen=True):
     """The retries of a session, its timeout as written, and the budgets of it and its agent."""
 
-    retries: Retries = field(default_factory=Retries)
+    retries: Retries = struct_field(default_factory=Retries)
     timeout: str = ""
     budgets: tuple[Budget, ...] = ()
 
@@ -137,7 +136,7 @@ class SessionAttempts:
     request: SessionRequest
     key: Key
     bound_to: str | None = None
-    allowed: AttemptLimits = AttemptLimits()
+    allowed: AttemptLimits = field(default_factory=AttemptLimits)
     consumed: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -172,7 +171,7 @@ class SessionAttempts:
             return self.fitting(result)
         except WrongAnswer as problem:
             wrong = (*self.request.wrong, (result.text or "", str(problem)))
-            self.request = structs.replace(self.request, correction=str(problem), wrong=wrong)
+            self.request = replace(self.request, correction=str(problem), wrong=wrong)
             message = f"the answer does not fit `output`: {problem}"
             raise SessionError(message, details={"kind": "answer"}) from None
 
@@ -197,7 +196,7 @@ class SessionAttempts:
         s, attempt = self.s, 0
         while True:
             await s.flush()
-            current = structs.replace(self.request, target=self.target(), attempt=attempt)
+            current = replace(self.request, target=self.target(), attempt=attempt)
             s.emit(SessionStarted(self.place, self.number, current, self.bound_to))
             again = replayed = False
             asked_wait = 0.0

@@ -17,10 +17,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from prose_kernel.errors import BudgetSpent
 from prose_kernel.language.durations_and_budgets import Limits
@@ -57,8 +56,7 @@ class Spending(NamedTuple):
 # ---------------------------------------------------------------- counting
 
 
-@dataclass(slots=True)
-class Consumption:
+class Consumption(Struct):
     """A consumption. `unpriced` counts answers with an unknown price, `requests` counts requests to models."""
 
     usd: float = 0.0
@@ -74,8 +72,7 @@ class Consumption:
         return ", ".join(parts) or "nothing"
 
 
-@dataclass(slots=True, eq=False)
-class Budget:
+class Budget(Struct, eq=False):
     """Limits, and the consumption under them. `key` is unique in the run, `title` is its name in messages.
 
     Time passes while the budget is `open`: while a text of the run, a call of the block, or a session is running. It is
@@ -262,8 +259,7 @@ class Budget:
         )
 
 
-@dataclass(slots=True, eq=False)
-class Request:
+class Request(Struct, eq=False):
     """A request that is being asked.
 
     - `budgets`: the budgets that it counts for; `place()` names its place in the program

@@ -18,12 +18,11 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import count
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from msgspec import MsgspecError, Raw
+from msgspec import MsgspecError, Raw, Struct, field
 
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.answer_facts import (
@@ -69,8 +68,7 @@ _WORDS: Final = {
 _PROBLEMS: Final[Mapping[type, str]] = {NotRecorded: "unrecorded", LookupError: "unknown"}
 
 
-@dataclass(frozen=True, slots=True)
-class AskedAgain:
+class AskedAgain(Struct, frozen=True):
     """A request that was asked in spite of the earlier run, with the category (`why`): the earlier answer is a failure,
     the request has changed, or it is new. `near` is the most similar earlier request. `differs` names the parts that
     differ from it; if there are none, `reason` explains in words why the earlier answer was not used."""
@@ -82,8 +80,7 @@ class AskedAgain:
     differs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """The conditions for keeping answers, in addition to equal keys.
 
     - `is_confirmed` returns whether a person has confirmed the decision about a gate

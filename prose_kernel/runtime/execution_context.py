@@ -11,16 +11,18 @@ import asyncio
 import importlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final, Literal, Protocol, Self, TypeVar, cast
 
-from msgspec import structs
+from msgspec import Struct
+from msgspec import field as struct_field
 
 from prose_kernel.errors import BudgetSpent, RunError, StoreFailed, UsageError
 from prose_kernel.language.durations_and_budgets import parse_budget
 from prose_kernel.language.nodes import statement_kind
 from prose_kernel.language.source import Location, Source, Span
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.events import BranchStep, Event, Failed, Place, Warned
@@ -60,8 +62,7 @@ class Node(Protocol):
     def span(self) -> Span: ...
 
 
-@dataclass(slots=True)
-class CancellationState:
+class CancellationState(Struct):
     """Whether a branch is cancelled.
 
     `stopped` means that its siblings have cancelled it: it may finish, but starts nothing new. `closed_by` is the error
@@ -74,8 +75,7 @@ class CancellationState:
     replaced: tuple[str, ...] = ()
 
 
-@dataclass(slots=True, eq=False)
-class RaceGate:
+class RaceGate(Struct, eq=False):
     """Blocks the requests of a branch until its turn in a recorded race.
 
     `arrived` is called when the branch reaches its first request.
@@ -85,7 +85,7 @@ class RaceGate:
     turns: Scheduler
     arrived: Callable[[], None]
     _is_open: bool = False
-    _waiting: list[asyncio.Task[Any]] = field(default_factory=list)
+    _waiting: list[asyncio.Task[Any]] = struct_field(default_factory=list)
 
     def release(self) -> None:
         self._is_open = True
@@ -499,7 +499,7 @@ async def load(s: ExecutionContext, request: LoadRequest) -> LoadedProgram:
         return dict(found[0].texts)
 
     texts = await s.ask(request, dict, ask)
-    return found[0] if found else await find(structs.replace(request, texts=texts))
+    return found[0] if found else await find(replace(request, texts=texts))
 
 
 # ---------------------------------------------------------------- errors

@@ -7,9 +7,10 @@ If a command prints such bytes, they are kept unchanged, and the text of the val
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
+
+from msgspec import Struct
 
 LARGEST: Final = 10_000_000
 """The largest image, in bytes, that is kept and shown."""
@@ -35,8 +36,7 @@ _FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 """The JPEG markers that its size follows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(Struct, frozen=True):
     """The format of a picture's bytes. `width` and `height` are 0 if not known; `broken` describes why the bytes cannot
     be shown, "" for a valid picture."""
 

@@ -15,9 +15,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from msgspec import MsgspecError, Raw, structs
+from msgspec import MsgspecError, Raw
 
 from prose_kernel.errors import ResumeMismatch, StoreFailed
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.answer_facts import AnsweredFiles, with_files
 from prose_kernel.runtime.earlier_answers import EarlierAnswers
@@ -178,7 +179,7 @@ class Journal:
         if found is None:
             return None
         value, answered = found
-        self._recorder.write(structs.replace(answered, t=self.now()))
+        self._recorder.write(replace(answered, t=self.now()))
         self._register_answer(asked, answered)
         return (self._deliver(s, request, value),)
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, Literal, TypeVar, cast
 
-from msgspec import Raw, structs
+from msgspec import Raw, Struct, field
 
 from prose_kernel.errors import ResumeMismatch
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_records import (
     NOTHING,
@@ -46,8 +46,7 @@ _PASSED_OVER: Final = frozenset({Repeated, Completed, Step, StepEnded})
 _NO_MORE: Final = (0, None)
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryMove:
+class DirectoryMove(Struct, frozen=True):
     """Converts paths for a run that continues in another directory, while its records contain the original one."""
 
     then: str
@@ -61,9 +60,9 @@ class DirectoryMove:
         """Return a request with paths in the original directory."""
         match request:
             case CommandRequest():
-                return structs.replace(request, cwd=self.before(request.cwd))
+                return replace(request, cwd=self.before(request.cwd))
             case ShowRequest():
-                return structs.replace(request, directory=self.before(request.directory))
+                return replace(request, directory=self.before(request.directory))
             case _:
                 return request
 
@@ -78,7 +77,7 @@ class DirectoryMove:
 
 def _with_directory(answer: T, old: str, new: str) -> T:
     if isinstance(answer, CommandResult) and answer.cwd_after is not None:
-        return structs.replace(answer, cwd_after=_below(answer.cwd_after, old, new))
+        return replace(answer, cwd_after=_below(answer.cwd_after, old, new))
     return answer
 
 
@@ -86,8 +85,7 @@ def _below(path: str, old: str, new: str) -> str:
     return new + path[len(old) :] if path == old or path.startswith(f"{old}/") else path
 
 
-@dataclass(frozen=True, slots=True)
-class KnownRecords:
+class KnownRecords(Struct, frozen=True):
     """The records of an earlier process, and how a journal replays them.
 
     With `keeps_texts`, a text that differs from its record is an error; otherwise the new text is recorded instead.
@@ -108,8 +106,7 @@ class KnownRecords:
     moved: DirectoryMove | None = None
 
 
-@dataclass(slots=True, eq=False)
-class Parked:
+class Parked(Struct, eq=False):
     """A request of a replayed program that waits for its answer: the recorded one, or None to make it live. `known`
     means that the request was recorded."""
 

@@ -9,9 +9,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, Struct
 
 from prose_kernel.errors import ProviderError, StateError, StoreFailed, Undecided
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Completed, Recorder, Repeated
@@ -168,7 +169,7 @@ class LiveRequests:
             opened.is_completed = False
         if answered is not None:
             notes, now = _notes(opened), self._recorder.now()
-            answered = structs.replace(answered, at_once=at_once, aside=notes, t=now)
+            answered = replace(answered, at_once=at_once, aside=notes, t=now)
             self._recorder.write(answered)
         opened.settle(answered is not None and answered.error == NOTHING and not answered.cancelled)
         return answered

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
+
+from msgspec import Struct
 
 from prose_kernel.errors import RunError, StateError, UsageError
 from prose_kernel.language.nodes import Node
@@ -23,8 +24,7 @@ _SHORT_WAIT = 1.0
 """Seconds that an interrupted text waits until its bindings are stored."""
 
 
-@dataclass(frozen=True, slots=True)
-class BindingInfo:
+class BindingInfo(Struct, frozen=True):
     """A name of the root with its value: kind, key in the store, and the statement that bound it, at `span` of
     `source`.
 
@@ -48,8 +48,7 @@ class BindingInfo:
         return self.source.location(self.span.start)
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(Struct, frozen=True):
     """A definition that isn't a value: its kind, its text, and short facts about it.
 
     An agent has the facts `model`, `persist` and `prompt`, if set, and `memory` if it keeps one; a block or function
@@ -65,8 +64,7 @@ class Definition:
 PreviewKind = Literal["session", "command", "gate"]
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(Struct, frozen=True):
     """One session, command or gate that a text would reach: its place, its first request, and the unknown parts of it.
 
     The request is in `request` for a session, in `command` or `gate` for the others. It is None if `problem` is set,
@@ -85,8 +83,7 @@ class Preview:
     gate: GateRequest | None = None
 
 
-@dataclass(slots=True)
-class _Shared:
+class _Shared(Struct):
     """The shared state of the machines of one run."""
 
     host: Host

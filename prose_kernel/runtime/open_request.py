@@ -22,8 +22,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec import Raw, structs
+from msgspec import Raw, Struct
+from msgspec import field as struct_field
 
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime.journal_codec import dumps, without_ids
 from prose_kernel.runtime.journal_records import NOTHING, Record, Step, StepEnded
 from prose_kernel.runtime.requests import shown
@@ -36,8 +38,7 @@ cell: ContextVar[str] = ContextVar("prose_kernel_cell", default="")
 answer (docs/reference/sessions.md 4.2)."""
 
 
-@dataclass(slots=True, eq=False)
-class CellRun:
+class CellRun(Struct, eq=False):
     """One run of a notebook cell, which may consist of several texts. `keeps` means that it keeps answers of the cell's
     last run, whatever the setting `rerun` says. `again` has the paths of kept answers that a person wants to have asked
     again. `asks` means that the rest of the cell keeps no answers."""
@@ -181,8 +182,7 @@ MODEL: Final = "model"
 TOOL: Final = "tool"
 
 
-@dataclass(slots=True)
-class RecordedStep:
+class RecordedStep(Struct):
     """The records of one step. `begun` counts its attempts, `before` the attempts without an end except the last one;
     `failed` has the ends of earlier failed attempts."""
 
@@ -190,7 +190,7 @@ class RecordedStep:
     begun: int = 1
     ended: StepEnded | None = None
     before: int = 0
-    failed: list[StepEnded] = field(default_factory=list)
+    failed: list[StepEnded] = struct_field(default_factory=list)
 
     @property
     def value(self) -> Raw:
@@ -233,7 +233,7 @@ def folded(records: Iterable[Step | StepEnded]) -> list[RecordedStep]:
 
 def without_answers(records: Iterable[Step | StepEnded]) -> list[Step | StepEnded]:
     """Return the records of steps that are all repeated: their numbers and consumption count, their answers don't."""
-    return [structs.replace(one, digest="") if isinstance(one, Step) else one for one in records]
+    return [replace(one, digest="") if isinstance(one, Step) else one for one in records]
 
 
 def repeats_all_steps(records: Iterable[Step | StepEnded]) -> bool:
@@ -339,8 +339,7 @@ class Steps:
         return hashlib.blake2b(chain.encode() + data, digest_size=8).hexdigest()
 
 
-@dataclass(slots=True, eq=False)
-class OpenStep:
+class OpenStep(Struct, eq=False):
     """A step that is being made. `at` is its path in the run; `attempt` counts from 1."""
 
     at: str

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
+from msgspec import Struct
+from msgspec import field as struct_field
+
 from prose_kernel.errors import RunError
 from prose_kernel.runtime.events import BranchFinished, BranchStep, ParallelJoined, ParallelStarted
 from prose_kernel.runtime.execution_context import ControlFlow, ExecutionContext, Node, RaceGate, forget_trace
@@ -43,8 +46,7 @@ class JoinPolicy(Protocol):
     def on_fail(self) -> Literal["fail-fast", "continue", "ignore"]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """The result of a branch. A branch that never began, or lost a race, is `cancelled`."""
 
     status: Literal["done", "failed", "cancelled"]
@@ -55,8 +57,7 @@ class Outcome:
 CANCELLED = Outcome("cancelled")
 
 
-@dataclass(slots=True)
-class Join:
+class Join(Struct):
     """Collects the outcomes of branches, and decides when the remaining ones are no longer needed.
 
     `winners` are the branches that count for `first` and `any`, in the order in which they finished; `raised` is the
@@ -65,7 +66,7 @@ class Join:
 
     policy: JoinPolicy
     total: int
-    winners: list[int] = field(default_factory=list)
+    winners: list[int] = struct_field(default_factory=list)
     raised: RunError | None = None
     decided: bool = False
     _settled: int = 0
@@ -92,8 +93,7 @@ class Join:
 # ---------------------------------------------------------------- forking
 
 
-@dataclass(frozen=True, slots=True)
-class Race:
+class Race(Struct, frozen=True):
     """A construct that does not wait for all its branches: its path, with a star for the branch, and its text."""
 
     at: str

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NoReturn, cast
 
-from msgspec import structs
-
 from prose_kernel.errors import UsageError
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime.execution_context import ExecutionContext
 from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.ports import Ports
@@ -59,7 +58,7 @@ def level(s: ExecutionContext, depth: int) -> int:
 def evaluation_host(host: Host) -> Host:
     """Return a host for one evaluation in a paused program, which refuses all requests and limits the statements."""
     sessions, judge = _RefusingPort("no session is asked"), _RefusingPort("no condition in `**` is judged")
-    ports: Ports = structs.replace(
+    ports: Ports = replace(
         host.ports,
         commands=cast("Any", _RefusingPort("no command runs")),
         sessions=cast("Any", sessions),

@@ -10,9 +10,8 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Final, NoReturn, TypeVar
 
-from msgspec import structs
-
 from prose_kernel.errors import RunError, Undecided
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime.compiled_code import Body
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
 from prose_kernel.runtime.host import Host
@@ -117,7 +116,7 @@ class PreviewAnswers:
 
     def make_host(self, real: Host) -> Host:
         nothing, store = UnknownAnswers(), ReadOnlyStore(real.ports.store)
-        ports = structs.replace(real.ports, judge=nothing, user=nothing, store=store, races=None)
+        ports = replace(real.ports, judge=nothing, user=nothing, store=store, races=None)
         hook = StepLimit(self._require_room)
         host = Host(ports, (), load=real.load, supplied=real.supplied, hook=hook, pipefail=real.pipefail)
         host.preview, host.renderer = self, real.renderer
@@ -193,7 +192,7 @@ class ReadOnlyStore:
 
     def target(self, binding: Binding) -> AnswerFile | None:
         target = self._store.target(binding)
-        return target and structs.replace(target, location=self.location(binding.key))
+        return target and replace(target, location=self.location(binding.key))
 
     def memory(self, agent: str, persist: str) -> str:
         return self._store.memory(agent, persist)

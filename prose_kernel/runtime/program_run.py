@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakValueDictionary
+
+from msgspec import Struct, field
 
 from prose_kernel.errors import StateError
 from prose_kernel.runtime.host import Host
@@ -66,8 +68,7 @@ class Recent:
         return self.steps[-self._own :] if self._own else ()
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(Struct):
     """The progress of a run, and its unsaved values. Machines of several languages in one run share it.
 
     `cell` is the number of the last file or cell that was started, `ordinal` that of the last root statement, counted

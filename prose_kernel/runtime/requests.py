@@ -15,7 +15,6 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
@@ -159,8 +158,7 @@ def key_of(kind: str, encoded: Iterable[tuple[str, bytes]]) -> Key:
     return Key(whole.hexdigest(), short) if short else Key()
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
+class Keys(Struct, frozen=True):
     """Makes the keys of a run's requests.
 
     `shell`, the shell of its commands, is part of a key. The others serve to leave machine-specific text out of it:

@@ -6,14 +6,14 @@ Callers get an implementation from the workspace, so that `models` and `processe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, Protocol
+
+from msgspec import Struct, field
 
 # ---------------------------------------------------------------- helpers
 
 
-@dataclass(frozen=True, slots=True)
-class HelperEnd:
+class HelperEnd(Struct, frozen=True):
     """The end of a helper: its exit code or signal. `ours` means that we ended it."""
 
     exit_code: int | None
@@ -86,8 +86,7 @@ class Terminals(Protocol):
 # ---------------------------------------------------------------- programs run by agents
 
 
-@dataclass(frozen=True, slots=True)
-class ExecCaller:
+class ExecCaller(Struct, frozen=True):
     """The agent's session that calls `Exec`. `agent` identifies it: equal for all its calls, different for all others.
 
     `rules` are its effective permissions: a word (`allow`, `deny`, `prompt`, `workspace`) or patterns for each kind.
@@ -104,8 +103,7 @@ class ExecCaller:
 ExecErrorKind = Literal["tool_not_found", "invalid_args", "permission_denied", "fs_denied", "tool_failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class ExecOutcome:
+class ExecOutcome(Struct, frozen=True):
     """The answer to a call of `Exec` (exec-and-tasks.md 3.2, 3.8): a result with its seven fields and additions, or the
     kind of the refusal and a message for the model. A failed program also has a result."""
 
@@ -137,8 +135,7 @@ class Programs(Protocol):
 TaskStatus = Literal["queued", "running", "cancelling", "completed", "failed", "cancelled", "interrupted"]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskCaller:
+class TaskCaller(Struct, frozen=True):
     """The caller that starts a command or asks about a task: an agent's session, or the person (None), who sees all
     tasks.
 
@@ -156,8 +153,7 @@ class TaskCaller:
     lists_bind: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CommandCompleted:
+class CommandCompleted(Struct, frozen=True):
     """The result of `exec_command` for a process that ended within the wait. `exit_status` is None after a signal."""
 
     exit_status: int | None
@@ -172,8 +168,7 @@ class CommandCompleted:
     disposition: Literal["completed"] = "completed"
 
 
-@dataclass(frozen=True, slots=True)
-class CommandPromoted:
+class CommandPromoted(Struct, frozen=True):
     """The result of `exec_command` for a process that continues as a task. `number` is its number in the run."""
 
     task_id: str
@@ -185,8 +180,7 @@ class CommandPromoted:
     disposition: Literal["promoted_to_task"] = "promoted_to_task"
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRunning:
+class CommandRunning(Struct, frozen=True):
     """The result of `exec_command` if nothing was started, because a task already runs the same command."""
 
     task_id: str
@@ -200,8 +194,7 @@ class CommandRunning:
 TaskReceipt = CommandCompleted | CommandPromoted | CommandRunning
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskFacts:
+class TaskFacts(Struct, frozen=True, kw_only=True):
     """The data that a task's record and its snapshots have in common. Times are ISO 8601 in UTC.
 
     `duration` is monotonic, in seconds, and volatile. `error` has a `kind` and a `message`. `output_summary` is one
@@ -240,16 +233,14 @@ class TaskFacts:
         return self.status in ("completed", "failed", "cancelled", "interrupted")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskSnapshot(TaskFacts):
+class TaskSnapshot(TaskFacts, frozen=True, kw_only=True):
     """The current state of a task without its output (exec-and-tasks.md 4.7)."""
 
     stop_requested: bool
     output_available: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TaskListing:
+class TaskListing(Struct, frozen=True):
     """The active tasks that the caller may see, newest first."""
 
     total_active: int
@@ -258,8 +249,7 @@ class TaskListing:
     tasks: tuple[TaskSnapshot, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskOutput:
+class TaskOutput(Struct, frozen=True):
     """A task's output so far: its beginning and end, in order of arrival. `artifact` is the path of the log."""
 
     retrieval_status: Literal["success", "not_ready", "timeout"]
@@ -270,8 +260,7 @@ class TaskOutput:
     log_error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TaskEvent:
+class TaskEvent(Struct, frozen=True):
     """`TaskStatus` reports a change; `TaskResult` is sent exactly once for each task, with its final state."""
 
     kind: Literal["TaskStatus", "TaskResult"]
@@ -279,8 +268,7 @@ class TaskEvent:
     result_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFollowUp:
+class TaskFollowUp(Struct, frozen=True):
     """The one continuation of a task made with `continue_on_result`. `text` is data from the runtime and never an
     instruction, even if it quotes the program's output."""
 

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict, replace
+from msgspec import field as struct_field
+from msgspec.structs import asdict
+
+from prose_kernel.language.structs import replace
 
 RulesMode = Literal["first", "only", "off"]
 BatchMode = Literal["sure", "ahead", "off"]
@@ -272,8 +275,7 @@ class ProgramSettings(Struct, frozen=True):
     """Private hosts that programs may be fetched from."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLimits:
+class MemoryLimits(Struct, frozen=True):
     """Limits of memories with digest and ledger (docs/reference/vvm.md 6.6), sizes in bytes: one `retain` has at most
     `items` of size `item`; a call gets at most `facts`, of `facts_size` together. `patience` is the longest wait for
     another process, in seconds."""
@@ -286,8 +288,7 @@ class MemoryLimits:
     patience: float = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
+class SessionOptions(Struct, frozen=True):
     """The providers of sessions and the limits of their answers; the fields are settings, explained there.
 
     `script` is absolute. `permissions` apply if a program states none (exec-and-tasks.md 3.12). `tools` are the names
@@ -297,25 +298,24 @@ class SessionOptions:
 
     provider: str | None = None
     script: str | None = None
-    judge: JudgeOptions = field(default_factory=JudgeOptions)
-    cassette: CassetteOptions = field(default_factory=CassetteOptions)
-    servers: Mapping[str, ModelServer] = field(default_factory=dict)
-    agents: Mapping[str, AgentCommand] = field(default_factory=dict)
-    permissions: Mapping[str, Rule] = field(default_factory=dict)
+    judge: JudgeOptions = struct_field(default_factory=JudgeOptions)
+    cassette: CassetteOptions = struct_field(default_factory=CassetteOptions)
+    servers: Mapping[str, ModelServer] = struct_field(default_factory=dict)
+    agents: Mapping[str, AgentCommand] = struct_field(default_factory=dict)
+    permissions: Mapping[str, Rule] = struct_field(default_factory=dict)
     max_parallel: int | None = None
     memory: MemoryLimits = MemoryLimits()
     offline: bool = False
     autodetect: bool = True
     tool_rounds: int = 50
     tools: tuple[str, ...] | None = None
-    mcp: Mapping[str, McpServer] = field(default_factory=dict)
+    mcp: Mapping[str, McpServer] = struct_field(default_factory=dict)
     function_seconds: float = 60.0
     function_env: tuple[str, ...] = ()
     unpriced: Unpriced = "refuse"
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     """The place of a run.
 
     `cwd` is the workspace (absolute); `run_directory` the directory of the run, None if it is only in memory;
@@ -327,7 +327,7 @@ class Surroundings:
     cwd: str
     run_directory: str | None = None
     notebook: str | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = struct_field(default_factory=dict)
     attended: bool = True
     state_dir: str = ".prose"
 

@@ -12,8 +12,9 @@ whether a failed session raises an error, the declaring language defines the age
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from msgspec import Struct
 
 from prose_kernel.runtime.values import LanguageValue, Value
 
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.machine import Machine
 
 
-@dataclass(frozen=True, slots=True)
-class AgentRequest:
+class AgentRequest(Struct, frozen=True):
     """A request from one language to an agent of another: its task, its input (None: nothing), and the name that will
     take the answer.
 

@@ -11,8 +11,9 @@ hook: the journal of the run is the same.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime.values import Value
@@ -38,8 +39,7 @@ class StatementHook(Protocol):
         return
 
 
-@dataclass(frozen=True, slots=True)
-class VisibleNames:
+class VisibleNames(Struct, frozen=True):
     """Names that a frame sees, with their values; `is_global` for names of the root."""
 
     name: str
@@ -47,8 +47,7 @@ class VisibleNames:
     names: Callable[[], Mapping[str, Value]]
 
 
-@dataclass(frozen=True, slots=True)
-class StackFrame:
+class StackFrame(Struct, frozen=True):
     """One active call: the callee, its running statement, and the names visible to it, innermost first.
 
     `context` is the line of control of the frame, `inner` the language's own object for it.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from prose_kernel.errors import ProseError
 from prose_kernel.language.text import one_line
@@ -168,8 +169,7 @@ PREVIEWS: Final = 50
 """The most bindings sent to a judge as a preview because they did not fit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Material:
+class Material(Struct, frozen=True):
     """The bindings sent to a judge: `whole` texts, `previews` in a few words, and how many `more` there are.
 
     `names` are further visible names without their values. The key of a recording contains `whole` and `previews`, so

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, cast
 
-from msgspec import structs
+from msgspec import Struct
 
 from prose_kernel.errors import StateError
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import code_fence
 from prose_kernel.runtime.json_data import mapped
 from prose_kernel.runtime.ports import Binding
@@ -25,8 +25,7 @@ _KINDS: Final = ("input", "output", "let", "const")
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 
-@dataclass(frozen=True, slots=True)
-class BindingFile:
+class BindingFile(Struct, frozen=True):
     """What was read from a binding file."""
 
     name: str
@@ -113,7 +112,7 @@ def field_text(name: str, value: object) -> str:
 
 def with_value(binding: Binding) -> Binding:
     """Return a binding with the value of its reference, if it has one: the referenced binding may change later."""
-    return structs.replace(binding, value=binding.value.read()) if isinstance(binding.value, Reference) else binding
+    return replace(binding, value=binding.value.read()) if isinstance(binding.value, Reference) else binding
 
 
 def kind_of(binding: Binding) -> Kind:

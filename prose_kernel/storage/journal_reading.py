@@ -16,12 +16,12 @@ import os
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 import msgspec
+from msgspec import Struct, field
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
@@ -64,8 +64,7 @@ _PIECE: Final = 1 << 20
 _SUMMARY_KINDS: Final = tuple(f'{{"k":"{kind}"'.encode() for kind in ("text", "ended", "finished", "rewound"))
 
 
-@dataclass(slots=True)
-class TextRead:
+class TextRead(Struct):
     """A file or cell of the run: its record, the record's number, and the record of its end (None: not ended)."""
 
     record: Text
@@ -75,8 +74,7 @@ class TextRead:
     """The number after its last record's."""
 
 
-@dataclass(slots=True)
-class JournalRead:
+class JournalRead(Struct):
     """The summary of a journal. `lines` and `size` cover all complete lines; `torn` is the number of bytes after them.
     `checksum` is the last line's; `file` is the device and inode."""
 
@@ -216,8 +214,7 @@ class JournalRead:
         return [*self._ranges[:-1], (self._ranges[-1][0], self.lines)]
 
 
-@dataclass(slots=True)
-class JournalFacts:
+class JournalFacts(Struct):
     """The facts about a journal for a list of runs. `texts` and `answers` are counted only in a small journal."""
 
     head: Head

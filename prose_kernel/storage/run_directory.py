@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.runtime.ports import Store
@@ -166,8 +167,7 @@ class RunStore(Store):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRun:
+class StoredRun(Struct, frozen=True):
     """The parts of a run that is stored outside of memory. The directory is on disk; a database may have the bindings.
 
     `trace` is the listener that writes the trace; `copy` writes the copy of the journal in a database of many runs.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import msgspec
+from msgspec import Struct, field
 
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime import journal_records as records
@@ -23,8 +23,7 @@ _LINES: Final = 40
 """How many lines of a difference are shown."""
 
 
-@dataclass(slots=True)
-class SessionActions:
+class SessionActions(Struct):
     """The actions of a session: the number of requests to models, the number of answered tool calls, and the text of
     the unfinished step ("": none). The names of the fields are keys of `prose runs show --format json`."""
 
@@ -47,8 +46,7 @@ class SessionActions:
         return ", ".join([*found, f"under way: {self.doing}"] if self.doing else found)
 
 
-@dataclass(slots=True)
-class HistoryStep:
+class HistoryStep(Struct):
     """One request: its place in the program, its text, the answer as text, and the actions of a session."""
 
     at: str
@@ -59,8 +57,7 @@ class HistoryStep:
     made: SessionActions = field(default_factory=SessionActions)
 
 
-@dataclass(frozen=True, slots=True)
-class RunDifference:
+class RunDifference(Struct, frozen=True):
     """A difference between two runs: its kind, its place or name, and both texts ("": none)."""
 
     what: Literal["text", "answer", "binding"]
@@ -77,8 +74,7 @@ class RunDifference:
         return [line for line in lines[:_LINES] if not line.startswith("@@")] + more
 
 
-@dataclass(slots=True)
-class RunCell:
+class RunCell(Struct):
     """A file or cell of the run. `prompt` is its number in a notebook, else 0. `status` None: it has not ended."""
 
     number: int

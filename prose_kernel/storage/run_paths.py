@@ -8,11 +8,12 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.runtime.ports import Clock, Key
@@ -63,8 +64,7 @@ def start_time(run_id: str) -> datetime | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class RunPaths:
+class RunPaths(Struct, frozen=True):
     """The directory of one run, or of one imported program's call in it, and the paths in it (7.2, 6.5)."""
 
     directory: Path

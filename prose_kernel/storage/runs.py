@@ -13,14 +13,17 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
+from msgspec import Struct
+
 from prose_kernel.access import plain_files
 from prose_kernel.errors import StateError, UsageError
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import escaped
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.storage import bindings, journal_file, journal_reading, run_paths
@@ -191,8 +194,7 @@ class RunPlace(Protocol):
 # ---------------------------------------------------------------- directories
 
 
-@dataclass(frozen=True, slots=True)
-class Directories:
+class Directories(Struct, frozen=True):
     """The directories of runs below one directory, such as `.prose/runs`."""
 
     path: Path

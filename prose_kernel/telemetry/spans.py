@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, NamedTuple
+
+from msgspec import Struct, field
 
 from prose_kernel.runtime.ports import Usage
 
@@ -26,8 +27,7 @@ def trace_and_span(traceparent: str) -> tuple[str, str] | None:
     return (found[1], found[2]) if found is not None else None
 
 
-@dataclass(slots=True)
-class Span:
+class Span(Struct):
     """An activity that takes time. Times are nanoseconds since 1970; `end` is None while it lasts.
 
     The ids are lower-case hexadecimal numbers, as in W3C trace context; `remote` is the id of a parent in another
@@ -59,8 +59,7 @@ class Span:
         return f"00-{self.trace_id}-{self.span_id}-{int(self.sampled):02x}"
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """An event at one moment of a span: a warning, or an error that may still be caught."""
 
     name: str

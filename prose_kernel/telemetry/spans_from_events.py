@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
-from msgspec import structs
+from msgspec import Struct
 
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime import tracing
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Commands, OnOutput, SessionResult, Usage
@@ -33,8 +33,7 @@ from prose_kernel.telemetry.spans import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """A running request to a model, or a running tool call (`runtime.tracing.Operation`)."""
 
     spans: Spans
@@ -283,5 +282,5 @@ class TracedCommands:
     async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
         variables = self._spans.environment(request.at)
         if variables:
-            request = structs.replace(request, env={**variables, **request.env})
+            request = replace(request, env={**variables, **request.env})
         return await self._commands.run(request, on_output)

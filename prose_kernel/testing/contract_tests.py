@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from prose_kernel.cli import result_text
 from prose_kernel.cli.execution import Cell, Request, RunEnd
@@ -15,6 +16,7 @@ from prose_kernel.errors import Interrupted, ProseError, RunError, Undecided, Us
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.tests import Assertion, ContractCase, read_test
 from prose_kernel.language.contracts.units import Unit
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import clipped
 from prose_kernel.runs import languages
 from prose_kernel.runtime.ports import JudgeRequest
@@ -76,8 +78,7 @@ def _unusable(name: str, found: str) -> Tested:
     return Tested(name, (Outcome("test", "failed", (StateDifference(found),)),), report=found, exit=USAGE)
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """An assertion with its outcome. `saw` describes the observed values or error."""
 
     assertion: Assertion

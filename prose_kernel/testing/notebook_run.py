@@ -7,9 +7,10 @@ import shutil
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.cells import Cells
@@ -32,8 +33,7 @@ from prose_kernel.views.test_results import Statement
 Origins = dict[int, tuple[tuple[str, Statement], ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class CellRun:
+class CellRun(Struct, frozen=True):
     """The result of running a cell: its outputs, and for each output its statement, by index."""
 
     outputs: list[Output]

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, usage_errors
 from prose_kernel.language.text import escaped
@@ -29,8 +31,7 @@ _OPTIONS: Mapping[str, tuple[str, bool]] = {
 _MARKER = re.compile(r"^[ \t]*#[# \t]*(?:NBVAL|PYTEST_VALIDATE)_([A-Z_]+)[ \t]*$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class CodeCell:
+class CodeCell(Struct, frozen=True):
     """A code cell: its number among the code cells, from 1, and the options of its markers and tags. `check` is None if
     they do not decide whether outputs are compared."""
 

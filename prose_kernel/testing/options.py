@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from msgspec import Struct
+
 from prose_kernel.runs.forced_interrupt import may_stop
 from prose_kernel.testing.outputs import Rules
 
@@ -46,8 +48,7 @@ class SuiteOptions:
         return {**answers, "telemetry_otel": False, "telemetry_log": ""}
 
 
-@dataclass(slots=True)
-class EarlyEnd:
+class EarlyEnd(Struct):
     """The cause that ended the work early, if any: the time limit, or an interrupt by the person."""
 
     over: bool = False

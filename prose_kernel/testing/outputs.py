@@ -12,9 +12,10 @@ import binascii
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
+
+from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
@@ -32,8 +33,7 @@ ALIGNED = 400
 _ENCLOSED_LINE = re.compile(r" at line (\d+), column (\d+):")
 
 
-@dataclass(frozen=True, slots=True)
-class Comparable:
+class Comparable(Struct, frozen=True):
     """An output that is compared.
 
     `texts` are its texts by kind (`stdout`, a MIME type, `evalue`), `statements` the possible statements of the output,

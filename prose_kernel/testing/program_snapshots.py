@@ -7,16 +7,18 @@ import io
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.cli import result_text
 from prose_kernel.cli.execution import Cell, ProgramRun, Request, RunEnd
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import CompileError, Interrupted, ProseError, RunError, UsageError, usage_errors
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import as_argument, escaped
 from prose_kernel.runs import languages, settings
 from prose_kernel.runs.settings import Settings
@@ -173,8 +175,7 @@ class _Test:
 # ---------------------------------------------------------------- the run of a case
 
 
-@dataclass(slots=True)
-class _Result:
+class _Result(Struct):
     """The result of a case. `at` is the statement that failed, `statements` are the statements of sections, `pieces`
     the printed texts (stream, text, statement). `used` and `unused` are records of recordings (file, record)."""
 

@@ -26,11 +26,10 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from prose_kernel.access import plain_files
 from prose_kernel.access.atomic import write_whole
@@ -67,8 +66,7 @@ class CaseOptions(Struct, frozen=True):
     """Whether the language reference is applied literally."""
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotCase:
+class SnapshotCase(Struct, frozen=True):
     """A case of a file: its name, the text above its results, and the results by section, in order."""
 
     name: str

@@ -7,9 +7,10 @@ import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
@@ -29,8 +30,7 @@ LEFT_OUT = frozenset({"node_modules", "__pycache__", "build", "dist", "site-pack
 STATE = (".prose", ".vvm")
 
 
-@dataclass(frozen=True, slots=True)
-class TestedFile:
+class TestedFile(Struct, frozen=True):
     """A file to test, and its name in messages."""
 
     path: Path

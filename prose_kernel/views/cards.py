@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from prose_kernel.errors import RunError
+from prose_kernel.language.structs import replace
 from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.command_data import parsed
 from prose_kernel.runtime.events import BranchFinished, CommandFinished
@@ -71,8 +74,7 @@ def value_display(value: Value, language: Language) -> Display:
     return Display({"text/plain": f"{shown}\n… ({rest})" if rest else shown})
 
 
-@dataclass(slots=True)
-class BoundName:
+class BoundName(Struct):
     """A bound name with its last value, its language, and the number of bindings (`times`)."""
 
     name: str
@@ -293,8 +295,7 @@ def _counted(notes: Sequence[Note]) -> list[Note]:
     return found
 
 
-@dataclass(slots=True)
-class BranchRow:
+class BranchRow(Struct):
     """The end of one branch of a `parallel`: its status, and a line of text."""
 
     status: str = "cancelled"

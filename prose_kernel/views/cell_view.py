@@ -14,8 +14,9 @@ import functools
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar
+
+from msgspec import Struct, field
 
 from prose_kernel.errors import RunError
 from prose_kernel.language.diagnostics import Diagnostic
@@ -52,8 +53,7 @@ _COMPOUND = frozenset({"if", "choice", "try", "for", "repeat", "loop", "do", "pa
 _BINDING = frozenset({"let", "assign", "output", "input", "return"})
 
 
-@dataclass(slots=True)
-class _LateNotes:
+class _LateNotes(Struct):
     """The further notes of a cell with many displays: they share one display, which is replaced for each."""
 
     notes: list[cards.Note]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from prose_kernel.storage.run_history import RunDifference
 from prose_kernel.views.document import Table
@@ -18,8 +19,7 @@ _SHOWN: Final = 20_000
 """The most characters of an answer that are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Struct, frozen=True):
     """One of the two runs: its id, its state, and its consumption in words."""
 
     run: str

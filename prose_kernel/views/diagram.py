@@ -8,11 +8,13 @@ that every diagram stays below Mermaid's limits (GitHub's: 50,000 characters, 50
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
 
 from prose_kernel.language.flow import DEFINITIONS, FlowStep, Kind, Way
 from prose_kernel.language.source import Span
+from prose_kernel.language.structs import replace
 from prose_kernel.views.document import counted
 from prose_kernel.views.escaping import clip, visible
 
@@ -58,8 +60,7 @@ _STYLES: Final = (
 """Only the colours of lines: labels and boxes keep the colours of the front end's light or dark theme."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """The outcome of a step in a run: its state, a text, and volatile figures."""
 
     state: str
@@ -67,8 +68,7 @@ class Mark:
     figures: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DiagramText:
+class DiagramText(Struct, frozen=True):
     """One text of a picture: a program, or a cell of a notebook. `marks` is None for a text that has not run."""
 
     title: str
@@ -165,8 +165,7 @@ Names = dict[str, tuple[str, ...]]
 """The nodes that may have bound each name."""
 
 
-@dataclass(slots=True)
-class _LoopEnds:
+class _LoopEnds(Struct):
     head: str
     breaks: Tails = field(default_factory=list)
 

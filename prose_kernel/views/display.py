@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from prose_kernel.runtime.ports import Stream
 
 
-@dataclass(frozen=True, slots=True)
-class Display:
+class Display(Struct, frozen=True):
     """A MIME bundle. `facts` holds values that vary from run to run (durations, models, run ids): they become the
     output's metadata under the key `prose`, which comparisons of notebooks ignore. `person` is the bundle with such
     figures included: it is part of the metadata, too, and front ends with our extension show it instead."""
@@ -24,8 +24,7 @@ class Display:
         return {"prose": found} if found else {}
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """An error output: stable name and value; the traceback has only program lines, with ANSI styles. `code` is the
     code of the diagnostic, if there is one; `link` is the address of the reference page that explains it."""
 

@@ -8,8 +8,9 @@ where a class documents it, such as `Trusted.plain` and `Listing.indent`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+from msgspec import Struct, field
 
 from prose_kernel.language.text import screen_width
 from prose_kernel.views.escaping import visible
@@ -27,8 +28,7 @@ class Backticked(str):
     """Text in which backticks mark code."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trusted:
+class Trusted(Struct, frozen=True):
     """Text of the project, which needs no escaping: Markdown, and plain text if that differs."""
 
     markdown: str
@@ -40,21 +40,18 @@ Word: TypeAlias = str | Trusted
 # ---------------------------------------------------------------- blocks
 
 
-@dataclass(frozen=True, slots=True)
-class Paragraph:
+class Paragraph(Struct, frozen=True):
     words: tuple[Word, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
+class Items(Struct, frozen=True):
     """A list; each item is a line of words. `indent` is the indentation in plain text, which has no bullets."""
 
     items: Sequence[Sequence[Word]]
     indent: int = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(Struct, frozen=True):
     """Names with their values, each on one line; names without a value are omitted. `indent` is the indentation in
     plain text, in which the values are aligned."""
 
@@ -62,8 +59,7 @@ class Fields:
     indent: int = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """Verbatim text, such as a program. `rest` describes the omitted end; `indent` is the indentation in plain text."""
 
     text: str
@@ -72,8 +68,7 @@ class Listing:
     indent: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Untrusted:
+class Untrusted(Struct, frozen=True):
     """Markdown from a session or a file: its formatting is shown, and active content is removed."""
 
     text: str
@@ -84,8 +79,7 @@ MAX_ROWS: Final = 1000
 """The most rows of a table that are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """Rows of cells, each one line. Columns in `code` are code in notebooks. Pages align columns in `numbers` right;
     other forms do so in a table of `data`, whose head is untrusted text, too. `empty` is shown if there are no rows.
     `most` rows are shown (None: all); `left_out` counts rows that are missing here; `rest` describes the omitted rows.
@@ -115,8 +109,7 @@ class Table:
         return f"… and {left_out:,} more" if left_out else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """Blocks in order; `gap` separates them in plain text. `facts` differ from run to run (`Display.facts`)."""
 
     blocks: tuple[Block, ...]
@@ -124,8 +117,7 @@ class Group:
     facts: Mapping[str, object] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Rich:
+class Rich(Struct, frozen=True):
     """A block with a different block as its plain text; without `plain`, plain text omits it."""
 
     rich: Block

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from prose_kernel.language.flow import DEFINITIONS, FlowStep
 from prose_kernel.language.source import Span
@@ -41,8 +42,7 @@ _ROWS: Final = 3
 _IN_COLUMNS: Final = frozenset({"if", "parallel", "try"})
 
 
-@dataclass(slots=True)
-class _Drawn:
+class _Drawn(Struct):
     """A part of the picture, relative to its upper left corner. `leads_on`: control flow leaves it at the bottom."""
 
     width: float

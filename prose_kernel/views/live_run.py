@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
 from typing import ClassVar, Final
+
+from msgspec import Struct, field
 
 from prose_kernel.runs import languages
 from prose_kernel.runtime import events as ev
@@ -44,8 +45,7 @@ _LINE: Final = 100
 _TAIL: Final = 2_000
 
 
-@dataclass(slots=True)
-class _Fork:
+class _Fork(Struct):
     """The branches of a parallel construct. Its running branches are its `inner` activities."""
 
     event: ev.ParallelStarted
@@ -62,8 +62,7 @@ class _Fork:
         return self.done + self.failed + self.cancelled
 
 
-@dataclass(slots=True, eq=False)
-class Work(Activity):
+class Work(Activity, eq=False):
     """A running activity: a command, a session with its attempts, a question, a parallel construct."""
 
     title: str = ""

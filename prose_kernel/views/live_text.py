@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from prose_kernel.language.text import clipped
 from prose_kernel.runs.languages import Language
@@ -30,8 +31,7 @@ RUNS: Final = "▸"
 """The mark of running work in a language without its own markers."""
 
 
-@dataclass(frozen=True, slots=True)
-class LiveLine:
+class LiveLine(Struct, frozen=True):
     """One line of a live view. `mark` is its state (`▸ ✗ ✓`, or a marker of its language), `about` a remark after its
     name, `time` its running time, `last` its last printed line."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from prose_kernel.runtime.ports import NOTHING_OMITTED, CommandResult, Omitted, Stream, utf8_size
 from prose_kernel.views.cards import Note, notes_display
@@ -23,8 +24,7 @@ LAST_PART = 10
 _REMEMBERED = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The most displayed output of one command, in bytes and lines; 0 means unlimited."""
 
     size: int
@@ -34,8 +34,7 @@ class Limits:
         return bool((self.size and size > self.size) or (self.lines and lines > self.lines))
 
 
-@dataclass(slots=True)
-class _Piece:
+class _Piece(Struct):
     stream: Stream
     text: str
     size: int

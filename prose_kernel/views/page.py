@@ -13,11 +13,12 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
@@ -31,8 +32,7 @@ GENERATOR: Final = "prose_kernel"
 """The generator in the metadata of our pages; such pages may be replaced."""
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """A part of a page with a title, which the table of contents lists. `inner` has the ids and titles of its parts
     that are listed, too."""
 
@@ -42,8 +42,7 @@ class Section:
     inner: Sequence[tuple[str, str]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Struct, frozen=True):
     """A filter that works without a script. Each of the `options` shows one class of elements, the first one shows all.
     `of` is the class of all filtered elements; an element that also has the class `group` is shown if any of its
     content is shown."""

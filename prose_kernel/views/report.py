@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prose_kernel.language.flow import FlowStep, Way
 from prose_kernel.language.nodes import gc_paused
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.structs import replace
 from prose_kernel.models.usage_and_prices import UsageTotals
 from prose_kernel.runs import languages
 from prose_kernel.runs.replay import Replay, ReplayListener, replay, times_of

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from prose_kernel.language.source import Source
 from prose_kernel.runs.languages import Language
@@ -50,8 +51,7 @@ _OPEN: Final = frozenset({"parallel", "loop", "call", "program", "branch", "pass
 """The kinds of entries that are expanded at first."""
 
 
-@dataclass(slots=True)
-class _Excerpt:
+class _Excerpt(Struct):
     """The beginning and the end of a text, and a note about the omitted part between them."""
 
     head: str

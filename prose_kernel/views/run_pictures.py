@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
+from msgspec import Struct, structs
+
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.structs import replace
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.diagram import DiagramText, Mark, fence, mermaid, outline
 from prose_kernel.views.display import Display
@@ -100,8 +102,7 @@ def cost(figures: Figures) -> str:
 # ---------------------------------------------------------------- the timeline
 
 
-@dataclass(slots=True)
-class _Row:
+class _Row(Struct):
     """The row of one activity: its branch, and its start and end in the order of steps."""
 
     branch: str
@@ -298,7 +299,7 @@ def profile_display(cells: Sequence[CellRecord], nothing: str = NOTHING) -> Disp
     times, failed = (f"{sum(getattr(total, name) for total in totals):,}" for name in ("times", "failed"))
     rows.append(("", "all", times, failed, "", *_figure_cells(spent)))
     person = bundle(Table((*head, "time", "share", "tokens in", "tokens out", "cost"), rows))
-    facts: dict[str, object] = {name: getattr(spent, name) for name in Figures.__slots__}
+    facts = structs.asdict(spent)
     return Display(saved.data, {**facts, "seconds": round(spent.seconds, 3)}, person.data)
 
 

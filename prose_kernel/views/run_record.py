@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import ClassVar, Final
+
+from msgspec import Struct, field
 
 from prose_kernel.language.flow import FlowStep
 from prose_kernel.language.source import Source, Span
@@ -33,8 +34,7 @@ MAX_PER_CELL: Final = 2_000
 LABEL: Final = 120
 
 
-@dataclass(slots=True)
-class Figures:
+class Figures(Struct):
     """Time and consumption. `cost` is in US dollars; `unpriced` counts answers with an unknown price."""
 
     seconds: float = 0.0
@@ -51,8 +51,7 @@ class Figures:
         self.unpriced += other.unpriced
 
 
-@dataclass(slots=True, eq=False)
-class ActivityRecord(Activity):
+class ActivityRecord(Activity, eq=False):
     """A recorded activity. `waits` are the pauses before retries (start and length), `by` is the origin of the answer
     or decision, `verdict` the answer and the reason of a judgement."""
 
@@ -64,8 +63,7 @@ class ActivityRecord(Activity):
     verdict: tuple[str, str] = ("", "")
 
 
-@dataclass(slots=True)
-class Total:
+class Total(Struct):
     """All activities of one statement."""
 
     label: str
@@ -86,8 +84,7 @@ class Total:
             self.by[activity.by] = None
 
 
-@dataclass(slots=True)
-class CellRecord:
+class CellRecord(Struct):
     """The activities of one cell, including those in blocks of other cells. `ended` is None while it runs."""
 
     source: Source
@@ -232,16 +229,14 @@ def consumed(event: ev.SessionFinished | ev.Judged) -> Figures:
 # ---------------------------------------------------------------- activities by branch
 
 
-@dataclass(slots=True)
-class Lane:
+class Lane(Struct):
     """The activities of one flow of control in order, and between them its parallel constructs."""
 
     steps: tuple[ev.BranchStep, ...] = ()
     items: list[ActivityRecord | Lanes] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Lanes:
+class Lanes(Struct):
     """The branches of one parallel construct, in source order."""
 
     branches: dict[int, Lane] = field(default_factory=dict)

@@ -8,13 +8,13 @@ loop are only counted after `OFTEN` entries, and at most `ASKED` requests get an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from msgspec import structs
+from msgspec import Struct, field
 
 from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.structs import replace
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.replay import RequestTimes
 from prose_kernel.runtime import events as ev
@@ -35,8 +35,7 @@ IDLE: Final = 30_000
 """Milliseconds without an open request; longer gaps are removed from the times, because the run was resumed then."""
 
 
-@dataclass(slots=True, eq=False)
-class StoryEntry:
+class StoryEntry(Struct, eq=False):
     """An entry. `words` is its text, `state` its outcome ("": not shown). `asked` and `answered` depend on the kind: a
     request and its result, a value, an error. `more` counts repetitions without an entry."""
 
@@ -59,8 +58,7 @@ class StoryEntry:
     """The file that a command shows."""
 
 
-@dataclass(slots=True)
-class Story:
+class Story(Struct):
     """The entries of one text of the run; `status` is None until the text has ended."""
 
     source: Source
@@ -70,8 +68,7 @@ class Story:
     error: RunError | None = None
 
 
-@dataclass(slots=True, eq=False)
-class _StoryActivity(Activity):
+class _StoryActivity(Activity, eq=False):
     """An activity with its entry. `entries` is the list for its inner entries, `level` their depth in their branch. In
     a loop, inner entries belong to the open pass (`turn`), and `turns` is the list of passes."""
 
@@ -284,7 +281,7 @@ class RunStory:
     def on_retried(self, event: ev.Retried) -> None:
         entry = self._open.get(event.spawn)
         if entry is not None and entry.kind == "command":
-            request = structs.replace(entry.asked, attempt=event.attempt - 1)
+            request = replace(entry.asked, attempt=event.attempt - 1)
             entry.attempts.append(event.why)
             entry.took = (entry.took or 0.0) + (self._clock(_attempt(request), begins=False) or 0.0)
         self._now = self._latest

@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from msgspec import structs
-
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import clipped
 from prose_kernel.processes.command_output import BothEnds
 from prose_kernel.runtime.events import SessionFinished, SessionProgressed, SessionStarted
@@ -85,7 +84,7 @@ def as_shown(event: SessionStarted | SessionFinished) -> SessionRequest:
     if request.agent or request.label or not (place.block or place.program):
         return request
     called = place.block or _NUMBERED.sub("", place.program[-1]).partition("--")[2]
-    return structs.replace(request, label=called or None)
+    return replace(request, label=called or None)
 
 
 def _head(request: SessionRequest, name: str | None, *more: str) -> list[doc.Word]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
+
+from msgspec import Struct, field
 
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime import events as ev
@@ -32,8 +33,7 @@ _VALUE: Final = 60
 _LINES_BEFORE: Final = 200
 
 
-@dataclass(slots=True)
-class _Row:
+class _Row(Struct):
     """One statement that ran, and the lanes of the branches that it has started."""
 
     source: Source
@@ -50,8 +50,7 @@ class _Row:
             self.more += 1
 
 
-@dataclass(slots=True)
-class _Lane:
+class _Lane(Struct):
     label: str = ""
     rows: list[_Row] = field(default_factory=list)
 

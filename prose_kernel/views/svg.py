@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -43,8 +44,7 @@ class NotDrawn(ValueError):
     """The text is not a drawing that can be shown; the message gives the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
+class Drawing(Struct, frozen=True):
     """A harmless SVG. `width` and `height` are 0 if it has none; `removed` describes the removed parts."""
 
     text: str

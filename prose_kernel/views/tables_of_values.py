@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
+from msgspec import Struct
+
 from prose_kernel.errors import RunError
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import fitted, screen_width
 from prose_kernel.runtime.command_data import Sample, parsed, sample
 from prose_kernel.runtime.json_data import json_text
@@ -28,8 +30,7 @@ _GAP: Final = 2
 _NUMBER: Final = re.compile(r"(?=.*\d)[-+]?(\d{1,3}([ ',]\d{3})+|\d+)?([.,]\d+)?([eE][-+]?\d+)?\s?%?")
 
 
-@dataclass(frozen=True, slots=True)
-class ValueTable:
+class ValueTable(Struct, frozen=True):
     """The beginning of an array of objects. Column names and cells are texts of one line; `more_rows` and
     `more_columns` count omitted ones, which `rest` describes ("" for none)."""
 

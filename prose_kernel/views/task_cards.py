@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+
+from msgspec.structs import asdict
 
 from prose_kernel.processes.tasks.records import ending_of
 from prose_kernel.runtime.services import CommandCompleted, TaskOutput, TaskSnapshot

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
+from msgspec import Struct
+
 from prose_kernel.access.atomic import check_replaced, write_whole
 from prose_kernel.errors import ProseError
 from prose_kernel.language.diagnostics import caret
@@ -23,8 +25,7 @@ COMPARED_LINES = 400
 WIDTH = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(Struct, frozen=True):
     """A statement of a cell or program: its line and column, counted from 1, and the text of the line."""
 
     line: int
@@ -32,8 +33,7 @@ class Statement:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class StateDifference:
+class StateDifference(Struct, frozen=True):
     """One difference from the committed state. `saved`: `--update` resolves it by saving the current output."""
 
     message: str
@@ -70,8 +70,7 @@ class Outcome:
         return "\n".join(line for finding in self.findings for line in finding.lines())
 
 
-@dataclass(frozen=True, slots=True)
-class Tested:
+class Tested(Struct, frozen=True):
     """All outcomes of one file. `notes` are remarks without a failure; `used` has the used lines of recordings, each
     with its cassette, `unused` the unused lines of shared cassettes, with a description. `report` is the printed report
     of the file; `exit` is its exit status if that is higher than the status of a failure."""

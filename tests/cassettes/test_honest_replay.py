@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from cassettes.recording import JudgeDouble, Provider, Recording
 from machine.fakes import FakeClock
 
 from prose_kernel.cassettes.cassette_edits import tidied
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime.ports import FileRead, SessionResult
 from prose_kernel.runtime.session_options import Surroundings
 

@@ -7,7 +7,6 @@ a computing branch serves between its statements and passes.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 import json
 import os
@@ -25,6 +24,7 @@ from models.people import ScriptedPerson
 from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.errors import BudgetSpent, RunError
+from prose_kernel.language.structs import replace
 from prose_kernel.runs import languages
 from prose_kernel.runs.earlier_run import answered_from, earlier_run
 from prose_kernel.runs.resumption import branch
@@ -249,7 +249,7 @@ async def test_in_another_directory_a_result_is_recorded_as_in_the_first_one(tmp
     for place in (tmp_path, second):
         (place / "sub").mkdir(parents=True)
     assert in_a_child(tmp_path, work(text), before=lambda one: isinstance(one, Completed)) is None
-    how = dataclasses.replace(how_to_resume(tmp_path), cwd=second)
+    how = replace(how_to_resume(tmp_path), cwd=second)
 
     async def there() -> None:
         person, settings = ScriptedPerson(available=False), Settings().changed(autodetect=False)
@@ -593,7 +593,7 @@ async def test_a_session_that_fails_because_the_run_was_killed_counts_for_the_bu
             settings,
             Start(tmp_path, "p.prose", notebook=False),
             asker=ScriptedPerson(available=False),
-            resumption=dataclasses.replace(how, under_way="fail") if how is not None else None,
+            resumption=replace(how, under_way="fail") if how is not None else None,
         )
         try:
             await here.execute(text, "p.prose")

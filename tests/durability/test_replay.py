@@ -7,7 +7,6 @@ import itertools
 import os
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from durability.live import MemoryLog, Outcome, at_once_in, in_order_of, live, was_interrupted
@@ -15,8 +14,8 @@ from durability.programs import Generated, programs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine.fakes import Reply, World
-from msgspec import structs
 
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime import scheduler
 from prose_kernel.runtime.journal import Journal
 from prose_kernel.runtime.journal_records import Answered, Interrupted, Record, Repeated
@@ -72,7 +71,7 @@ def lasting(records: Sequence[Record]) -> list[Record]:
     Cancelled requests that end together are sorted by key, because their order depends on the commands that have a slot.
     """
     kept = [
-        structs.replace(record, t=0) if "t" in record.__struct_fields__ else record
+        replace(record, t=0) if "t" in record.__struct_fields__ else record
         for record in records
         if not isinstance(record, Repeated)
     ]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from models.people import ScriptedPerson
-from msgspec import structs
 from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.cassettes.recorded_requests import Found, Miss
 from prose_kernel.errors import CassetteMiss, NoProvider, ProviderError, Undecided, UsageError
+from prose_kernel.language.structs import replace
 from prose_kernel.models.session_prompt import RULE
 from prose_kernel.runs.provider_chain import Facilities, SessionServices, connect
 from prose_kernel.runtime.ports import ContextItem, JudgeRequest, SessionRequest, SessionResult
@@ -354,7 +353,7 @@ def asked_for() -> SessionRequest:
 async def test_a_session_is_described_without_running_it(
     tmp_path: Path, options: SessionOptions, stub: StubServer
 ) -> None:
-    servers = {"stub": structs.replace(options.servers["stub"], aliases={"sonnet": "ok-7"})}
+    servers = {"stub": replace(options.servers["stub"], aliases={"sonnet": "ok-7"})}
     where = somewhere(tmp_path, run_directory=f"{tmp_path}/.prose/runs/20260101-000000-abcdef")
     services = connect(ScriptedPerson(), replace(options, provider="stub", servers=servers), where)
     description = services.describe(asked_for())
@@ -393,9 +392,7 @@ async def test_a_description_names_the_reason_why_a_session_cannot_run(tmp_path:
 async def test_a_dry_run_describes_and_marks(tmp_path: Path, options: SessionOptions) -> None:
     seen: list[str] = []
     services = connect(ScriptedPerson(available=False), replace(options, provider="dry-run"), somewhere(tmp_path))
-    result = await services.sessions.run(
-        structs.replace(asked_for(), at="c2/s1"), lambda progress: seen.append(progress.text)
-    )
+    result = await services.sessions.run(replace(asked_for(), at="c2/s1"), lambda progress: seen.append(progress.text))
     assert (result.text, result.origin) == ("⟦dry-run c2/s1⟧", "dry-run")
     (note,) = seen
     for piece in (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from models.people import LeavingPerson, ScriptedPerson, SilentPerson
 from scaling import assert_linear
 
 from prose_kernel.errors import NoProvider, ProviderError, UsageError
+from prose_kernel.language.structs import replace
 from prose_kernel.models.providers.human import HELP, LONGEST, MORE, HumanSessions
 from prose_kernel.models.providers.provider_choice import KEYLESS, Choice, Unconfigured, choice_of, judge_choice
 from prose_kernel.models.providers.scripted import Reply, Script, ScriptedSessions, load_script

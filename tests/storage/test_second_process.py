@@ -8,7 +8,6 @@ import subprocess
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from prose_kernel.access.atomic import write_whole
 from prose_kernel.access.peers import identity
 from prose_kernel.errors import GateRefused, UsageError
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.storage.gates.deciding import Gatekeeper, GatePolicy, Mode

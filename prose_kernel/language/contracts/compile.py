@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
-
-from msgspec import structs
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import LIBRARY, file_and_node, is_contract
@@ -41,6 +39,7 @@ from prose_kernel.language.openprose.call_targets import (
 from prose_kernel.language.openprose.parser import fenced_text, parse
 from prose_kernel.language.openprose.program_interface import ProgramInterface, uses_of
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import as_argument
 
 
@@ -150,11 +149,10 @@ def with_optional_inputs(program: ContractProgram, names: Collection[str]) -> Co
     """Return the program with optional inputs `names`, which are null if they aren't given."""
     unit = program.node
     inputs = tuple(replace(one, optional=True) if one.name in names else one for one in unit.contract.inputs)
-    return structs.replace(program, unit=replace(unit, contract=replace(unit.contract, inputs=inputs)))
+    return replace(program, unit=replace(unit, contract=replace(unit.contract, inputs=inputs)))
 
 
-@dataclass(frozen=True, eq=False)
-class NearbyTargets(Targets):
+class NearbyTargets(Targets, frozen=True, eq=False):
     """The call targets of a text without a contract: files next to it, and paths (prose-md.md 10). A call of a file
     with errors is E215. `uses` are the aliases of earlier cells."""
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from prose_kernel.language.contracts.items import OPTIONAL, nested
 from prose_kernel.language.contracts.tree import MISSING, ContractNode, Item
@@ -28,8 +29,7 @@ EVENT: Final = "event"
 """The input of a gateway."""
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(Struct, frozen=True):
     """A promise in a bullet of Returns, Maintains or Invariants, about the output `name`, or about the node if it is
     ""."""
 
@@ -42,8 +42,7 @@ class Promise:
         return f"{self.name} {self.text}".strip()
 
 
-@dataclass(frozen=True, slots=True)
-class Contract:
+class Contract(Struct, frozen=True):
     """The interface of a node.
 
     - `takes_more`: undeclared inputs are accepted

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from prose_kernel.language.contracts.compile import ContractProgram
 from prose_kernel.language.contracts.interface import INPUT_SECTIONS, OUTPUT_SECTIONS
 from prose_kernel.language.contracts.reader import field_span
@@ -14,6 +12,7 @@ from prose_kernel.language.openprose import symbols
 from prose_kernel.language.openprose.parser import fenced_text
 from prose_kernel.language.openprose.program_interface import KnownNames, LoadContract, known_in
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.structs import replace
 from prose_kernel.language.symbols import Occurrence, Symbol, SymbolIndex
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import SUFFIX
@@ -21,6 +21,7 @@ from prose_kernel.language.contracts.tree import MISSING, Block, ContractNode, I
 from prose_kernel.language.diagnostics import first_error
 from prose_kernel.language.openprose.call_targets import CallInput, CallOutput, CallProblem, CallTarget, ScriptSource
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.structs import replace
 
 if TYPE_CHECKING:
     from prose_kernel.language.contracts.units import Unit
@@ -118,8 +119,7 @@ def _value(text: str) -> Any:
 # ---------------------------------------------------------------- targets
 
 
-@dataclass(frozen=True, eq=False)
-class ProgramTarget:
+class ProgramTarget(Struct, frozen=True, eq=False):
     """A `.prose` program as a call target."""
 
     address: str
@@ -131,8 +131,7 @@ class ProgramTarget:
         return self.address, ""
 
 
-@dataclass(frozen=True, eq=False)
-class Helper:
+class Helper(Struct, frozen=True, eq=False):
     """A helper as a call target: one session with `task`."""
 
     name: str
@@ -143,8 +142,7 @@ class Helper:
         return f"helper {self.name}: {self.task}"
 
 
-@dataclass(frozen=True, eq=False)
-class BoundInstance:
+class BoundInstance(Struct, frozen=True, eq=False, dict=True):
     """An instance as a call target: the pattern, the targets in its slots by name, the values of its config."""
 
     pattern: Unit
@@ -166,8 +164,7 @@ class BoundInstance:
         return self.pattern.source(self.pattern.interface(self.slots))
 
 
-@dataclass(frozen=True, eq=False)
-class Targets:
+class Targets(Struct, frozen=True, eq=False):
     """The call targets of a unit's script. `bound` are the targets in the slots of an instance.
 
     Except `find` and `instance`, the methods that resolve a name raise `ImportProgramError` with the code of the error.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from textwrap import dedent
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import SUFFIX
@@ -28,8 +29,7 @@ _NOT_FOUND: Final = "the subject `{}` is not found"
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 
 
-@dataclass(frozen=True, slots=True)
-class Assertion:
+class Assertion(Struct, frozen=True):
     """A condition about the output `name`, or about all outputs if it is "". `holds` is whether it must be true. For
     `__error.md`, `text` is `exists` or `does not exist`."""
 
@@ -58,8 +58,7 @@ class Assertion:
         return f"{self.name}: {self.text}" if self.name else self.text
 
 
-@dataclass(frozen=True, slots=True)
-class ContractCase:
+class ContractCase(Struct, frozen=True):
     """One run of the subject. `missing` are the required inputs without a fixture."""
 
     name: str
@@ -69,8 +68,7 @@ class ContractCase:
     item: Item | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TestFile:
+class TestFile(Struct, frozen=True):
     """The contents of a test. `subject` is None if it can't be found or tested; `findings` has the reason."""
 
     subject: Unit | None

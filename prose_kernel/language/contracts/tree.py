@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal
+
+from msgspec import Struct, field
 
 from prose_kernel.language.source import Source, Span
 
@@ -21,8 +22,7 @@ MISSING: Final = object()
 """Marks an item without a default."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """A part of a file. The blocks of a file, in order, cover it without gaps.
 
     - `text`: the title of a heading, or the info string of a fence
@@ -40,8 +40,7 @@ class Block:
     closed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """A bullet with all its lines, or a `####` part of a section.
 
     - `names`: the declared names, as written (`a`, `report.title`, `rows[]`); empty for a promise in words
@@ -71,8 +70,7 @@ class Item:
         return tuple(dict.fromkeys(name.removesuffix("[]").partition(".")[0].removesuffix("[]") for name in self.names))
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """A `###` section.
 
     - `name`: the known name in its usual spelling, "" for documentation
@@ -96,8 +94,7 @@ class Section:
         return Span(self.heading.start, max(self.heading.start, self.heading.end - 1))
 
 
-@dataclass(frozen=True)
-class ContractNode:
+class ContractNode(Struct, frozen=True, dict=True):
     """A node of a file: the file's own, or an inline one, which begins with a `##` heading.
 
     `span` is the whole node, `heading` the line with `##`, or with `kind:` for the file's own node.
@@ -142,8 +139,7 @@ class ContractNode:
         return tuple(one for one in found.fences if SCRIPT.match(one.text)) if found is not None else ()
 
 
-@dataclass(frozen=True, slots=True)
-class ContractFile:
+class ContractFile(Struct, frozen=True):
     """The contents of a file. `nodes` are in source order, the file's own first; `fields` are those of the front
     matter; `title` is the text of the `#` heading."""
 

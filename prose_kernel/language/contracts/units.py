@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Protocol
+
+from msgspec import Struct, field
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import interface
@@ -73,8 +74,7 @@ class Library(Protocol):
         """Return whether this machine has a skill (8)."""
 
 
-@dataclass(frozen=True, eq=False)
-class Unit:
+class Unit(Struct, frozen=True, eq=False, dict=True):
     """A node of a file, with its interface and compiled script."""
 
     file: FileUnit
@@ -164,8 +164,7 @@ class Unit:
         return CallTarget(self.name, kind, given.inputs, given.outputs, given.takes_more, self.has_script, unit=self)
 
 
-@dataclass(frozen=True, eq=False)
-class FileUnit:
+class FileUnit(Struct, frozen=True, eq=False, dict=True):
     """A file with its units. `references` are the files that it calls and that have been resolved so far."""
 
     files: Files

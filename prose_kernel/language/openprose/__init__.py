@@ -10,8 +10,9 @@ package imports its modules on first use, so importing it is cheap.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from prose_kernel.language.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
@@ -38,8 +39,7 @@ ReadExpression = Callable[[str], tree.Expression | None]
 Reading = Literal["words", "names", "string"]
 
 
-@dataclass(frozen=True, slots=True)
-class BareCondition:
+class BareCondition(Struct, frozen=True):
     """A condition without markers in a header: the text from `start` to `end`.
 
     - `reading`: "words", "string" (words in quotes), or "names" (an expression if each name is a variable, else words)

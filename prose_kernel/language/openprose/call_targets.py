@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
+from msgspec import Struct
+from msgspec import field as struct_field
+
 from prose_kernel.language.source import Source
 
 if TYPE_CHECKING:
@@ -33,8 +36,7 @@ TargetKind = Literal["function", "responsibility", "helper", "instance"]
 E315)."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallInput:
+class CallInput(Struct, frozen=True):
     """A declared input. If it is `optional` and missing in a call, its value is `default`, which is plain data."""
 
     name: str
@@ -42,8 +44,7 @@ class CallInput:
     default: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class CallOutput:
+class CallOutput(Struct, frozen=True):
     name: str
     optional: bool = False
 
@@ -97,8 +98,7 @@ class CallTarget:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class CallProblem:
+class CallProblem(Struct, frozen=True):
     """The reason why a name cannot be called: E313 to E316, E330 or E215.
 
     For E313 without a hint, the checker suggests a block, an agent or a similar name; `near` are the callable names.
@@ -128,8 +128,7 @@ class CallTargets(Protocol):
         calls its elements by their names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interface:
+class Interface(Struct, frozen=True):
     """The names that a script starts with and the results that it must return (3.3, 3.7).
 
     - `fixed`: immutable names: parameters, named needs, `event` (E137)
@@ -148,7 +147,7 @@ class Interface:
     variables: tuple[str, ...] = ()
     outputs: tuple[CallOutput, ...] = ()
     errors: tuple[str, ...] = ()
-    stages: Mapping[str, str] = field(default_factory=dict)
+    stages: Mapping[str, str] = struct_field(default_factory=dict)
     targets: CallTargets | None = None
 
     def known(self) -> dict[str, Variable]:

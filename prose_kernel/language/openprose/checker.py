@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from itertools import takewhile
 from typing import ClassVar, Final
 
-from msgspec import structs
-
 from prose_kernel.language import typed_answers
 from prose_kernel.language.diagnostics import Diagnostic, Profile
 from prose_kernel.language.nearest import did_you_mean
@@ -31,6 +29,7 @@ from prose_kernel.language.openprose.properties import PropertyChecker
 from prose_kernel.language.openprose.scopes import CallResult, Construct, Frame, KnownValue, StatementList, TypedAnswer
 from prose_kernel.language.openprose.tree import PLACEHOLDER, Discretion, Name, Node, Program
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.structs import replace
 from prose_kernel.language.typed_answers import Schema
 
 _THROWS = (None, "throw")
@@ -683,7 +682,7 @@ def resolve_conditions(program: Program, decided: Mapping[int, bool]) -> Program
 
     def change(node: Node) -> Node:
         if isinstance(node, tree.Loop) and id(node.condition) in without_variable:
-            return structs.replace(node, variable=None)
+            return replace(node, variable=None)
         if not isinstance(node, tree.AmbiguousCondition):
             return node
         if decided.get(id(node), True):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from prose_kernel.language.openprose.lexer import LAYOUT
 from prose_kernel.language.openprose.parser import Parser, parse
 from prose_kernel.language.openprose.program_interface import KnownNames
 from prose_kernel.language.source import Source
+from prose_kernel.language.structs import replace
 from prose_kernel.language.word_catalogue import Completion, Offer, catalogue
 
 _words: Final = partial(catalogue, "openprose")

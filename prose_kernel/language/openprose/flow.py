@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ from prose_kernel.language.flow import DEPTH, FlowBuilder, FlowStep, Way, shorte
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.structs import replace
 
 _NOT_VARIABLES: Final[Mapping[type, tuple[str, ...]]] = {
     tree.Property: ("name",),

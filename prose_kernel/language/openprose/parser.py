@@ -14,7 +14,7 @@ import keyword
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from operator import itemgetter
 from typing import Any, Final, cast
@@ -29,6 +29,7 @@ from prose_kernel.language.openprose.keywords import CONTEXTUAL, KEYWORDS, SCRIP
 from prose_kernel.language.openprose.lexer import LAYOUT, Lexer, RawToken
 from prose_kernel.language.openprose.tree import Expression, Name, Program, ProgramCall
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.structs import replace
 
 END: Final = tables.END
 _RESERVED: Final = frozenset({"AND", "OR", "NOT", "IS", "CONSTANT"})

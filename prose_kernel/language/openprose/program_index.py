@@ -6,8 +6,9 @@ anywhere is known only after the whole program has been walked; until then, read
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
 
 from prose_kernel.language.diagnostics import PROSESCRIPT_PROFILES, Diagnostic, Findings, Profile, in_order
 from prose_kernel.language.nearest import Nearest, did_you_mean
@@ -26,6 +27,7 @@ from prose_kernel.language.openprose.program_interface import (
 from prose_kernel.language.openprose.scopes import Frame
 from prose_kernel.language.openprose.tree import Agent, Block, Constant, Gate, Program
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.structs import replace
 from prose_kernel.language.typed_answers import Schema
 
 UndefinedCode = Literal["E131", "E132", "E162", "E170", "E053", "E108", "W108"]
@@ -41,8 +43,7 @@ _UNDEFINED: dict[UndefinedCode, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Undefined:
+class Undefined(Struct, frozen=True):
     """A read of a name that isn't visible at its place; `raw` and `after_dollar` are those of an `Interpolation`."""
 
     name: str

@@ -16,6 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from msgspec import Struct
+from msgspec import field as struct_field
+
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.nodes import descendants, fields_with, kinds_in, walk
@@ -30,8 +33,7 @@ if TYPE_CHECKING:
 VariableKind = Literal["let", "const", "input", "output"]
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(Struct, frozen=True):
     """A variable of the root frame.
 
     `from_exec`: the value comes directly from `exec` (E138). `answer`: the schema of a typed answer. `hides_code`: the
@@ -44,8 +46,7 @@ class Variable:
     hides_code: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class KnownAgent:
+class KnownAgent(Struct, frozen=True):
     """An agent. `persist` is None, `true`, `project`, `user` or a directory; `output` is the schema of its answers."""
 
     persist: str | None = None
@@ -67,8 +68,7 @@ class ProgramInterface:
     gates: frozenset[str] | None = field(default=None, kw_only=True)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownNames:
+class KnownNames(Struct, frozen=True):
     """The names defined before a text, by kind.
 
     - `blocks`: the parameters of each block, and of each function of another language
@@ -77,16 +77,16 @@ class KnownNames:
     - `targets`, `uses`: the call targets of scripts, for completion, and the paths of imports by their aliases
     """
 
-    variables: Mapping[str, Variable] = field(default_factory=dict)
+    variables: Mapping[str, Variable] = struct_field(default_factory=dict)
     soft_exports: frozenset[str] = frozenset()
-    agents: Mapping[str, KnownAgent] = field(default_factory=dict)
-    blocks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    programs: Mapping[str, ProgramInterface | None] = field(default_factory=dict)
+    agents: Mapping[str, KnownAgent] = struct_field(default_factory=dict)
+    blocks: Mapping[str, tuple[str, ...]] = struct_field(default_factory=dict)
+    programs: Mapping[str, ProgramInterface | None] = struct_field(default_factory=dict)
     skills: frozenset[str] = frozenset()
     gates: frozenset[str] = frozenset()
-    bodies: Mapping[str, tree.Block] = field(default_factory=dict)
+    bodies: Mapping[str, tree.Block] = struct_field(default_factory=dict)
     targets: CallTargets | None = None
-    uses: Mapping[str, str] = field(default_factory=dict)
+    uses: Mapping[str, str] = struct_field(default_factory=dict)
 
 
 LoadContract = Callable[[str], ProgramInterface | None]

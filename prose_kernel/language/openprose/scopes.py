@@ -6,10 +6,9 @@ to the place that contains it. The path between two places shows whether one dec
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 
 from prose_kernel.language.openprose.program_interface import ProgramInterface
 from prose_kernel.language.typed_answers import Schema
@@ -18,16 +17,14 @@ Relation = Literal["same", "enclosing", "exclusive", "elsewhere"]
 Form = Literal["let", "const", "input", "output", "branch"]
 
 
-@dataclass(frozen=True, slots=True)
-class CallResult:
+class CallResult(Struct, frozen=True):
     """The value of a program call; `contract` is None if it is unknown."""
 
     program: str
     contract: ProgramInterface | None
 
 
-@dataclass(frozen=True, slots=True)
-class TypedAnswer:
+class TypedAnswer(Struct, frozen=True):
     """The typed answer of a session, or a part of one, with its JSON Schema."""
 
     schema: Schema
@@ -37,16 +34,14 @@ KnownValue = Literal["exec"] | CallResult | TypedAnswer | None
 """The kind of a variable's value, if known: the output of an `exec`, a program's result, or a typed answer."""
 
 
-@dataclass(slots=True, eq=False)
-class Construct:
+class Construct(Struct, eq=False):
     """A statement with bodies. Of an `exclusive` one (`if`, `choice`), only one body runs."""
 
     place: StatementList
     exclusive: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class StatementList:
+class StatementList(Struct, eq=False):
     """A statement list.
 
     - `in_loop`, `in_catch`, `in_branch`: it is inside a loop, a catch body, a branch or concurrent iteration
@@ -71,8 +66,7 @@ class StatementList:
         return StatementList(construct, self.in_loop, self.in_catch, conditional, logs, in_branch=self.in_branch)
 
 
-@dataclass(slots=True)
-class DeclarationPlaces:
+class DeclarationPlaces(Struct):
     """The places where a name is declared. The cost of `add` and `relation` depends only on the nesting depth."""
 
     _places: set[StatementList] = field(default_factory=set)
@@ -118,8 +112,7 @@ class DeclarationPlaces:
         return False
 
 
-@dataclass(slots=True)
-class DeclaredName:
+class DeclaredName(Struct):
     """The declarations of a name in a frame; `form` is that of the latest one.
 
     Most names are declared once, so the histories are created on demand.
@@ -153,8 +146,7 @@ class DeclaredName:
 _CLOSENESS: dict[Relation, int] = {"same": 0, "enclosing": 1, "elsewhere": 2, "exclusive": 3}
 
 
-@dataclass(slots=True, eq=False)
-class Frame:
+class Frame(Struct, eq=False):
     """The names of the root or of one block during the walk (3.5).
 
     - `table`: all declarations so far

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Final, NamedTuple
 
+from msgspec import Struct
+from msgspec import field as struct_field
+
 from prose_kernel.language.nodes import Node, visitors
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.call_targets import CallTarget, interface_of
@@ -56,12 +59,11 @@ class _UnresolvedName(NamedTuple):
     extent: Span
 
 
-@dataclass(frozen=True, slots=True)
-class _Scope:
+class _Scope(Struct, frozen=True):
     """A place in the program: its frame, the temporary names visible there, and the span of its statement."""
 
     frame: _Frame
-    temporary: dict[str, Symbol] = field(default_factory=dict)
+    temporary: dict[str, Symbol] = struct_field(default_factory=dict)
     statement: Span | None = None
 
     def within(self, names: Iterable[Symbol]) -> _Scope:

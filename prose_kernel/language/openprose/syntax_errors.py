@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 from unicodedata import category
+
+from msgspec import Struct
 
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose import hints
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import LAYOUT, SIGNS, RawToken
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import clipped, on_one_line
 from prose_kernel.language.word_catalogue import ascii_sign, invisible_hint
 
@@ -25,8 +27,7 @@ _ASKING: Final = {"STRING", "COLON"}
 _SIGNS: Final = {"COLON", "COMMA", "RPAR", "RSQB", "RBRACE"}
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(Struct, frozen=True):
     """The finding for a line: code, offsets of the offending token, message and hint."""
 
     code: str
@@ -36,8 +37,7 @@ class Trouble:
     hint: str | None = None
 
 
-@dataclass(slots=True)
-class LogicalLine:
+class LogicalLine(Struct):
     """The logical line `tokens[first:stop]`, whose unexpected token is at `at` and whose end is at `stop`.
 
     - `row`: the symbols that are possible at `at`, as a row of the parse table

@@ -8,10 +8,11 @@ wrong. `python -m prose_kernel.language.openprose.tables` writes the file.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 GRAMMAR_FILE: Final = Path(__file__).with_name("grammar.lark")
 TABLES_FILE: Final = Path(__file__).with_name("grammar.json")
@@ -20,8 +21,7 @@ FORMAT: Final = 1
 END: Final = "$END"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One alternative of a production.
 
     `picks` are the stack positions of the arguments for the builder, counted from the top (-1 is the last symbol); 0
@@ -35,8 +35,7 @@ class Rule:
     picks: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Tables:
+class Tables(Struct, frozen=True, dict=True):
     """The parse tables. `rows[state]` maps a symbol to a state (>= 0), or a terminal to the ~index of a rule (< 0)."""
 
     rows: list[dict[str, int]]

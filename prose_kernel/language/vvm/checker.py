@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, ClassVar, Final
+
+from msgspec import Struct
 
 from prose_kernel.language.diagnostics import Diagnostic, Findings, in_order
 from prose_kernel.language.nearest import Nearest
 from prose_kernel.language.nodes import visitors
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.structs import replace
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.agent_checks import AgentChecker
 from prose_kernel.language.vvm.expression_checks import ExpressionChecker, ModuleNames, items_error
@@ -378,8 +380,7 @@ class Checker:
 # ---------------------------------------------------------------- unreadable text
 
 
-@dataclass(frozen=True, slots=True)
-class _Unparsed:
+class _Unparsed(Struct, frozen=True):
     """The words and strings outside of all statements. Every word of a line with a syntax error counts as bound and as
     read, so that one mistake is not reported twice. `first` is the offset of the first error, `misplaced` that of the
     first line with a wrong indentation."""

@@ -7,9 +7,10 @@ recursion, because expressions nest to any depth.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, Final, NamedTuple
+
+from msgspec import Struct
 
 from prose_kernel.language.diagnostics import Findings
 from prose_kernel.language.nearest import Nearest, did_you_mean
@@ -51,8 +52,7 @@ _FOREIGN_NAMES: Final = {
 """The VVM equivalents of names in other languages."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleNames:
+class ModuleNames(Struct, frozen=True):
     """The names of a module: names bound before it, its agents, and the parameters of functions bound only once."""
 
     known: KnownNames

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.layout import STEP, Layout, comment_text
@@ -31,8 +32,7 @@ def format_program(program: tree.Program) -> str:
 _LineWriter = Callable[[Header], None]
 
 
-@dataclass(slots=True)
-class _Line:
+class _Line(Struct):
     """A logical line: the level of its block, the offset of its start, the function that writes it. `word` is the
     keyword of a clause whose offset is not in the tree (`else`, `finally`); it is searched from `start` on."""
 

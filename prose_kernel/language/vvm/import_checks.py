@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Diagnostic, Findings
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.structs import replace
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.program_interface import CheckedModule, LoadModule, exported_names, names_file
 from prose_kernel.language.vvm.tree import Name, Program

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from prose_kernel.language.vvm.tree import Comment
 
@@ -15,8 +16,7 @@ _MAX_INDENT: Final = 60
 """The maximum indentation inside brackets: otherwise deep nesting would cost the square of its depth."""
 
 
-@dataclass(slots=True, eq=False)
-class Mark:
+class Mark(Struct, eq=False):
     """A possible line break, or the start or end of a group of them; with its text in flat and in broken groups."""
 
     flat: str = ""

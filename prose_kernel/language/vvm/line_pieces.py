@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from prose_kernel.language.nodes import visitors
 from prose_kernel.language.python_literals import number
@@ -31,8 +32,7 @@ _ENTER: Final = Mark()
 _LEAVE: Final = Mark()
 
 
-@dataclass(frozen=True, slots=True)
-class _Comments:
+class _Comments(Struct, frozen=True):
     """The place of the unwritten comments that begin before an offset."""
 
     before: int

@@ -8,9 +8,10 @@ The checker starts with `KnownNames()` for a file; for a cell, with the names th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 RESERVED: Final = frozenset(
     {
@@ -60,8 +61,7 @@ def argument_mismatch(parameters: Sequence[str], count: int, keywords: Iterable[
     return f"'{missing[0]}' is missing" if len(missing) == 1 else f"{', '.join(missing)} are missing"
 
 
-@dataclass(frozen=True, slots=True)
-class KnownNames:
+class KnownNames(Struct, frozen=True):
     """Names that are bound before this text: by earlier cells, or in another language of the run.
 
     `variables` holds the bound names of the module scope, with or without its functions; `functions` the parameters of

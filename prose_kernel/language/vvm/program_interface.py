@@ -15,6 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+from msgspec import field as struct_field
+
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.source import Source
 from prose_kernel.language.typed_answers import Schema
@@ -99,8 +102,7 @@ def _once(names: Iterable[str]) -> tuple[str, ...]:
 # ---------------------------------------------------------------- modules
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CheckedModule:
+class CheckedModule(Struct, frozen=True, eq=False):
     """A module that was parsed and checked.
 
     `path` is its identity: absolute, with `.` and `..` resolved in the text, links not resolved. `source.name` is its
@@ -113,7 +115,7 @@ class CheckedModule:
     source: Source
     program: Program
     contract: ProgramInterface
-    imports: Mapping[str, CheckedModule] = field(default_factory=dict)
+    imports: Mapping[str, CheckedModule] = struct_field(default_factory=dict)
     findings: tuple[Diagnostic, ...] = ()
     whole: bool = True
 

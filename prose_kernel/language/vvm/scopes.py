@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from prose_kernel.language.nodes import descendants, fields_with
 from prose_kernel.language.source import Span
@@ -20,8 +21,7 @@ OnEarlyRead = Callable[[str, Span], None]
 """Called for the read of a name before all its assignments in the same scope."""
 
 
-@dataclass(slots=True, eq=False)
-class Scope:
+class Scope(Struct, eq=False):
     """The names of the module or of one function.
 
     `names` holds all of them, `bound` the names bound in the text so far, `reads` the names read from anywhere inside.

@@ -7,8 +7,9 @@ everywhere in it. Agents have a separate table.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import ClassVar
+
+from msgspec import Struct, field
 
 from prose_kernel.language.nodes import visitors
 from prose_kernel.language.source import Source, Span
@@ -19,8 +20,7 @@ from prose_kernel.language.vvm.scopes import bound_names
 from prose_kernel.language.vvm.tree import Name, Program
 
 
-@dataclass(eq=False, slots=True)
-class _Scope:
+class _Scope(Struct, eq=False):
     """The names of the module or of a function; None for a name whose binding was not visited yet."""
 
     names: dict[str, Symbol | None]

@@ -7,14 +7,16 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
 
 from prose_kernel.errors import ImportProgramError, RunError, StoreFailed, ValueTypeError
 from prose_kernel.language.durations_and_budgets import parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.call_targets import MODIFIERS, CallOutput, CallTarget, interface_of
 from prose_kernel.language.source import Source
+from prose_kernel.language.structs import replace
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode, bind
 from prose_kernel.machine.openprose.code import compile_expression, expression
 from prose_kernel.machine.openprose.execs import retries_of, word
@@ -36,8 +38,7 @@ MOST_CALLS: Final = 100
 """The most nested calls of one function."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallRequest:
+class CallRequest(Struct, frozen=True):
     """A call with evaluated inputs.
 
     `inputs` has every declared input, in the order of declaration; the names in `given` were supplied by the call, the

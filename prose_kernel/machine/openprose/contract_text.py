@@ -6,11 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final, cast
-
-from msgspec import structs
 
 from prose_kernel.errors import (
     ContractError,
@@ -34,6 +31,7 @@ from prose_kernel.language.diagnostics import first_error
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.call_targets import CallTarget, ScriptSource
 from prose_kernel.language.openprose.checker import free_inputs
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import as_argument
 from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.bindings import bind, supplied
@@ -392,7 +390,7 @@ async def _verdict(s: ProgramContext, promise: Promise, outputs: dict[str, Value
     """Return whether a promise is kept; None if that is uncertain or cannot be decided."""
     request = judging.request_about(s, promise.condition, s.at("judge"))
     bindings = {**request.bindings, **outputs}
-    request = structs.replace(request, bindings=bindings, by_rules=by_rules)
+    request = replace(request, bindings=bindings, by_rules=by_rules)
     await s.flush()
     await s.admitted()
     try:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import os.path
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final, Literal, cast
 
-from msgspec import structs
+from msgspec import Struct
 
 from prose_kernel.errors import ExecError, RunError
 from prose_kernel.language.durations_and_budgets import parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.properties import RELATIVE_GLOB, RETRY_IF_LOST, leaves_directory
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import clipped
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import expression
@@ -60,8 +60,7 @@ def _computed(node: tree.Exec) -> list[tree.Property]:
     return [p for p in node.properties if p.name.id in ("stdin", "env") and not isinstance(p.value, _BLOCKS)]
 
 
-@dataclass(frozen=True, slots=True)
-class _ExecOptions:
+class _ExecOptions(Struct, frozen=True):
     """The parts of an `exec` as written. `pipefail` is None if not set; `seconds` is None if `limit` isn't a duration.
     `short` is the beginning of the command."""
 
@@ -149,7 +148,7 @@ class ExecCode(SpawnCode):
                 retries = replace(retries, maximum=LOST_RETRIES)
             if request.attempt >= retries.maximum or not _may_be_repeated(result, only_lost=only_lost):
                 return request, result
-            request = structs.replace(request, attempt=request.attempt + 1)
+            request = replace(request, attempt=request.attempt + 1)
             what = Attempted(self.node, spawn, request.at)
             await before_retry(s, what, retries, request.attempt, why=_message(current, result, written.limit))
 

@@ -8,8 +8,9 @@ in the table, then among the soft exports, then in the caller, up to the root: s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from prose_kernel.language.source import Location, Source, Span
 from prose_kernel.machine.openprose.program_text import statement_text
@@ -23,8 +24,7 @@ GLOBAL_DEPTH_LIMIT = 500
 DEFAULT_BLOCK_DEPTH = 100
 
 
-@dataclass(slots=True, eq=False)
-class Temp:
+class Temp(Struct, eq=False):
     """The value of a temporary name, which is immutable and ends with its body. `key` is its binding, if it has one."""
 
     value: Value
@@ -35,8 +35,7 @@ class Temp:
 Temps = dict[str, Temp]
 
 
-@dataclass(slots=True, eq=False)
-class Slot:
+class Slot(Struct, eq=False):
     """A variable of a table. `source` and `span` are the statement that made its value. `single` is set for the result
     of a call whose target has only one output: the name of the output."""
 
@@ -54,8 +53,7 @@ class Slot:
         return Binding(self.key, self.kind, self.value, statement_text(self.source, self.span))
 
 
-@dataclass(slots=True, eq=False)
-class Layer:
+class Layer(Struct, eq=False):
     """The names of a frame, or the names bound by one branch over it. `iterations` are the `__i{index}` of 7.4."""
 
     frame: Frame
@@ -81,8 +79,7 @@ class Layer:
             layer = layer.parent
 
 
-@dataclass(slots=True, eq=False)
-class Caller:
+class Caller(Struct, eq=False):
     """The names that a block invocation sees after its own: the names of its caller at the time of the call."""
 
     temps: Temps
@@ -95,8 +92,7 @@ class Caller:
         return self.source.location(self.span.start)
 
 
-@dataclass(slots=True, eq=False)
-class Frame:
+class Frame(Struct, eq=False):
     """The root, or one block invocation. `same` counts the frames of this block on the stack, including itself."""
 
     execution_id: int | None = None

@@ -6,11 +6,10 @@ import shlex
 from collections.abc import Mapping
 from typing import Final
 
-from msgspec import structs
-
 from prose_kernel.errors import GateRejected
 from prose_kernel.language.durations_and_budgets import parse_duration
 from prose_kernel.language.openprose import tree
+from prose_kernel.language.structs import replace
 from prose_kernel.machine.openprose.code import compile_expression, statement
 from prose_kernel.machine.openprose.execs import word
 from prose_kernel.machine.openprose.expressions import render
@@ -51,7 +50,7 @@ class GateStep(Step):
             # retrying would never end if no person can answer, or if the answer was given in advance (5.10)
             if action.action != "retry" or decision.reason == "nobody" or decision.source == "option":
                 break
-            request = structs.replace(request, attempt=request.attempt + 1)
+            request = replace(request, attempt=request.attempt + 1)
         if session is not None:
             await run_session(s, session, None)
         elif action.action != "continue":

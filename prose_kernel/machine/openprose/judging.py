@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from msgspec import structs
+from msgspec import Struct
 
 from prose_kernel.errors import JudgeError, ProseError, Undecided, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.call_targets import interface_of
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import clipped
 from prose_kernel.machine.openprose.frames import Slot, visible
 from prose_kernel.machine.openprose.operators import truth
@@ -32,8 +32,7 @@ DRY_RUN = "dry-run"
 _SHOWN_STATEMENTS = 3
 
 
-@dataclass(slots=True)
-class Asking:
+class Asking(Struct):
     """The context of a condition.
 
     `loop`, `index` and `maximum` describe its loop. `no_progress` is set if the judge saw no progress, which ends the
@@ -92,7 +91,7 @@ async def _request(
     asking, at = asking or Asking(), s.at("judge")
     s.emit(JudgeAsked(s.place(node or s.statement), text, at))
     request = request_about(s, text, at, asking, node)
-    return structs.replace(request, further=tuple(_further(s, request, asking.after))) if asking.after else request
+    return replace(request, further=tuple(_further(s, request, asking.after))) if asking.after else request
 
 
 def request_about(
@@ -120,7 +119,7 @@ def _further(s: ProgramContext, request: JudgeRequest, after: Sequence[Code]) ->
         except ProseError:
             return  # reported when the condition itself is evaluated
         written, inserted = _split_question(code.node, text)
-        yield structs.replace(request, text=text, written=written, inserted=inserted, conditional=True)
+        yield replace(request, text=text, written=written, inserted=inserted, conditional=True)
 
 
 def _no_answer(s: ProgramContext, error: Undecided, node: tree.Node) -> JudgeError:
@@ -155,7 +154,7 @@ async def _verdict(s: ProgramContext, node: tree.Node, text: str, asking: Asking
     if verdict.no_progress:
         asking.no_progress = True
     if verdict.by == DRY_RUN and asking.arms:
-        verdict = structs.replace(verdict, reason=f"{verdict.reason}: {_described_arms(s, asking.arms)}")
+        verdict = replace(verdict, reason=f"{verdict.reason}: {_described_arms(s, asking.arms)}")
     _emit_judged(s, node, request, verdict.answer, verdict)
     return verdict.answer
 
@@ -172,7 +171,7 @@ async def choose(s: ProgramContext, node: tree.Node, text: str, arms: Arms) -> s
             raise _no_answer(s, error, node) from None
         if pick.label in labels:
             if pick.by == DRY_RUN:
-                pick = structs.replace(pick, reason=f"undecided: {_described_arms(s, arms)}")
+                pick = replace(pick, reason=f"undecided: {_described_arms(s, arms)}")
             _emit_judged(s, node, request, pick.label, pick)
             return pick.label
     shown = ", ".join(f'"{label}"' for label in labels)

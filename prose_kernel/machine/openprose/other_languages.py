@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, cast
 
-from msgspec import structs
-
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source
+from prose_kernel.language.structs import replace
 from prose_kernel.machine.openprose import sessions
 from prose_kernel.machine.openprose.blocks import invoke_block
 from prose_kernel.machine.openprose.frames import Slot
@@ -120,6 +119,6 @@ class DeclaredAgent(Agent):
         request, binding = await sessions.prepare_request(s, session, None)
         if asked.given is not None:
             item = item_of_value(s, "input", asked.given, session)
-            request = structs.replace(request, context=(item,))
+            request = replace(request, context=(item,))
         allowed = AttemptLimits(Retries(asked.retries, asked.backoff), asked.timeout)
         return await sessions.Attempts(s, node, request, binding.key, asked.bound_to, allowed, binding=binding).run()

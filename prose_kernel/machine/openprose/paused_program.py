@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final, cast
 
@@ -12,6 +11,7 @@ from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.parser import parse
 from prose_kernel.language.source import Source
+from prose_kernel.language.structs import replace
 from prose_kernel.machine.openprose.code import compile_expression
 from prose_kernel.machine.openprose.frames import Caller, Frame, Layer, Temps
 from prose_kernel.machine.openprose.judging import Asking, holds

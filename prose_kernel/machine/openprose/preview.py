@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Awaitable, Sequence
-from dataclasses import replace
 
 from prose_kernel.errors import RunError
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source
+from prose_kernel.language.structs import replace
 from prose_kernel.machine.openprose.bindings import bind
 from prose_kernel.machine.openprose.code import Body
 from prose_kernel.machine.openprose.frames import Frame, Kind, Layer, find_home

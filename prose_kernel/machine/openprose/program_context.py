@@ -4,8 +4,9 @@ is being caught."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
+
+from msgspec import Struct, field
 
 from prose_kernel.errors import RecursionLimitExceeded, RunError, ValueTypeError
 from prose_kernel.language.openprose import tree
@@ -30,16 +31,14 @@ if TYPE_CHECKING:
     from prose_kernel.machine.openprose.programs import ImportedProgram
 
 
-@dataclass(frozen=True, slots=True)
-class AgentEntry:
+class AgentEntry(Struct, frozen=True):
     """A registered agent, and the text that defines it."""
 
     node: tree.Agent
     source: Source
 
 
-@dataclass(slots=True)
-class BlockEntry:
+class BlockEntry(Struct):
     """A registered block, the text that defines it, and its compiled body, with and without a used value."""
 
     node: tree.Block

@@ -5,8 +5,9 @@ inputs, definitions and statements. Also runs the calls of imported programs (6)
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from typing import Any, cast
+
+from msgspec import Struct, field
 
 from prose_kernel.errors import ImportProgramError, RunError, StoreFailed
 from prose_kernel.language.contracts import LIBRARY
@@ -39,8 +40,7 @@ from prose_kernel.runtime.values import Value, inserted_text
 _HOISTED = (tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
 
-@dataclass(slots=True)
-class ImportedProgram:
+class ImportedProgram(Struct):
     """An entry of the import registry. `path` is the path as written, or the URL of a fetched program; `imports` are
     the loaded imports of the program itself."""
 

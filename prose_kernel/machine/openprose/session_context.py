@@ -6,12 +6,12 @@ The provider decides whether a session gets the location or the value. In runs w
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from prose_kernel.errors import ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.program_interface import persistence
+from prose_kernel.language.structs import replace
 from prose_kernel.machine.openprose.code import compile_expression
 from prose_kernel.machine.openprose.expressions import render
 from prose_kernel.machine.openprose.frames import Slot

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from msgspec import structs
+from msgspec import Struct
+from msgspec import field as struct_field
 
 from prose_kernel.errors import ImportProgramError, SessionError
 from prose_kernel.language import typed_answers
@@ -16,6 +17,7 @@ from prose_kernel.language.openprose.output_types import schema_of
 from prose_kernel.language.openprose.program_interface import persistence
 from prose_kernel.language.openprose.properties import no_tools
 from prose_kernel.language.source import Source
+from prose_kernel.language.structs import replace
 from prose_kernel.language.typed_answers import Schema
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import compile_expression, expression
@@ -60,16 +62,15 @@ Inspect = Callable[[SessionResult], None]
 """Checks an answer before it is accepted. An error that it raises is the session's error."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rendering:
+class Rendering(Struct, frozen=True):
     """Additions for a session that renders a node of a contract file: more context, other fields of the request."""
 
     context: tuple[ContextItem, ...] = ()
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    changes: Mapping[str, Any] = struct_field(default_factory=dict)
     inspect: Inspect | None = None
 
     def of(self, request: SessionRequest) -> SessionRequest:
-        return structs.replace(request, context=(*(request.context or ()), *self.context), **self.changes)
+        return replace(request, context=(*(request.context or ()), *self.context), **self.changes)
 
 
 async def run_session(
@@ -119,7 +120,7 @@ async def prepare_request(
     kind = destination.kind if destination is not None else "let"
     binding = Binding(key, kind, "", statement_text(s.source, s.statement.span), request.label)
     target = s.run.store.target(binding) if request.output is None else None
-    return structs.replace(request, target=target), binding
+    return replace(request, target=target), binding
 
 
 def _allowed(own: Properties) -> AttemptLimits:
@@ -183,7 +184,7 @@ class Attempts(SessionAttempts):
     def whole(self, result: SessionResult) -> SessionResult:
         if result.text is not None or not self._written():
             return result
-        return structs.replace(result, text=self.s.run.store.read(self.key))
+        return replace(result, text=self.s.run.store.read(self.key))
 
     def keep(self, result: SessionResult) -> Reference:
         """Store the answer, or check that the session has stored it itself (4.6). Raises E218."""
@@ -192,7 +193,7 @@ class Attempts(SessionAttempts):
             self.inspect(self.kept(result))
         text = self.typed(result)
         if text is not None:
-            run.put(structs.replace(self.binding, value=text))
+            run.put(replace(self.binding, value=text))
         elif not self._written():
             raise SessionError(f"the session announced '{key.name}' but did not write it", code="E218")
         else:

@@ -10,10 +10,9 @@ import contextlib
 import hashlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from prose_kernel.errors import (
     BudgetSpent,
@@ -29,6 +28,7 @@ from prose_kernel.errors import (
     StateError,
     VvmRaise,
 )
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import clipped
 from prose_kernel.language.typed_answers import FILE_PREFIX, Schema
 from prose_kernel.language.vvm import tree
@@ -280,8 +280,7 @@ async def run_task(s: Context, node: Node, task: AgentTask) -> Success | Failure
         return await _attempts(s, node, task, at, opened)
 
 
-@dataclass(frozen=True, slots=True)
-class _RecordedMemory:
+class _RecordedMemory(Struct, frozen=True):
     """The memory of a call in a resumed run, with its recorded text. It is opened again only if the call was not
     finished before."""
 
@@ -484,7 +483,7 @@ class CallAttempts(SessionAttempts):
         text = self.whole(result).text
         found = split(text or "")
         try:
-            kept = self.fitting(structs.replace(result, text=found.visible)) or ""
+            kept = self.fitting(replace(result, text=found.visible)) or ""
         except WrongAnswer:  # the next attempt corrects the answer and overwrites the file
             return result
         if kept.strip():
@@ -492,16 +491,16 @@ class CallAttempts(SessionAttempts):
                 answers.write(target, kept)
                 written = kept if len(kept) <= _SMALL else answers.read(target) or ""  # too large a file is an error
                 file = target.name, digest(written)
-                return structs.replace(result, text=None, summary="", answer_file=file, patches=found.patches)
+                return replace(result, text=None, summary="", answer_file=file, patches=found.patches)
             except StateError:  # keep the text in the journal
                 pass
-        return structs.replace(result, text=text)
+        return replace(result, text=text)
 
     def whole(self, result: SessionResult) -> SessionResult:
         answers, target = self.s.host.ports.answers, self._target
         if target is None or answers is None or result.text is not None or self.request.output is not None:
             return result
-        return structs.replace(result, text=answers.read(target))
+        return replace(result, text=answers.read(target))
 
     def _recorded(self, file: tuple[str, str]) -> str:
         """Return the answer that a journal refers to. Raises `ResumeMismatch` if it is missing or has changed."""
@@ -532,10 +531,10 @@ class CallAttempts(SessionAttempts):
         if result.answer_file is not None:
             self.patches = result.patches + reply.patches
             recorded = self._recorded(result.answer_file)
-            return structs.replace(result, text=recorded, summary=bounded(recorded), reply=visible)
+            return replace(result, text=recorded, summary=bounded(recorded), reply=visible)
         answer = split(self.whole(result).text or "")
         self.patches = answer.patches + reply.patches
-        return structs.replace(result, text=answer.visible, reply=visible)
+        return replace(result, text=answer.visible, reply=visible)
 
     def keep(self, result: SessionResult) -> Value:
         text = self.typed(result) or ""
@@ -551,7 +550,7 @@ class CallAttempts(SessionAttempts):
         is_kept = result.answer_file is not None and text == result.text
         if not is_kept and answers.read(target) != text:
             answers.write(target, text)
-        summary = summary_of(structs.replace(result, text=text))
+        summary = summary_of(replace(result, text=text))
         return {"ref": target.location, "summary": summary, "mime": "text/markdown"}
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from prose_kernel.errors import RunError
 from prose_kernel.language.vvm import tree
@@ -31,8 +32,7 @@ Left: TypeAlias = Any
 """The result of a statement: None, or the `Leave` that also ends the bodies around it."""
 
 
-@dataclass(slots=True, eq=False)
-class Leave:
+class Leave(Struct, eq=False):
     """A pending `break`, `continue` or `return`; `value` is the returned value."""
 
     how: str
@@ -46,8 +46,7 @@ CONTINUE: Final = Leave("continue")
 # ---------------------------------------------------------------- scopes
 
 
-@dataclass(slots=True, eq=False)
-class FunctionScope:
+class FunctionScope(Struct, eq=False):
     """The local names of one function, and the scope of the function around it (None: the module)."""
 
     names: frozenset[str]

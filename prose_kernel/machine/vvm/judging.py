@@ -5,11 +5,11 @@ decides: `match`, `choose`, `constrain`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from msgspec import structs
+from msgspec import Struct
 
 from prose_kernel.errors import JudgeError, ProseError, RunError, Undecided, VvmRaise
+from prose_kernel.language.structs import replace
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.configurations import BOUNDS, fault_of
 from prose_kernel.machine.vvm.code import Body, Left, Step, compile_expression, expression, statement
@@ -25,8 +25,7 @@ from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import LONGEST_TEXT, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
+class Rendered(Struct, frozen=True):
     """A template with its values: the whole `text`, the text as `written` with its placeholders, and the text
     `inserted` for each of them. Without placeholders `written` is empty."""
 
@@ -118,10 +117,10 @@ async def decide(
     request = _request(s, node, criterion, value)
     if after:
         following = (
-            structs.replace(request, text=one.text, written=one.written, inserted=one.inserted, conditional=not sure)
+            replace(request, text=one.text, written=one.written, inserted=one.inserted, conditional=not sure)
             for one in after
         )
-        request = structs.replace(request, further=tuple(following))
+        request = replace(request, further=tuple(following))
     await s.flush()
     try:
         verdict = await s.ask(request, Verdict, lambda: s.host.ports.judge.decide(request))

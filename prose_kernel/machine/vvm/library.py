@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.configurations import (
@@ -217,8 +218,7 @@ async def _refine(s: Context, node: Node, given: Bound) -> Value:
     return current
 
 
-@dataclass(frozen=True, slots=True)
-class _WaitForAll:
+class _WaitForAll(Struct, frozen=True):
     """A policy: every invocation is started and awaited, even if others fail."""
 
     strategy: Literal["all"] = "all"

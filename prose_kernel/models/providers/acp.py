@@ -10,18 +10,18 @@ import asyncio
 import os
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from msgspec import structs
+from msgspec import Struct
 
 from prose_kernel.access import atomic
 from prose_kernel.access.approvals import Approvals
 from prose_kernel.access.plain_files import Stamp, reading_if_there, stamp_of
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError, SessionCancelled
+from prose_kernel.language.structs import replace
 from prose_kernel.models.attachments import Attachment, attachments
 from prose_kernel.models.json_rpc import Patience
 from prose_kernel.models.providers import load
@@ -60,8 +60,7 @@ MEMORY: Final = "Your memory as it is now:"
 CUT: Final = "the reply ends here because the limit of tokens was reached"
 
 
-@dataclass(frozen=True, slots=True)
-class AgentHost:
+class AgentHost(Struct, frozen=True):
     """The environment of a run's CLI agents: permissions, the directory, and the owner of their processes and
     terminals. Without `terminals`, agents cannot run commands through the client."""
 
@@ -249,7 +248,7 @@ class AcpSessions:
             request=request,
             writes=True,
         )
-        return structs.replace(
+        return replace(
             result,
             trace=conversation.calls.trace,
             reads=await asyncio.to_thread(conversation.calls.reads),
@@ -338,7 +337,7 @@ class SessionOutputFiles:
         written = self._binding.since(BINDING_LIMIT)
         text = result.text if written is None else self._value(written)
         memory, segment = self._memory.since(MEMORY_LIMIT), self._segment.since(MEMORY_LIMIT)
-        return structs.replace(
+        return replace(
             result,
             text=text,
             summary=result.summary or summarise(text or ""),

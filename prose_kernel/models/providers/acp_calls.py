@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from msgspec import Struct, field
+
 from prose_kernel.access.safe_files import ResolvedPath, resolve
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import clipped, one_line, printable
 from prose_kernel.models.providers.acp_policy import AgentToolCall, address_of, command_of, paths_of
 from prose_kernel.models.tools import files
@@ -23,8 +25,7 @@ _NAMES: Final[Mapping[str, str]] = {"execute": "bash", "switch_mode": "mode", "o
 _OUTPUTS: Final = ("output", "stdout", "content", "text", "error", "stderr")
 
 
-@dataclass(slots=True)
-class Reported:
+class Reported(Struct):
     """One tool call, updated with each report of the agent about it."""
 
     call: AgentToolCall

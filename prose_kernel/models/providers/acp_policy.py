@@ -7,8 +7,9 @@ cannot be read from these is denied (sessions.md 5, permissions).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from prose_kernel.access.safe_files import resolve
 from prose_kernel.access.session_permissions import Answer, Kind, Policy, Ruling, shown
@@ -36,8 +37,7 @@ _WHOLE: Final = frozenset({"**", "**/*", "./**", "./**/*", "./", "."})
 """Patterns that cover the whole workspace, as a missing rule does."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentToolCall:
+class AgentToolCall(Struct, frozen=True):
     """A tool call as an agent describes it: `kind` in the protocol's terms, `paths` from its locations and edits."""
 
     kind: str | None
@@ -46,8 +46,7 @@ class AgentToolCall:
     paths: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PermissionOption:
+class PermissionOption(Struct, frozen=True):
     """An answer that the agent offers for a permission request."""
 
     id: str

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from acp import schema
@@ -17,6 +16,7 @@ from acp.connection import Connection
 from acp.exceptions import RequestError
 from acp.meta import PROTOCOL_VERSION
 from acp.utils import serialize_params
+from msgspec import Struct
 from pydantic import BaseModel, ValidationError
 
 from prose_kernel._version import __version__
@@ -35,8 +35,7 @@ _OFFERED: Final = 8
 Model = TypeVar("Model", bound=BaseModel)
 
 
-@dataclass(slots=True)
-class AgentSession:
+class AgentSession(Struct):
     """A session that the agent has opened, and the choice of its model: the option's id (None: the older method), the
     offered models, the current one."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, Literal
 
 from prose_kernel.errors import NoPerson, ProviderError, SessionCancelled
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import clipped, printable
 from prose_kernel.language.typed_answers import Schema, may_be_null, type_words, without_null
 from prose_kernel.models.providers import no_provider

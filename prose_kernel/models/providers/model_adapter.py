@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx2
-from msgspec import structs
 from pydantic_ai import messages as library
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.usage import RunUsage
 
 from prose_kernel.errors import ProviderError
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import encodable
 from prose_kernel.models.providers import model_chat as chat
 from prose_kernel.models.providers.model_bounds import BudgetedModel, TimeLimits, usage_of
@@ -77,7 +77,7 @@ class ServerLink:
             raise provider_error(problem, self._at, asked.model) from None
         # both wire formats give the reason why a stream ends; without it, the connection was cut off
         if self._says_its_end and not (last.provider_details or {}).get("finish_reason"):
-            consumed(self._at.name, asked.model, structs.replace(usage_of(used, asked.options.price), counted=False))
+            consumed(self._at.name, asked.model, replace(usage_of(used, asked.options.price), counted=False))
             raise provider_error(ConnectionResetError(), self._at)
         usage, cut = usage_of(used, asked.options.price), last.finish_reason == "length"
         reply = Reply(chat.text_of(last), last.model_name or "", usage, cut)

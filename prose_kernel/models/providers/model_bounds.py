@@ -11,7 +11,7 @@ import math
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, Struct
 from pydantic import ValidationError
 from pydantic_ai.exceptions import ModelConnectionError, ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
@@ -20,6 +20,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RunUsage
 
 from prose_kernel.errors import BudgetSpent, ProviderError, ProviderTimeout
+from prose_kernel.language.structs import replace
 from prose_kernel.models.providers.model_calls import Conversation
 from prose_kernel.models.usage_and_prices import affordable, cost_of, usage_details
 from prose_kernel.runtime import budgets, open_request, tracing
@@ -229,7 +230,7 @@ class BudgetedModel(WrapperModel):
             isinstance(problem, ModelConnectionError) and problem.phase in ("connect", "pool")
         )
         if problem is not None and self._step is not None:
-            broken = structs.replace(self._own_usage(self.stream.usage if self.stream else RunUsage()), counted=False)
+            broken = replace(self._own_usage(self.stream.usage if self.stream else RunUsage()), counted=False)
             self._step.ends(usage=() if refused and self.stream is None else [*self._by, usage_details(broken)])
             self._step = None
         if (watched := self._watched) is not None:
@@ -259,7 +260,7 @@ class BudgetedModel(WrapperModel):
         usage = self.stream.usage if self.stream is not None else RunUsage()
         asked = usage.input_tokens or (self._sent if self._length else 0)
         answered = max(usage.output_tokens, self._length // _CHARACTERS)
-        return structs.replace(self._total_usage(RunUsage(input_tokens=asked, output_tokens=answered)), counted=False)
+        return replace(self._total_usage(RunUsage(input_tokens=asked, output_tokens=answered)), counted=False)
 
     def _total_usage(self, usage: Any) -> Usage:
         """Return the usage of earlier requests and this one."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol, cast
+
+from msgspec import Struct, field
 
 from prose_kernel.errors import ProviderAuth
 from prose_kernel.models.attachments import Attachment
@@ -24,8 +25,7 @@ LONGEST_REPLY = 8_000_000  # characters of one session's reply, thinking include
 CallTool = Callable[[str, Mapping[str, object]], Awaitable[ToolAnswer]]
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(Struct, frozen=True):
     """A message to a model, the tools it may call, and the maximum number of requests.
 
     - `denied` tools are not offered; a call of one still goes to `call`, which answers with the permission that would
@@ -63,8 +63,7 @@ class Conversation:
     wrong: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """The answer of a model. `model` is the id that the server returned; `cut`: the token limit ended the text."""
 
     text: str

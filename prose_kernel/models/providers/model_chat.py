@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from pydantic_ai import messages as library
@@ -21,6 +20,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RunUsage
 
+from prose_kernel.language.structs import replace
 from prose_kernel.models.providers.model_bounds import BudgetedModel
 from prose_kernel.models.providers.model_calls import Conversation
 from prose_kernel.models.providers.model_settings import ANSWER, OutputMode

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
-from msgspec import structs
-
 from prose_kernel.errors import ProviderBadReply, ProviderError, Undecided
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import one_line
 from prose_kernel.language.typed_answers import Schema, object_of
 from prose_kernel.models.providers.model_calls import Conversation, Link, Reply
@@ -339,7 +337,7 @@ def batch_of(request: JudgeRequest) -> tuple[JudgeRequest, ...]:
 def with_all_values(requests: Sequence[JudgeRequest]) -> JudgeRequest:
     """Return the first request with the values that were inserted into any of the requests."""
     inserted = {name: value for one in requests for name, value in one.inserted}
-    return structs.replace(requests[0], inserted=tuple(inserted.items()))
+    return replace(requests[0], inserted=tuple(inserted.items()))
 
 
 def numbered(statements: Sequence[str]) -> str:

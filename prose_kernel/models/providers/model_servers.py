@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from prose_kernel import errors
 from prose_kernel.models.providers import vendors
@@ -137,8 +138,7 @@ Chain = tuple[ModelTarget, ...]
 _Server = tuple[LazyConnection, Throttle]
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """A reply, the model that gave it, and the errors of the earlier models of the chain."""
 
     by: ModelTarget

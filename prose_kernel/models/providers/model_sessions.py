@@ -7,9 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
-
 from prose_kernel.errors import ProviderBadReply
+from prose_kernel.language.structs import replace
 from prose_kernel.models.providers.model_calls import Conversation, Link, Reply
 from prose_kernel.models.providers.model_servers import Answered, ModelServers, WaitUntilOpen
 from prose_kernel.models.providers.vendors import ModelTarget
@@ -83,7 +82,7 @@ class _Attempt:
         if given is not None and given.references:
             files = await in_thread(lambda _stop: session_tools.referenced())
         # earlier wrong answers are in the conversation
-        fresh = structs.replace(request, correction="", wrong=())
+        fresh = replace(request, correction="", wrong=())
         spoken = in_message(fresh, reads=reads, files=files)
         asked = Conversation(
             target.model,
@@ -134,7 +133,7 @@ class _Attempt:
         result = SessionResult(text, summarise(text), name, "model", details, memory_after=memory, usage=reply.usage)
         if self._tools is not None:
             made = self._tools
-            result = structs.replace(result, trace=made.trace, reads=made.reads, writes=made.writes)
+            result = replace(result, trace=made.trace, reads=made.reads, writes=made.writes)
         if not text.strip():
             discarded(result)
             raise ProviderBadReply(f"{name}: the model said nothing")

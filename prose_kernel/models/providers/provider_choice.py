@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from prose_kernel.errors import CassetteMiss, NoProvider, StaleRecording, UsageError
 from prose_kernel.language.nearest import Nearest, did_you_mean
@@ -22,8 +23,7 @@ KEYLESS: tuple[Kind, ...] = ("human", "scripted", "dry-run", "replay")
 AGENT = "acp:"
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The chosen provider. `name` is the server or the agent, `model` the part after the server's colon."""
 
     kind: Kind
@@ -197,8 +197,7 @@ VENDORS = ("anthropic", *vendors.MODELS, "openrouter", *_OTHERS)
 skipped."""
 
 
-@dataclass(frozen=True, slots=True)
-class Detected:
+class Detected(Struct, frozen=True):
     """A vendor whose key is set; never holds the key itself."""
 
     variable: str

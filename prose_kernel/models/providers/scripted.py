@@ -23,9 +23,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import NoProvider, ProviderError, UsageError, reason_of
@@ -49,8 +50,7 @@ Answer = str | Mapping[str, object] | Callable[[SessionRequest], str]
 Entry = TypeVar("Entry")
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """One scripted answer after `delay` seconds: a text, the fields of a typed answer, a function that returns text for
     the request, or an error."""
 

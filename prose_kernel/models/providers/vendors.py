@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
-from msgspec import structs
+from msgspec import Struct
 
 from prose_kernel.errors import ProviderError, UsageError
 from prose_kernel.language.nearest import Nearest, did_you_mean, nearest_hint
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import clipped
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, SessionOptions
 
@@ -120,7 +120,7 @@ def find(name: str, options: SessionOptions) -> ModelServer:
     built_in = BUILT_IN.get(name) or (ModelServer("", key=PREFIXES[name]) if name in PREFIXES else None)
     own = options.servers.get(name)
     if built_in is not None and name in MODELS and (own is None or own.base_url is None):
-        built_in = structs.replace(built_in, model="sonnet", aliases=MODELS[name])
+        built_in = replace(built_in, model="sonnet", aliases=MODELS[name])
     if own is None and built_in is None:
         known = names(options)
         hint = nearest_hint(name, known, f"known model servers: {', '.join(known)}")
@@ -144,7 +144,7 @@ def find(name: str, options: SessionOptions) -> ModelServer:
     if server.base_url is not None and not server.base_url.lower().startswith(("http://", "https://")):
         problem = f"the base_url of [providers.{name}] does not begin with http:// or https://"
         raise UsageError(problem, hint='write it like this: `base_url = "http://localhost:8000/v1"`')
-    return server if server.key is not None else structs.replace(server, key="")
+    return server if server.key is not None else replace(server, key="")
 
 
 def model_id(name: str, server: ModelServer, alias: str | None) -> str:
@@ -181,12 +181,11 @@ def options_of(server: ModelServer, alias: str | None) -> ModelOptions:
         model = server.aliases.get(named or server.model or "", named or server.model)
         same = (each for each, one in server.options.items() if one.price and server.aliases.get(each, each) == model)
         if (alias := next(same, None)) is not None:
-            return structs.replace(found, price=server.options[alias].price)
+            return replace(found, price=server.options[alias].price)
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTarget:
+class ModelTarget(Struct, frozen=True):
     """A model that may answer: the name of its server, the server, its id there, and its options."""
 
     name: str

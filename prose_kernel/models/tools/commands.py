@@ -7,7 +7,8 @@ readable receipt made from the structured result; a command that fails is a resu
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from prose_kernel.access.approvals import Approvals, Ask, session_name
 from prose_kernel.access.session_permissions import Policy
@@ -123,8 +124,7 @@ class ExecCommand:
             raise _failed(refused) from None
 
 
-@dataclass(frozen=True, slots=True)
-class TaskTool:
+class TaskTool(Struct, frozen=True):
     """A tool for the session's own tasks. `answer` returns the text for the model, or raises `TaskRefused`."""
 
     spec: ToolSpec

@@ -10,11 +10,11 @@ import itertools
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from prose_kernel.access.approvals import Approvals, Ask, session_name
 from prose_kernel.access.session_permissions import KINDS, Policy
+from prose_kernel.language.structs import replace
 from prose_kernel.models.tools.files import TEXT, schema_of
 from prose_kernel.models.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
 from prose_kernel.runtime.ports import SessionRequest

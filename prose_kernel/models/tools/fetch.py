@@ -11,8 +11,9 @@ import ipaddress
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from prose_kernel.access import checked_http
 from prose_kernel.access.checked_http import Credentials, HttpFailed, PrivateAddress, host_of
@@ -33,8 +34,7 @@ _ACCEPT: Final = "text/*, application/json, */*;q=0.5"
 _TEXTUAL: Final = ("text/", "application/json", "application/xml", "application/javascript", "application/x-ndjson")
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """The server's response at the last hop."""
 
     url: str

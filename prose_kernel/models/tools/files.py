@@ -7,8 +7,9 @@ import io
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import BinaryIO, Final
+
+from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.access import safe_files as places
@@ -299,8 +300,7 @@ def _listed(place: ResolvedPath, pattern: str, visible: Visible, stop: StopFlag)
     return "\n".join(found) or "[nothing to list]"
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryEntry:
+class DirectoryEntry(Struct, frozen=True):
     """An entry of a directory: its path relative to the start of the walk, and the descriptor of its directory."""
 
     name: str

@@ -31,6 +31,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Annotated, Any, get_args, get_type_hints, is_typeddict
 
 import msgspec
+from msgspec import Struct
 
 from prose_kernel.access import plain_files
 
@@ -113,8 +114,7 @@ class InvalidArguments(Exception):
     """The arguments do not match the function's hints; the message is for the model."""
 
 
-@dataclass(frozen=True)
-class FunctionArguments:
+class FunctionArguments(Struct, frozen=True):
     """The JSON schema of a function's arguments, and a function that checks and converts them by name.
 
     `convert` raises `InvalidArguments`.

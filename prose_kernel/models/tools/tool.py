@@ -12,8 +12,9 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from prose_kernel.access.safe_files import ToolFailed, ToolRefused
 from prose_kernel.language.text import encodable, one_line
@@ -23,8 +24,7 @@ __all__ = ["Tool", "ToolAnswer", "ToolFailed", "ToolRefused", "ToolSpec"]
 Outcome = Literal["ok", "refused", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
+class ToolSpec(Struct, frozen=True):
     """The description of a tool for a model. `parameters` is a JSON schema of an object."""
 
     name: str
@@ -32,8 +32,7 @@ class ToolSpec:
     parameters: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class ToolAnswer:
+class ToolAnswer(Struct, frozen=True):
     """The answer to a call for the model, and its outcome."""
 
     text: str
@@ -196,8 +195,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 """Names that every vendor accepts."""
 
 
-@dataclass(slots=True)
-class OfferedTools:
+class OfferedTools(Struct):
     """The tools of a source in order, and by name why others cannot be offered. Its contents are not trusted."""
 
     tools: list[ToolSpec] = field(default_factory=list)

@@ -7,11 +7,10 @@ import asyncio
 import fnmatch
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from msgspec import structs
+from msgspec import Struct, field
 
 from prose_kernel.access.approvals import Approvals, Ask, AuditWriter, no_audit, session_name
 from prose_kernel.access.code_files import pinned
@@ -19,6 +18,7 @@ from prose_kernel.access.created_code import require_agreed
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.errors import PermissionDenied, ProviderError, UsageError
 from prose_kernel.language.nearest import nearest_hint
+from prose_kernel.language.structs import replace
 from prose_kernel.language.text import encodable, one_line
 from prose_kernel.models.tools.permission_check import audit_record
 from prose_kernel.models.tools.tool import OfferedTools, Tool, ToolFailed, ToolRefused, ToolSpec
@@ -33,8 +33,7 @@ RESULT: Final = 100_000
 _INSTALL: Final = "pip install 'prose-kernel[mcp]'"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolHost:
+class ToolHost(Struct, frozen=True):
     """The surroundings of user-provided tools.
 
     `guard` starts and ends processes, `note` writes the audit log, `warn` shows a warning. `functions` is the directory
@@ -59,8 +58,7 @@ class Source(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class UserTool:
+class UserTool(Struct, frozen=True):
     """One tool for one session. `name` is its name in rules and programs; models see it without the dot."""
 
     name: str
@@ -107,8 +105,7 @@ class UserTool:
             raise ToolRefused(f"the tool {self.name} is not allowed: {ruling.why}")
 
 
-@dataclass(slots=True)
-class _Listed:
+class _Listed(Struct):
     """A source whose tools are known."""
 
     source: Source
@@ -139,7 +136,7 @@ class UserTools:
         unavailable."""
         foreign = request.elsewhere or self._host.functions is None
         if foreign and policy.may_allow("tools"):
-            unstated = structs.replace(request, permissions={})
+            unstated = replace(request, permissions={})
             policy = Policy.of_session(unstated, self._options.permissions, self._where)
         if not policy.may_allow("tools"):
             return ()

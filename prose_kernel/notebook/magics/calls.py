@@ -10,12 +10,12 @@ import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.errors import CompileError, NoPerson, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, diagnostic
 from prose_kernel.language.source import Source, Span
+from prose_kernel.language.structs import replace
 from prose_kernel.notebook.magics.registry import MagicCall, magic, words_of
 from prose_kernel.runs import languages
 from prose_kernel.runtime.asker import Button, Form, FormField, ask_with_form, serial

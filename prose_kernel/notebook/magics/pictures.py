@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from prose_kernel.errors import ExecError, UsageError
 from prose_kernel.language.source import Span
+from prose_kernel.language.structs import replace
 from prose_kernel.notebook.magics.registry import MagicCall, magic, read_program, resolve_path
 from prose_kernel.notebook.magics.restore import journal_of
 from prose_kernel.notebook.magics.tables import short_path

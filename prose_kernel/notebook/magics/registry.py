@@ -8,9 +8,10 @@ import os
 import re
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from prose_kernel.views.cell_view import CellView
 
 
-@dataclass(frozen=True, slots=True)
-class MagicCall:
+class MagicCall(Struct, frozen=True):
     """One use of a magic, under one of its names: its words (as a shell would split them), its text as typed, and the
     output to show things in.
 
@@ -75,8 +75,7 @@ class MagicCall:
 Run = Callable[[MagicCall], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Magic:
+class Magic(Struct, frozen=True):
     """A magic: its usage, its effect in one line (`summary`), and its function. `raw`: its text isn't split into
     words."""
 

@@ -13,9 +13,10 @@ import io
 import itertools
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from prose_kernel.errors import TaskRefused, UsageError
 from prose_kernel.notebook.magics.registry import MagicCall, magic
@@ -45,8 +46,7 @@ CELL_MAGICS = ("task", "command")
 # ---------------------------------------------------------------- start a command
 
 
-@dataclass(frozen=True, slots=True)
-class TaskCommand:
+class TaskCommand(Struct, frozen=True):
     """A command and its options: `fields` of the request, and the agent that `continues` with the result."""
 
     fields: Mapping[str, object]

@@ -14,9 +14,10 @@ import re
 import shutil
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
+
+from msgspec import Struct, field
 
 from prose_kernel.access.grants import FsGrant, Reach, Surface, is_bare, program_grants
 from prose_kernel.access.path_resolver import resolve
@@ -40,8 +41,7 @@ class CapabilityError(Exception):
         self.message = message
 
 
-@dataclass(frozen=True, slots=True)
-class ExecuteRules:
+class ExecuteRules(Struct, frozen=True):
     """The programs that a `permissions:` block allows (3.12).
 
     `listed` are the programs of the execute list (None: any granted program). `shells`: the block has `bash: allow`;
@@ -52,8 +52,7 @@ class ExecuteRules:
     shells: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CapabilityRecord:
+class CapabilityRecord(Struct, frozen=True):
     """The grants of one agent; none by default.
 
     `network` is a program's network: `open`, `none` (the call is refused if that cannot be enforced), or `best-effort`.
@@ -81,8 +80,7 @@ class CapabilityRecord:
         )
 
 
-@dataclass(slots=True)
-class CapabilityStore:
+class CapabilityStore(Struct):
     """One record for each agent, kept even when the agent has finished. Callable from any thread."""
 
     _records: dict[str, CapabilityRecord] = field(default_factory=dict)

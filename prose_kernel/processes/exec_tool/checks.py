@@ -10,7 +10,8 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from prose_kernel.access.grants import FsGrant, Reach
 from prose_kernel.access.path_resolver import Resolved, resolve
@@ -45,8 +46,7 @@ class InvalidArguments(Refused):
         super().__init__("invalid_args", message)
 
 
-@dataclass(frozen=True, slots=True)
-class ExecArguments:
+class ExecArguments(Struct, frozen=True):
     """The checked arguments. `cwd` None means the workspace if it is granted, else `/`."""
 
     argv: tuple[str, ...]
@@ -142,8 +142,7 @@ def _output(given: object) -> int:
     return given
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """The checked program and working directory."""
 
     program: Resolved

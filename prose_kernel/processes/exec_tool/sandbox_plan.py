@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
 
 from prose_kernel.access.created_code import ProtectedFiles, watch
 from prose_kernel.access.grants import FsGrant, Reach
 from prose_kernel.access.path_resolver import is_below, resolve
+from prose_kernel.language.structs import replace
 from prose_kernel.processes import sandbox_syscalls as rights
 from prose_kernel.processes.exec_tool.capabilities import CapabilityRecord
 from prose_kernel.processes.exec_tool.checks import Checked, Refused
@@ -24,8 +26,7 @@ _MOST_FILES = 20_000
 _MOST_KEPT = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The confinement of a call. `gaps` are sentences about missing restrictions. The caller ends `watch` after the
     call."""
 

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
+from msgspec import Struct
+
 from prose_kernel.processes import environment, spawn
 from prose_kernel.processes.command_output import Head
 from prose_kernel.processes.cross_loop import ProcessCall
@@ -32,8 +34,7 @@ from prose_kernel.runtime.services import ExecCaller, ExecErrorKind, ExecOutcome
 NAME = capabilities.TOOL
 
 
-@dataclass(frozen=True, slots=True)
-class ExecCall:
+class ExecCall(Struct, frozen=True):
     """One call of a tool that the agent's record grants.
 
     The tool calls `dispatched` when all checks have passed, right before it starts anything.
@@ -287,8 +288,7 @@ GRACE = 1.0
 _CPU_BACKSTOP = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """A call that has ended: the result for the model, and further facts for the audit log."""
 
     result: Mapping[str, object]

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from msgspec import Struct
+
 from prose_kernel.errors import TaskRefused
+from prose_kernel.language.structs import replace
 from prose_kernel.processes import watchdog_process
 from prose_kernel.processes.tasks import records
 from prose_kernel.processes.tasks.records import Pointer, TaskRecord, may_follow, new_result_id, snapshot_of
@@ -134,8 +136,7 @@ class Ledger:
 # task is run again or re-attached; the whole command stays in its record (exec-and-tasks.md 4.9).
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(Struct, frozen=True):
     """The ended tasks of earlier runs of this notebook that were not reported yet, and the unclaimed continuations."""
 
     tasks: tuple[TaskSnapshot, ...] = ()

@@ -12,11 +12,11 @@ import functools
 import os
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from prose_kernel.errors import TaskRefused
+from prose_kernel.language.structs import replace
 from prose_kernel.processes.child_process import Process, ProcessRecord
 from prose_kernel.processes.command_output import Live
 from prose_kernel.processes.engine import Engine

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from prose_kernel.access.created_code import ProtectedFiles
 from prose_kernel.access.path_resolver import resolve
 from prose_kernel.errors import TaskRefused
+from prose_kernel.language.structs import replace
 from prose_kernel.processes.child_process import ProcessRecord
 from prose_kernel.processes.command_output import Capture, no_op
 from prose_kernel.processes.engine import Engine

@@ -13,11 +13,12 @@ import re
 import secrets
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from prose_kernel.access import atomic, plain_files
 from prose_kernel.access.jsonl import json_object
@@ -42,8 +43,7 @@ def may_follow(before: TaskStatus, after: TaskStatus) -> bool:
     return after in _NEXT[before]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRecord(TaskFacts):
+class TaskRecord(TaskFacts, frozen=True, kw_only=True):
     """One task at one revision."""
 
     run_id: str | None
@@ -126,7 +126,7 @@ def summary_of(given: str | None, command: str) -> str:
 
 def snapshot_of(record: TaskRecord) -> TaskSnapshot:
     """Return the part of a record that every reader of the task may see."""
-    shared = {one.name: getattr(record, one.name) for one in fields(TaskFacts)}
+    shared = {name: getattr(record, name) for name in TaskFacts.__struct_fields__}
     return TaskSnapshot(
         **shared, stop_requested=record.stop_requested_at is not None, output_available=record.bytes_seen > 0
     )
@@ -249,8 +249,7 @@ def _inline_script(match: re.Match[str]) -> str:
 _POINTERS = "tasks"
 
 
-@dataclass(frozen=True, slots=True)
-class Pointer:
+class Pointer(Struct, frozen=True):
     """A pointer to a run that may have unfinished tasks. `notebook` is the notebook that shows their news."""
 
     state_dir: Path

@@ -6,8 +6,9 @@ Numbers and booleans may be strings, because models often send strings. Unknown 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from prose_kernel.errors import TaskRefused
 from prose_kernel.language.nearest import nearest_hint
@@ -57,8 +58,7 @@ _HINTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CommandCall:
+class CommandCall(Struct, frozen=True):
     """A validated `exec_command`."""
 
     cmd: str

@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from prose_kernel.errors import TaskRefused
+from prose_kernel.language.structs import replace
 from prose_kernel.processes.child_process import EngineProcess, Launch, ProcessRecord, exit_of
 from prose_kernel.processes.command_output import Collected, Live, no_op
 from prose_kernel.processes.environment import without_secrets
@@ -34,8 +37,7 @@ from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import CommandCompleted, TaskCaller, TaskReceipt, TaskStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """The fields by which two commands count as the same (4.6): not the preview and the summary."""
 
     cmd: str

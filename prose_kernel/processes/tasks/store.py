@@ -11,12 +11,12 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import reason_of
+from prose_kernel.language.structs import replace
 from prose_kernel.processes.tasks import log
 from prose_kernel.processes.tasks.records import TaskRecord, follow_up_text, from_row, may_follow
 from prose_kernel.runtime.services import TaskFollowUp

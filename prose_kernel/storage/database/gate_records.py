@@ -6,13 +6,13 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
 from prose_kernel.access.peers import identity
 from prose_kernel.errors import StoreFailed
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.storage.database import schema
 from prose_kernel.storage.database.gate_rows import NO_LONGER_THERE, GateRow, GateRows

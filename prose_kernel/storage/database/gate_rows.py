@@ -12,10 +12,11 @@ import functools
 import json
 import platform
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, cast
+
+from msgspec import Struct
 
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
@@ -45,8 +46,7 @@ def this_host() -> str:
     return platform.node()
 
 
-@dataclass(frozen=True, slots=True)
-class GateRow:
+class GateRow(Struct, frozen=True):
     """A row of `gates`, with the run's own facts about it (`x_gates`). `status` may be `pending`."""
 
     record: GateRecord

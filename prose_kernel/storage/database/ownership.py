@@ -20,9 +20,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
+
+from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import StoreFailed
@@ -42,8 +43,7 @@ _AGAIN: Final = "ON CONFLICT (run_id, start) DO UPDATE SET lines = excluded.line
 """Makes a transaction repeatable: if its connection was lost, it may have been committed or not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True):
     """The owner of a run in a database: its machine, its process, and the remaining seconds of its lease."""
 
     host: str

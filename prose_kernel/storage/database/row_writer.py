@@ -7,8 +7,9 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from prose_kernel.errors import StateError
 from prose_kernel.runtime.clock import timestamp
@@ -41,8 +42,7 @@ _USER_DATABASE: Final[RowKey] = ("", -1)
 Work = Callable[[Connection], None]
 
 
-@dataclass(slots=True)
-class _Batch:
+class _Batch(Struct):
     """The changes of one transaction. First the run's rows in the tables `emptied` are removed, then `works` run."""
 
     bindings: dict[RowKey, Binding] = field(default_factory=dict)

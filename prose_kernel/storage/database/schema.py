@@ -25,8 +25,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
+
+from msgspec import Struct, field
 
 from prose_kernel._version import __version__
 from prose_kernel.errors import StateError
@@ -106,8 +107,7 @@ class Database(Protocol):
 # ---------------------------------------------------------------- tables
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """A column. `rest` follows the type in SQL. `choices` are the allowed values, if the database checks them (7.8)."""
 
     name: str
@@ -116,8 +116,7 @@ class Column:
     choices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """A table.
 
     - `key`: the expressions that identify a row inside its run; `constant`: the columns that an upsert does not change.
@@ -317,8 +316,7 @@ ALL_TABLES: Final = (X_META, RUN, *RUN_TABLES)
 # ---------------------------------------------------------------- dialects
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Struct, frozen=True):
     """The SQL of one kind of database.
 
     - `existing`: selects the names of the existing tables; `prefix`: begins the name of each table in statements.

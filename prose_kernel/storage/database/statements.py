@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from prose_kernel.language.text import encodable
 from prose_kernel.storage.database.schema import RUN_TABLES, Dialect, Row, Table, Value, identity_of
 
 
-@dataclass(frozen=True, slots=True)
-class Statements:
+class Statements(Struct, frozen=True):
     """The statements of one run on the tables. In a shared database, they name the run."""
 
     dialect: Dialect

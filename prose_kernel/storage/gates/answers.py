@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import Struct
 
 from prose_kernel.errors import NoPerson, UsageError
 from prose_kernel.runtime.asker import Button, Field, Form, ask_with_form
@@ -29,8 +30,7 @@ _WORDS: Final[Mapping[str, Literal["approved", "rejected"]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class GateAnswer:
+class GateAnswer(Struct, frozen=True):
     """A person's decision about a gate."""
 
     approved: bool

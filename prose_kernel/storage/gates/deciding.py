@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from msgspec import structs
+from msgspec import Struct, field
 
 from prose_kernel.errors import StateError, UsageError, reason_of
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.storage.gates.answers import GateConversation, PriorDecisions, refusal
@@ -45,8 +45,7 @@ _PATIENCE: Final = 15.0
 """Seconds of retries before an unreachable database of records is an error (E219)."""
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """A waiting gate. `decision` is set once, in the run's event loop, in the same step as the deadline's check."""
 
     record: GateRecord
@@ -61,8 +60,7 @@ class _Open:
         return self.decision
 
 
-@dataclass(frozen=True, slots=True)
-class GatePolicy:
+class GatePolicy(Struct, frozen=True):
     """How the gates of a run are decided.
 
     - `notebook`: a cell waits for the gate, so a decision from outside is never the only way.
@@ -156,7 +154,7 @@ class Gatekeeper:
                 self._ids = RecordIds(used)
             earlier = self._earlier_record(request)
             if earlier is None:
-                request = structs.replace(request, id=self._ids.take(request, self._open))
+                request = replace(request, id=self._ids.take(request, self._open))
                 opened = await self._open_record(lambda: self._records.open(request, outside=self._watches), new=True)
                 return _Open(opened, deadline)
             self._ids.note(request, earlier.record.id)

@@ -11,16 +11,18 @@ import json
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, cast
+
+from msgspec.structs import asdict
 
 from prose_kernel.access import jsonl, plain_files
 from prose_kernel.access.atomic import write_whole
 from prose_kernel.access.jsonl import json_object
 from prose_kernel.access.peers import identity
 from prose_kernel.errors import StateError, reason_of
+from prose_kernel.language.structs import replace
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.storage.gates.records import (

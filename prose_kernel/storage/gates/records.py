@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import shlex
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast, get_args
+
+from msgspec import Struct, field
 
 from prose_kernel.errors import StoreFailed
 from prose_kernel.language.text import clipped, escaped
@@ -26,8 +27,7 @@ SYSTEM: Final = "system"
 """The principal of the run's automatic decisions; no person can decide under this name."""
 
 
-@dataclass(frozen=True, slots=True)
-class GateRecord:
+class GateRecord(Struct, frozen=True):
     """The record of a pending gate (5.9). Times are UTC; `process` identifies the process of the run.
 
     `outside` is false if the run takes no decision from outside (`--gates=ask`, a notebook without the right); `local`
@@ -61,8 +61,7 @@ class GateRecord:
         return f"prose gate approve {self.run} {shlex.quote(self.spelled)}{place}"
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierRecord:
+class EarlierRecord(Struct, frozen=True):
     """A record that an earlier process of the same run has left. `decision` is None if it is pending, or was rejected
     since. `known` is true if the earlier process has seen the decision."""
 
@@ -71,8 +70,7 @@ class EarlierRecord:
     known: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Approval:
+class Approval(Struct, frozen=True):
     """One approval that an earlier process of the run has received. `key` is "" for an approval by `--yes` before the
     run began; `when` is milliseconds since 1970 (0: unknown)."""
 
@@ -105,8 +103,7 @@ def _clip(text: str) -> str:
     return clipped(escaped(" ".join(text.split())), 100)
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEvent:
+class AuditEvent(Struct, frozen=True):
     """One line of the audit log."""
 
     gate_id: str

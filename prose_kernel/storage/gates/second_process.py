@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from prose_kernel.access import peers
 from prose_kernel.errors import GateRefused, UsageError
@@ -56,8 +57,7 @@ class Decidable(Enum):
 _LONGEST_COMMENT: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class PendingGate:
+class PendingGate(Struct, frozen=True):
     """One line of `prose gates`. `command` approves the gate, `how` is the place where that works."""
 
     record: GateRecord
@@ -65,8 +65,7 @@ class PendingGate:
     how: Decidable
 
 
-@dataclass(frozen=True, slots=True)
-class Resolution:
+class Resolution(Struct, frozen=True):
     """The result of `prose gate approve|reject`."""
 
     run: str
@@ -101,8 +100,7 @@ def damaged_records(
     return [(records.run_id, name) for records in runs for name in records.damaged()]
 
 
-@dataclass(frozen=True, slots=True)
-class Decider:
+class Decider(Struct, frozen=True):
     """The person who decides a gate with a command. `environment` is the command's; with a running job's marker
     (`PROSE_JOB`) in it, the decision is refused."""
 

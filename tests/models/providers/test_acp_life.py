@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from prose_kernel.errors import (
     ProviderError,
     ProviderTimeout,
 )
+from prose_kernel.language.structs import replace
 from prose_kernel.models import providers as loading
 from prose_kernel.models.json_rpc import Patience
 
@@ -96,7 +96,7 @@ async def test_a_request_without_an_answer_times_out(
 
     async def hurries(self: AgentProcess, asked: str, params: dict[str, Any]) -> Any:
         if asked == method:
-            self._patience = dataclasses.replace(self._patience, start=0.3)
+            self._patience = replace(self._patience, start=0.3)
         return await send(self, asked, params)
 
     monkeypatch.setattr(AgentProcess, "_send", hurries)

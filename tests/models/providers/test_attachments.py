@@ -7,7 +7,6 @@ import json
 import os
 import threading
 from base64 import b64encode
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from sample_files import PDF, png
 from stubs.model_server import StubServer
 
 from prose_kernel.errors import PermissionDenied, ProviderError, RunError
+from prose_kernel.language.structs import replace
 from prose_kernel.models import attachments
 from prose_kernel.runs import languages, settings
 from prose_kernel.runs.workspace import Start, Workspace

@@ -6,11 +6,12 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from prose_kernel.language.structs import replace
 from prose_kernel.processes.sandbox import mechanisms
 
 from .conftest import PYTHON, SYSTEM, Bench, compiled, needs_landlock, result

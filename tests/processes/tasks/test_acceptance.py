@@ -12,16 +12,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 from needs import needs
 from processes.tasks.desk import AGENT, PERSON, Desk, MakeDesk, stored_events, stored_results
 from processes.tasks.test_parts import record
 from waiting import PATIENCE, eventually, until
 
 from prose_kernel.errors import TaskRefused
+from prose_kernel.language.structs import replace
 from prose_kernel.processes.process_table import carries_prefix, members
 from prose_kernel.processes.tasks.ledger import recover, recover_all
 from prose_kernel.processes.tasks.log import RECORDS_ROOM, Log
@@ -386,14 +387,14 @@ async def test_14_no_view_holds_a_process_id(desk: Desk) -> None:
     numbers = {str(pid) for pid in desk.processes} | {str(os.getpid())}
     assert len(numbers) >= 3
     views: list[object] = [
-        asdict(await desk.status(task)),
-        asdict(await desk.service.output(task, PERSON, block=False)),
-        asdict(await desk.service.active(PERSON)),
-        asdict(await desk.start("sleep 60 & sleep 60")),
-        asdict(await desk.service.stop(task, PERSON)),
-        asdict(await desk.end(task)),
-        [asdict(event) for event in desk.events],
-        [asdict(each) for each in await desk.service.history()],
+        to_builtins(await desk.status(task)),
+        to_builtins(await desk.service.output(task, PERSON, block=False)),
+        to_builtins(await desk.service.active(PERSON)),
+        to_builtins(await desk.start("sleep 60 & sleep 60")),
+        to_builtins(await desk.service.stop(task, PERSON)),
+        to_builtins(await desk.end(task)),
+        [to_builtins(event) for event in desk.events],
+        [to_builtins(each) for each in await desk.service.history()],
     ]
     try:
         await desk.service.status("no-such", PERSON)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from processes.tasks.test_acceptance import start_kernel
 from waiting import PATIENCE, appears, command_line, eventually, processes
 
 from prose_kernel.errors import TaskRefused
+from prose_kernel.language.structs import replace
 from prose_kernel.processes import system
 from prose_kernel.processes.process_table import carries_prefix, members
 from prose_kernel.processes.tasks import monitored

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from processes.tasks.desk import stored_results
 
 from prose_kernel.errors import TaskRefused
+from prose_kernel.language.structs import replace
 from prose_kernel.processes.command_output import STREAM_TAIL, BothEnds, Collected
 from prose_kernel.processes.environment import is_secret_name, without_secrets
 from prose_kernel.processes.tasks import log as logs
@@ -353,7 +353,7 @@ def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
 
 CRASH = """
 import os, sys, sqlite3
-from dataclasses import replace
+from prose_kernel.language.structs import replace
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from processes.tasks.test_parts import record
