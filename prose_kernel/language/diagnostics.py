@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeVar
 
 from msgspec import Struct
@@ -53,8 +52,7 @@ class Diagnostic(Struct, frozen=True):
         return head + caret(self.source_line, self.column, self.hint)
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedText(Generic[P]):
+class ParsedText(Struct, Generic[P], frozen=True):
     """The result of a parse: the readable part of a program, and the findings.
 
     `incomplete`: the text ends too early; something is unclosed (`unclosed` names it: a bracket, a string, another

@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
+
+from msgspec import Struct, field
 
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.language.contracts import PRIOR, is_contract
@@ -120,8 +121,7 @@ def _refuse_upgrade(program: object, source: Source) -> tuple[str, str]:
     raise UsageError("programs of this language have one form only")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Language:
+class Language(Struct, frozen=True, kw_only=True):
     """A language: the marks and words of its texts, and the functions that work with them.
 
     Texts: `title` is the language's name for people, `profile` the profile in which its texts are read (None: the one

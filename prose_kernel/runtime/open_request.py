@@ -19,11 +19,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec import Raw, Struct
-from msgspec import field as struct_field
+from msgspec import Raw, Struct, field
 
 from prose_kernel.language.structs import replace
 from prose_kernel.runtime.journal_codec import dumps, without_ids
@@ -71,8 +69,7 @@ _asked: ContextVar[OpenRequest | None] = ContextVar("prose_kernel_open_request",
 _step: ContextVar[OpenStep | None] = ContextVar("prose_kernel_step", default=None)
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class OpenRequest:
+class OpenRequest(Struct, eq=False):
     """One open request. `key` is its key in the journal, `journal` the path of the journal's file, `run` the id of the
     run. `attempt` is larger than 1 if the request was made before: it had no answer when the run was killed, or it is a
     command that failed and is retried. `on_result` is called with the result when the work has ended."""
@@ -190,7 +187,7 @@ class RecordedStep(Struct):
     begun: int = 1
     ended: StepEnded | None = None
     before: int = 0
-    failed: list[StepEnded] = struct_field(default_factory=list)
+    failed: list[StepEnded] = field(default_factory=list)
 
     @property
     def value(self) -> Raw:

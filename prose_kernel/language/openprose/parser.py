@@ -43,12 +43,11 @@ _UNITS: Final[dict[tuple[int, int, str], int]] = {}
 """The results of `Parser._unit`, which depend only on the tables."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed(ParsedText[Program]):
+class Parsed(ParsedText[Program], frozen=True):
     """The result of a parse. `positional_calls` are calls with unnamed arguments, which are an error (E004) if the
     checker finds that they call a program."""
 
-    positional_calls: tuple[ProgramCall, ...] = field(default=(), repr=False)
+    positional_calls: tuple[ProgramCall, ...] = ()
 
 
 def parse(source: Source, profile: Profile = "default") -> Parsed:

@@ -7,7 +7,6 @@ stays open after a body until the next line shows whether it continues.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -29,8 +28,7 @@ _MAX_SURROGATES: Final = 100  # characters of this kind that are reported
 _PART_CLASSES: Final = {"case": tree.Case, "option": tree.Option, "require": tree.Require}
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed(ParsedText[Program]):
+class Parsed(ParsedText[Program], frozen=True):
     """The result of a parse. `awaited` holds the diagnostics that further lines may still resolve: a missing body, a
     missing `except`."""
 
