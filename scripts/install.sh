@@ -15,4 +15,10 @@ with_uv() {
   env ${certificates:+SSL_CERT_FILE="$certificates"} "$uv" pip install -q --python "$python" --reinstall-package prose-kernel "$@"
 }
 
-with_uv "$@" || "$python" -m pip install -q --disable-pip-version-check "$@"
+with_pip() {
+  local install=("$python" -m pip install -q --disable-pip-version-check)
+  "${install[@]}" --upgrade "pip>=25.1" # the first version that knows --group
+  "${install[@]}" "$@"
+}
+
+with_uv "$@" || with_pip "$@"
