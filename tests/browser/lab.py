@@ -166,11 +166,26 @@ UNUSED = (
     "notebook-extension:export",  # requests all formats, for which the server loads nbconvert
     *(
         f"{name}-extension"
-        for name in ("cell-toolbar", "celltags", "documentsearch", "extensionmanager", "hub", "logconsole")
+        for name in (
+            *("audio", "cell-toolbar", "celltags", "csvviewer", "documentsearch", "extensionmanager"),
+            *("htmlviewer", "hub", "imageviewer", "inspector", "javascript", "json", "json-lines"),
+            *("logconsole", "mathjax", "mermaid", "metadataform", "pdf", "pluginmanager", "running"),
+            *("settingeditor", "terminal", "theme-dark-high-contrast", "vega5", "video", "workspaces"),
+        )
     ),
+    "application-extension:property-inspector",
     *(
-        f"{name}-extension"
-        for name in ("metadataform", "pluginmanager", "running", "settingeditor", "terminal", "vega5")
+        f"apputils-extension:{name}"
+        for name in ("licenses-plugin", "print", "running-sessions-status", "toggle-header")
+    ),
+    *(f"completer-extension:{name}" for name in ("inline-completer", "inline-completer-factory", "inline-history")),
+    *(f"fileeditor-extension:{name}" for name in ("cursor-position", "editor-syntax-status", "tab-space-status")),
+    *(
+        f"notebook-extension:{name}"
+        for name in (
+            *("active-cell-tool", "cell-counter-status", "cloned-outputs", "code-console", "copy-output", "log-output"),
+            *("metadata-editor", "mode-status", "tools"),
+        )
     ),
 )
 """Parts of JupyterLab that no test uses; a page loads faster without them."""
