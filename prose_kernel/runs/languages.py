@@ -159,7 +159,7 @@ class Language(Struct, frozen=True, kw_only=True):
     Checks: `upgrade` returns a program in the language's other form and the suffix of that form, or raises
     `UsageError`. `refused` returns the reason why a program without errors cannot run with the given inputs. `report`
     is printed by `prose compile` for a program without errors, `refusal` is the heading of errors. `contract` returns a
-    dataclass with a program's inputs, outputs and names. `inputs` and `gates` are the names for which values and
+    data class with a program's inputs, outputs and names. `inputs` and `gates` are the names for which values and
     decisions can be given beforehand; `all_gates` adds the gates of imports, or returns None if not all are known.
     `may_run_commands` is true if a program can run its own commands.
     """
