@@ -72,6 +72,7 @@ _NO_CONTINUATION: Final = frozenset(
     {"NAME", "STRING", "DISCRETION", "NUMBER", *KEYWORDS.values()} - {"IS", "AND", "OR"}
 )
 _CLOSED: Final = frozenset(_OPENERS.values())
+_BEFORE_OPERAND: Final = frozenset({"AND", "OR", "NOT", "IS", "COMPARISON", "PLUS", "MINUS"})
 _MODIFIERS: Final = frozenset({"on-fail", "on_fail", "count", "all", "first", "any"})
 _BRACKETS: Final = frozenset({"LPAR", "RPAR", "LSQB", "RSQB", "LBRACE", "RBRACE"})
 _WORDS: Final = {**KEYWORDS, **dict.fromkeys(CONSTANTS, "CONSTANT")}
@@ -666,6 +667,7 @@ class Lexer:
         return last
 
     def _opener_of_modifiers(self, first: int, close: int) -> int | None:
+        """Return the index of the bracket that ends at `close`, unless it is a part of the collection."""
         depth, at = 0, close
         while at > first:
             kind = self.tokens[at][0]
@@ -673,9 +675,12 @@ class Lexer:
             if depth == 0:
                 break
             at -= 1
+        collection = first + (6 if self.tokens[first + 3][0] == "COMMA" else 4)  # `parallel for item, index in`
+        if depth or at == collection or self.tokens[at - 1][0] in _BEFORE_OPERAND:
+            return None
         inner = self.tokens[at + 1]
         named = inner[0] == "NAME" and inner[3].id in _MODIFIERS
-        return at if depth == 0 and (inner[0] == "STRING" or named) else None
+        return at if inner[0] == "STRING" or named else None
 
 
 def line_end(tokens: list[RawToken], index: int) -> int:
