@@ -82,10 +82,10 @@ def list_(form: str, state_dir: str | None) -> None:
 @state_dir_option
 def show(run: str, form: str, state_dir: str | None) -> None:
     """Show its texts, requests with answers, and values."""
-    from prose_kernel.storage.runs import bindings_of, find
+    from prose_kernel.storage.runs import bindings_of, fetched, find
 
     where = places_here(state_dir)
-    found = find(where, run)
+    found = fetched(where, find(where, run))
     bound = bindings_of(where, found)
     if form == "json":
         _json(_whole(found, bound))
@@ -100,10 +100,10 @@ def show(run: str, form: str, state_dir: str | None) -> None:
 @state_dir_option
 def diff(first: str, second: str, form: str, state_dir: str | None) -> int:
     """Compare the texts, answers and values of two runs."""
-    from prose_kernel.storage.runs import bindings_of, find
+    from prose_kernel.storage.runs import bindings_of, fetched, find
 
     where = places_here(state_dir)
-    one, other = find(where, first), find(where, second)
+    one, other = (fetched(where, find(where, wanted)) for wanted in (first, second))
     for run in (one, other):
         if run.problem is not None:
             raise run.problem
@@ -278,7 +278,10 @@ def _page(run: KeptRun, bound: list[StoredBinding]) -> Iterator[str]:
     language = f" ({run.language})" if run.language else ""
     yield f"  program    {run.shown_program or '-'}{language}"
     yield f"  begun      {_begun(run)} UTC"
-    yield f"  kept in    {program_files.shortest(run.directory, Path.cwd())}, {_size(run)}"
+    if run.directory.exists():
+        yield f"  kept in    {program_files.shortest(run.directory, Path.cwd())}, {_size(run)}"
+    else:
+        yield "  kept in    PostgreSQL"
     if run.journal is not None:
         yield from _of_head(run)
         for cell in _cells(run):
@@ -409,10 +412,10 @@ def report(run: str | None, output: str | None, force: bool, state_dir: str | No
 
 
 def _found(wanted: str | None, where: Sequence[RunPlace]) -> KeptRun:
-    from prose_kernel.storage.runs import all_runs, find
+    from prose_kernel.storage.runs import all_runs, fetched, find
 
     if wanted is not None:
-        return find(where, wanted)
+        return fetched(where, find(where, wanted))
     for run in reversed(all_runs(where)):
         if run.journal is not None:
             return run

@@ -108,9 +108,10 @@ def fork(run: str, at: str, with_files: bool, yes: bool, state_dir: str | None) 
     from prose_kernel.runs.restored_files import FileRestoration
     from prose_kernel.runs.resumption import branch, record_at
     from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.storage.runs import check_directory, find
+    from prose_kernel.storage.runs import check_directory, fetched, find
 
-    found = find(places_here(state_dir), run)
+    where = places_here(state_dir)
+    found = fetched(where, find(where, run))
     journal = found.ended_journal()
     before, back = record_at(journal, at), None
     if with_files:
@@ -189,11 +190,11 @@ def rebuild(run: str | None, state_dir: str | None) -> None:
 def _journal(wanted: str | None, where: Sequence[RunPlace]) -> JournalRead:
     """Return the journal of a run, or of the last run in a database. Raises `UsageError`."""
     from prose_kernel.runs.rebuilding import is_in_database
-    from prose_kernel.storage.runs import all_runs, find
+    from prose_kernel.storage.runs import all_runs, fetched, find
 
     if wanted is None:
         for run in reversed(all_runs(where)):
             if run.journal is not None and is_in_database(run.journal):
                 return run.journal
         raise UsageError("no run here is kept in a database", hint="prose runs lists the runs; name one to rebuild it")
-    return find(where, wanted).ended_journal()
+    return fetched(where, find(where, wanted)).ended_journal()

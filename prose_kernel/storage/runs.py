@@ -1,7 +1,7 @@
 """Lists the kept runs with their states, finds a run by the beginning of its id, and removes runs.
 
 A run has a directory, whatever keeps its bindings: `Directories` finds the directories below `.prose/runs` and
-`.vvm/runs`. A database of many runs is another place, with the same three methods (`RunPlace`).
+`.vvm/runs`. A database of many runs is another place, with the same methods (`RunPlace`).
 """
 
 from __future__ import annotations
@@ -187,6 +187,9 @@ class RunPlace(Protocol):
     def bindings(self, run: KeptRun) -> Iterable[StoredBinding]:
         """Return the root bindings of a run."""
 
+    def fetch(self, run: KeptRun) -> None:
+        """Write the run's journal to its directory, if this place has more of it. Raises `UsageError` if that fails."""
+
     def remove(self, run: KeptRun) -> None:
         """Remove the run from this place, if it is there. Raises `UsageError` if it is running or cannot be removed."""
 
@@ -221,6 +224,9 @@ class Directories(Struct, frozen=True):
                 continue
             if found.execution_id is None:
                 yield StoredBinding(found.name, found.kind, found.value)
+
+    def fetch(self, run: KeptRun) -> None:
+        """Do nothing: the journal is in the directory."""
 
     def remove(self, run: KeptRun) -> None:
         """Remove a run's directory; rename it first, so that a partly removed run is never visible. What an interrupted
@@ -306,6 +312,16 @@ def remove(where: Sequence[RunPlace], run: KeptRun) -> None:
     for place in where:
         if place is not run.place:
             place.remove(run)
+
+
+def fetched(where: Sequence[RunPlace], run: KeptRun) -> KeptRun:
+    """Return the run with its whole journal, which is fetched if only a database has it, or has more of it; not while
+    another machine runs it. Raises `UsageError`."""
+    if (run.has_journal and not run.elsewhere) or run.state == "running":
+        return run
+    for place in where:
+        place.fetch(run)
+    return replace(run)
 
 
 def bindings_of(where: Sequence[RunPlace], run: KeptRun) -> list[StoredBinding]:

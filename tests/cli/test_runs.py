@@ -292,6 +292,7 @@ def test_runs_in_postgres(prose: Prose, postgres_url: str, monkeypatch: pytest.M
     monkeypatch.setenv("OPENPROSE_POSTGRES_URL", postgres_url)
     prose("run", "p.prose", "--state=postgres", status=1)
     Path("there").touch()
+    Path("word").write_text("two\n")
     prose("run", "p.prose", "--state=postgres")
     assert "bindings\n  a (let) = one\n  b (output) = one!\n" in prose(
         "runs", "show", str(prose.data("runs")[0]["run"])
@@ -300,7 +301,15 @@ def test_runs_in_postgres(prose: Prose, postgres_url: str, monkeypatch: pytest.M
     shutil.rmtree(".prose")  # as on another machine
     seen = prose.data("runs")
     assert [(run["state"], run["program"], run["cells"]) for run in seen] == [("done", "p.prose", None)] * 2
-    assert "c (let) = " in prose("runs", "show", str(seen[1]["run"]))
+    first, last = (str(run["run"]) for run in seen)
+    shown = prose("runs", "show", last)
+    assert "c (let) = " in shown and "✓ c1/3/x0  command " in shown
+    assert prose("runs", "diff", first, last, status=1).count("answer c1/") == 1
+    assert prose("report", first, "-o", "-").startswith("<!doctype html>")
+    assert prose("runs", "rebuild", last).startswith("rebuilt RUN in PostgreSQL")
+    shutil.rmtree(".prose")
+    assert "begins as a branch of run RUN before c1/3, with 1 answer." in prose("runs", "fork", last, "c1/3")
+    shutil.rmtree(".prose")
     assert prose("runs", "rm", "--all-finished", "--yes") == "removed RUN\n" * 2
     assert prose("runs") == "no run is kept here\n"
 

@@ -62,6 +62,14 @@ class PostgresRuns:
                 return journal_reading.head_of(run.id, lines)
         return None
 
+    def fetch(self, run: KeptRun) -> None:
+        """Fetch the run's journal if the database has it and this user may read it."""
+        with contextlib.suppress(RunDatabaseUnavailable):
+            with self._opened() as connection:
+                kept = any(_rows(connection, run.id, 1))
+            if kept:
+                self.fetch_journal(run.id, lambda _: None)
+
     def fetch_journal(self, run_id: str, warn: Callable[[str], None]) -> None:
         """Write the database's copy of a run's journal to this machine, unless the journal here contains all of it.
 
