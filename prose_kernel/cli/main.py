@@ -102,8 +102,19 @@ def _unknown(name: str) -> str:
 
     if name.endswith(runnable_suffixes()):
         return f"there is no command {name}; did you mean `prose run {shlex.quote(name)}`?"
-    near = Nearest()(name, COMMANDS)
-    return f"there is no command {name}; " + (did_you_mean(near and f"prose {near}") or "`prose help` lists them")
+    meant = _same_name(name) or ((near := Nearest()(name, COMMANDS)) and f"prose {near}")
+    return f"there is no command {name}; " + (did_you_mean(meant) or "`prose help` lists them")
+
+
+def _same_name(name: str) -> str | None:
+    """Return the option, or the subcommand of another command, with this name."""
+    if any(f"--{name}" in parameter.opts for parameter in cli.params):
+        return f"prose --{name}"
+    for above in ("runs", "gate", "cassette"):
+        found = cli.get_command(click.Context(cli), above)
+        if isinstance(found, click.Group) and name in found.commands:
+            return f"prose {above} {name}"
+    return None
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -385,10 +385,10 @@ def load(
         if (argument := arguments.get(name)) is not None:
             values[name] = argument
             if isinstance(argument, str):
-                _convert_into(values, argument, name, variable, found)
+                _convert_into(values, argument, name, "", found)
         elif text != "" and not setting.in_file_only:
-            of = variable if environment.get(variable) else f"{variable} in .env"
-            _convert_into(values, text, name, of, found)
+            place = variable if environment.get(variable) else f"{variable} in .env"
+            _convert_into(values, text, name, f" ({place})", found)
     if (budget := values.get("budget")) is not None:
         try:
             budget_limits(str(budget))
@@ -518,4 +518,4 @@ def _convert_into(values: dict[str, Any], text: str, name: str, place: str, foun
         values[name] = convert(text, kind, text=True)
     except ValueError as problem:
         values.pop(name, None)
-        found.append(UsageError(f"setting {name} ({place}): {str(problem) or accepted(kind)}, not {as_written(text)}"))
+        found.append(UsageError(f"setting {name}{place}: {str(problem) or accepted(kind)}, not {as_written(text)}"))

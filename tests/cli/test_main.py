@@ -37,6 +37,16 @@ def test_an_unknown_command_prints_only_the_nearest_one(capsys: pytest.CaptureFi
     assert seen.err == "Error: there is no command complie; did you mean `prose compile`?\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"), [("resume", "runs resume"), ("prune", "cassette prune"), ("version", "--version")]
+)
+def test_an_unknown_command_with_the_name_of_a_subcommand_or_option(
+    name: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([name]) == 2
+    assert f"`prose {meant}`" in capsys.readouterr().err
+
+
 def test_help_of_an_unknown_command_prints_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", "complie"]) == 2
     assert "Error: there is no command complie; did you mean `prose compile`?\n" in capsys.readouterr().err

@@ -35,6 +35,12 @@ def test_a1_a_statement_below_an_empty_body_was_meant_to_be_in_it(word: str, pro
     assert error.hint == f'indent line 3 by two spaces to put it under "{word}"'
 
 
+@pytest.mark.parametrize("word", ["parallel", "do"])
+def test_a1_elsewhere_it_is_a_warning_with_the_same_hint(word: str) -> None:
+    (warning,) = compile_source(Source.of(f'{word}:\nexec "a"\n')).diagnostics
+    assert (warning.code, warning.hint) == ("W120", f'indent line 2 by two spaces to put it under "{word}"')
+
+
 @pytest.mark.parametrize(("header", "line"), [("elif **it is red now**:", 3), ("else:", 3)], ids=["elif", "else"])
 def test_a1_later_arms_count_too(header: str, line: int) -> None:
     text = f'if **it is green**:\n  exec "a"\n{header}\nexec "b"\n'

@@ -385,6 +385,11 @@ def test_mistakes_in_variables_are_errors(tmp_path: Path, variable: str, text: s
     assert str(refused.value) == message
 
 
+def test_a_mistake_in_an_argument_names_no_variable(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^setting gates: "):
+        load(tmp_path, "", {}, gates="perhaps")
+
+
 def test_a_mistake_in_the_env_file_names_it(tmp_path: Path) -> None:
     (tmp_path / ".prose").mkdir()
     (tmp_path / ".prose" / ".env").write_text("PROSE_GATES=perhaps\n")

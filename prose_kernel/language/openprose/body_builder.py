@@ -37,13 +37,13 @@ class BodyBuilder(ExpressionBuilder):
         """
         if body or self.findings.error_since(start):
             return False
-        line = self.findings.unindented_below(start, end) if word in _NEED_BODY else None
-        if line is None:
-            self.add("W120", start, start + len(word), f"the body of `{word}` is empty")
-            return False
-        hint = f'indent line {line} by two spaces to put it under "{word}"'
-        self.add("E147", start, start + len(word), f"the body of `{word}` is empty", hint)
-        return True
+        below = self.findings.unindented_below(start, end)
+        hint = f'indent line {below[0]} by two spaces to put it under "{word}"' if below is not None else None
+        is_error = below is not None and word in _NEED_BODY
+        if below is not None and is_error:
+            self.findings.unindented_columns.add(below[1])
+        self.add("E147" if is_error else "W120", start, start + len(word), f"the body of `{word}` is empty", hint)
+        return is_error
 
     # ---- compounds
 

@@ -43,9 +43,9 @@ class Findings(diagnostics.Findings):
         """Return whether an error starts at or after `start`."""
         return self.last_error >= start
 
-    def unindented_below(self, start: int, end: int) -> int | None:
-        """Return the number of the line below the header from `start` to `end` if it is a statement in the column of
-        the header's line, which may have been meant as the body; None also if the body is a comment."""
+    def unindented_below(self, start: int, end: int) -> tuple[int, int] | None:
+        """Return the number and the column of the line below the header from `start` to `end` if it is a statement in
+        the column of the header's line, which may have been meant as the body; None also if the body is a comment."""
         indent = self.source.text[self.source.text.rfind("\n", 0, start) + 1 : start]
         width = len(indent) - len(indent.lstrip(" \t"))
         below = _BELOW.match(self.source.text, end)
@@ -53,5 +53,4 @@ class Findings(diagnostics.Findings):
             return None
         if any(len(comment[1]) > width for comment in _COMMENT.finditer(below[1])):
             return None
-        self.unindented_columns.add(width)
-        return self.source.line_column(below.start(3))[0]
+        return self.source.line_column(below.start(3))[0], width
