@@ -246,7 +246,7 @@ def _facts(run: KeptRun) -> dict[str, Any]:
         "cells": run.texts,
         "answers": run.answers,
         "bytes": run.size,
-        "directory": str(run.directory),
+        "directory": str(run.directory) if not run.is_copy else None,
         "problem": str(run.problem) if run.state == "unreadable" and run.problem is not None else None,
     }
 
@@ -278,10 +278,8 @@ def _page(run: KeptRun, bound: list[StoredBinding]) -> Iterator[str]:
     language = f" ({run.language})" if run.language else ""
     yield f"  program    {run.shown_program or '-'}{language}"
     yield f"  begun      {_begun(run)} UTC"
-    if run.directory.exists():
-        yield f"  kept in    {program_files.shortest(run.directory, Path.cwd())}, {_size(run)}"
-    else:
-        yield "  kept in    PostgreSQL"
+    is_here = run.directory.exists() and not run.is_copy
+    yield f"  kept in    {program_files.shortest(run.directory, Path.cwd()) if is_here else 'PostgreSQL'}, {_size(run)}"
     if run.journal is not None:
         yield from _of_head(run)
         for cell in _cells(run):

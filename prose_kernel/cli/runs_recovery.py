@@ -103,15 +103,15 @@ def fork(run: str, at: str, with_files: bool, yes: bool, state_dir: str | None) 
 
     AT is a cell (c3), a statement (c1/4) or a request (c1/4/x0); prose runs show RUN lists them. RUN stays as it is.
     """
+    from prose_kernel.cli.run_keep import with_journal
     from prose_kernel.cli.streams import interrupts
     from prose_kernel.runs import settings
     from prose_kernel.runs.restored_files import FileRestoration
     from prose_kernel.runs.resumption import branch, record_at
     from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.storage.runs import check_directory, fetched, find
+    from prose_kernel.storage.runs import check_directory, find
 
-    where = places_here(state_dir)
-    found = fetched(where, find(where, run))
+    found = with_journal(find(places_here(state_dir), run), Path.cwd())
     journal = found.ended_journal()
     before, back = record_at(journal, at), None
     if with_files:
@@ -190,11 +190,11 @@ def rebuild(run: str | None, state_dir: str | None) -> None:
 def _journal(wanted: str | None, where: Sequence[RunPlace]) -> JournalRead:
     """Return the journal of a run, or of the last run in a database. Raises `UsageError`."""
     from prose_kernel.runs.rebuilding import is_in_database
-    from prose_kernel.storage.runs import all_runs, fetched, find
+    from prose_kernel.storage.runs import all_runs, find
 
     if wanted is None:
         for run in reversed(all_runs(where)):
             if run.journal is not None and is_in_database(run.journal):
                 return run.journal
         raise UsageError("no run here is kept in a database", hint="prose runs lists the runs; name one to rebuild it")
-    return fetched(where, find(where, wanted)).ended_journal()
+    return find(where, wanted).ended_journal()

@@ -57,6 +57,8 @@ class KeptRun:
     """The program name of a run without journal and log."""
     elsewhere: bool = False
     """Whether another machine or directory has run it last; then `ended` overrides the journal here."""
+    is_copy: bool = False
+    """Whether its directory is temporary, with a copy of its journal."""
 
     @property
     def path(self) -> Path:
@@ -187,8 +189,8 @@ class RunPlace(Protocol):
     def bindings(self, run: KeptRun) -> Iterable[StoredBinding]:
         """Return the root bindings of a run."""
 
-    def fetch(self, run: KeptRun) -> None:
-        """Write the run's journal to its directory, if this place has more of it. Raises `UsageError` if that fails."""
+    def fetch(self, run: KeptRun) -> Path | None:
+        """Return a temporary directory with a copy of the run's journal, if its journal is not in a directory."""
 
     def remove(self, run: KeptRun) -> None:
         """Remove the run from this place, if it is there. Raises `UsageError` if it is running or cannot be removed."""
@@ -226,7 +228,7 @@ class Directories(Struct, frozen=True):
                 yield StoredBinding(found.name, found.kind, found.value)
 
     def fetch(self, run: KeptRun) -> None:
-        """Do nothing: the journal is in the directory."""
+        return None
 
     def remove(self, run: KeptRun) -> None:
         """Remove a run's directory; rename it first, so that a partly removed run is never visible. What an interrupted
@@ -315,13 +317,13 @@ def remove(where: Sequence[RunPlace], run: KeptRun) -> None:
 
 
 def fetched(where: Sequence[RunPlace], run: KeptRun) -> KeptRun:
-    """Return the run with its whole journal, which is fetched if only a database has it, or has more of it; not while
-    another machine runs it. Raises `UsageError`."""
+    """Return the run to read its journal: a copy, if only a database has all of it. While another machine runs it, only
+    the journal here is read."""
     if (run.has_journal and not run.elsewhere) or run.state == "running":
         return run
-    for place in where:
-        place.fetch(run)
-    return replace(run)
+    copies = (directory for place in where if (directory := place.fetch(run)) is not None)
+    directory = next(copies, None)
+    return replace(run, directory=directory, is_copy=True) if directory is not None else run
 
 
 def bindings_of(where: Sequence[RunPlace], run: KeptRun) -> list[StoredBinding]:

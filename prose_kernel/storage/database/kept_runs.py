@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import platform
+import shutil
+import tempfile
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, cast
@@ -62,13 +66,24 @@ class PostgresRuns:
                 return journal_reading.head_of(run.id, lines)
         return None
 
-    def fetch(self, run: KeptRun) -> None:
-        """Fetch the run's journal if the database has it and this user may read it."""
-        with contextlib.suppress(RunDatabaseUnavailable):
-            with self._opened() as connection:
-                kept = any(_rows(connection, run.id, 1))
-            if kept:
-                self.fetch_journal(run.id, lambda _: None)
+    def fetch(self, run: KeptRun) -> Path | None:
+        """Return a temporary directory with a copy of the run's journal, if the database has it and this user may read
+        it."""
+        directory = self._copies / run.id
+        with contextlib.suppress(RunDatabaseUnavailable), self._opened() as connection:
+            lines = b"".join(lines for _, lines in _rows(connection, run.id))
+            if lines:
+                directory.mkdir(exist_ok=True)
+                (directory / journal_reading.NAME).write_bytes(lines)
+                return directory
+        return None
+
+    @functools.cached_property
+    def _copies(self) -> Path:
+        """A temporary directory, which is removed with this object or at the end of the process."""
+        made = Path(tempfile.mkdtemp(prefix="prose-"))
+        weakref.finalize(self, shutil.rmtree, made, ignore_errors=True)
+        return made
 
     def fetch_journal(self, run_id: str, warn: Callable[[str], None]) -> None:
         """Write the database's copy of a run's journal to this machine, unless the journal here contains all of it.
