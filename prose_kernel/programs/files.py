@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import ImportProgramError, reason_of
@@ -53,6 +55,30 @@ def _unreadable(error: OSError | ValueError) -> Unreadable:
     if isinstance(error, FileNotFoundError):
         return Unreadable("there is no such file", missing=True)
     return Unreadable(reason_of(error, "no file can be called so"))
+
+
+V = TypeVar("V")
+
+
+class OfLoad(Generic[V]):
+    """A value that belongs to one load of a program, in its task and its threads, because branches load programs at the
+    same time. Outside of loads it is `otherwise`."""
+
+    def __init__(self, otherwise: V) -> None:
+        self._otherwise = otherwise
+        self._value: ContextVar[V] = ContextVar("of a load")
+
+    @property
+    def now(self) -> V:
+        return self._value.get(self._otherwise)
+
+    @contextlib.contextmanager
+    def set(self, value: V) -> Iterator[None]:
+        token = self._value.set(value)
+        try:
+            yield
+        finally:
+            self._value.reset(token)
 
 
 @dataclass(frozen=True, slots=True)

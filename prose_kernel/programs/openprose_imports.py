@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import CompileError, ImportProgramError
@@ -62,6 +62,14 @@ class _Checked(Struct, frozen=True):
     imports: tuple[_Checked | None, ...]
 
 
+class _Reading(Struct):
+    """Whether the last check has read a `remote` program, and the `contracts` whose check is waiting for the files that
+    they call."""
+
+    remote: bool = False
+    contracts: list[Location] = field(default_factory=list)
+
+
 class LocalPrograms:
     """Resolves the imports of one program or notebook.
 
@@ -96,9 +104,8 @@ class LocalPrograms:
         self._texts: dict[Location, _Parsed] = {}
         self._checked: dict[Location, _Checked] = {}
         self._loaded: dict[int, tuple[Source, tuple[Location, ...]]] = {}
-        self._read_remote = False  # whether the last check has read a remote program
-        self._contracts: list[Location] = []  # files whose check is waiting for the files that they call
-        self._given: Mapping[str, str] = {} if texts is None else texts
+        self._reading = program_files.OfLoad(_Reading())
+        self._given = program_files.OfLoad[Mapping[str, str]]({} if texts is None else texts)
 
     # ------------------------------------------------------------ the calls
 
@@ -126,9 +133,8 @@ class LocalPrograms:
         Raises `ImportProgramError` as `load_contract` does, and for a remote program that cannot be fetched.
         """
         path, source = request.path, request.importer
-        held, self._given = self._given, request.texts or {}
         _, chain = self._loaded.get(id(source), (source, (self._root,)))
-        try:
+        with self._given.set(request.texts or {}), self._reading.set(_Reading()):
             if path.startswith(typed_answers.FILE_PREFIX):
                 schema, texts = await asyncio.to_thread(self._schema, path, chain[-1])
                 return LoadedProgram(schema, source, "", "", texts=texts)
@@ -138,8 +144,6 @@ class LocalPrograms:
             checked, remote = await self._complete(where, chain)
             if remote and len(chain) == 1:
                 remote = await self._with_other_imports(source, where, remote)
-        finally:
-            self._given = held  # later checks use the current texts
         await self._admit(remote)
         text = checked.text
         self._loaded[id(text.source)] = text.source, (*chain, where)
@@ -152,26 +156,29 @@ class LocalPrograms:
 
     def library(self, where: Location) -> ContractFiles:
         """Return the files around a contract file."""
-        return ContractFiles(where.address, self._given, self._contract_at, shown_from=str(Path(where.shown).parent))
+        return ContractFiles(
+            where.address, self._given.now, self._contract_at, shown_from=str(Path(where.shown).parent)
+        )
 
     def _contract_at(self, address: str) -> ProgramInterface:
         """Return the contract of a `.prose` program that a contract file calls."""
         where = Location(address, shown=os.path.relpath(address, self._directory))
-        if where in self._contracts:
-            raise _cycle((*self._contracts[self._contracts.index(where) :], where))
+        waiting = self._reading.now.contracts
+        if where in waiting:
+            raise _cycle((*waiting[waiting.index(where) :], where))
         text = self._read(where)
         assert text is not None  # a file
-        return self._check(text, (self._root, *self._contracts)).contract
+        return self._check(text, (self._root, *waiting)).contract
 
     def _check_contract(self, text: _Parsed) -> _Checked:
         from prose_kernel.language.contracts.compile import compile_source
 
-        self._contracts.append(text.where)
+        self._reading.now.contracts.append(text.where)
         try:
             files: Any = self.library(text.where)
             compiled = compile_source(text.source, profile=self._profile, load=lambda path: files)
         finally:
-            self._contracts.pop()
+            self._reading.now.contracts.pop()
         if not compiled.ok:
             raise _errors(text.where, compiled.diagnostics)
         text = replace(text, program=compiled.program)
@@ -230,10 +237,10 @@ class LocalPrograms:
 
     def _attempt(self, where: Location, chain: tuple[Location, ...]) -> tuple[_Checked, _Candidates] | list[Location]:
         """Return the result of `_complete`, or the programs that must be fetched first."""
-        self._read_remote = where.remote
+        self._reading.now.remote = where.remote
         if not where.remote and (local := self._read(where)) is not None:
             checked = self._check(local, chain)
-            if not self._read_remote:
+            if not self._reading.now.remote:
                 return checked, {}
         remote: _Candidates = {}
         missing: list[Location] = []
@@ -241,7 +248,7 @@ class LocalPrograms:
         seen = {where}
         ahead: list[tuple[Location, tuple[str, ...]]] = [(where, ())]
         for at, via in ahead:
-            agreed = at.address in self._given  # agreed to when the run began
+            agreed = at.address in self._given.now  # agreed to when the run began
             fetched = resolver.cached(at.address) if at.remote and not agreed and resolver else None
             size += len(fetched.data) if fetched is not None else 0
             if resolver is not None and size > resolver.size:
@@ -349,17 +356,17 @@ class LocalPrograms:
             raise program_files.unusable_schema(path, "a program from elsewhere reads no files")
         if "://" in path:
             raise program_files.unusable_schema(path, "a schema is a file; nothing is fetched for it")
-        return program_files.read_schema(self._file(path, importer), self._given)
+        return program_files.read_schema(self._file(path, importer), self._given.now)
 
     def _read(self, where: Location) -> _Parsed | None:
         """Return the parsed program at `where`, cached if unchanged; None if a remote program is unavailable."""
         known = self._texts.get(where)
         data: bytes | None = None
         try:
-            self._read_remote |= where.remote
-            if where.address in self._given:
-                data = self._given[where.address].encode("utf-8", "replace")
-                stamp: Stamp = self._given[where.address]
+            self._reading.now.remote |= where.remote
+            if (given := self._given.now.get(where.address)) is not None:
+                data = given.encode("utf-8", "replace")
+                stamp: Stamp = given
             elif where.remote:
                 fetched = self._resolver.cached(where.address) if self._resolver is not None else None
                 if fetched is None:
@@ -434,12 +441,12 @@ class LocalPrograms:
         calls = self._profile in PROSESCRIPT_PROFILES and any(isinstance(node, Call) for node in walk(text.program))
         if calls:
             text = self._with_targets(text)
-            self._contracts.append(text.where)  # it may be called by a file that it calls
+            self._reading.now.contracts.append(text.where)  # it may be called by a file that it calls
         try:
             compiled = compile_source(text.source, profile=self._profile, load=load)
         finally:
             if calls:
-                self._contracts.pop()
+                self._reading.now.contracts.pop()
         if not compiled.ok:
             return _errors(text.where, compiled.diagnostics)
         gates = all_gates(text.program, load)

@@ -51,7 +51,7 @@ class LocalModules:
         self._root = Location(os.path.abspath(base / name), shown=shown)  # noqa: PTH100
         self._texts: dict[str, _Parsed] = {}
         self._modules: dict[str, tuple[_Parsed, CheckedModule]] = {}
-        self._given: Mapping[str, str] = {} if texts is None else texts
+        self._given = program_files.OfLoad[Mapping[str, str]]({} if texts is None else texts)
 
     # ------------------------------------------------------------ the two calls
 
@@ -80,14 +80,11 @@ class LocalModules:
 
         Raises `ImportProgramError` as `load_contract` does, and if the module or one that it imports has errors.
         """
-        held, self._given = self._given, request.texts or {}
-        try:
+        with self._given.set(request.texts or {}):
             if request.path.startswith(typed_answers.FILE_PREFIX):
                 schema, found = await asyncio.to_thread(self._schema, request.path, self._root)
                 return LoadedProgram(schema, request.importer, "", "", texts=found)
             module = await asyncio.to_thread(self._load, request.path)
-        finally:
-            self._given = held  # later checks use the current texts
         for one in execution_order([module]):
             if has_errors(one.findings):
                 raise _module_error(one)
@@ -108,7 +105,7 @@ class LocalModules:
         path = path.removeprefix(typed_answers.FILE_PREFIX)
         if "://" in path or not path.isprintable():
             raise program_files.unusable_schema(path, "a schema is a file; nothing is fetched for it")
-        return program_files.read_schema(self._place(path, importer), self._given)
+        return program_files.read_schema(self._place(path, importer), self._given.now)
 
     def _resolve(self, path: str, importer: Location) -> Location:
         if not names_file(path) or not path.isprintable():
@@ -126,7 +123,7 @@ class LocalModules:
     def _read(self, file: Location) -> _Parsed:
         """Return the parsed file, cached if unchanged. Raises `ImportProgramError` (V090)."""
         known = self._texts.get(file.address)
-        if (given := self._given.get(file.address)) is not None:
+        if (given := self._given.now.get(file.address)) is not None:
             if known is None or (known.stamp, known.where.shown) != (given, file.shown):
                 known = self._texts[file.address] = _parsed(file, given, given.encode("utf-8", "replace"))
             return known

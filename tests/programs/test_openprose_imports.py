@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -307,6 +309,64 @@ async def test_a_resolver_loads_remote_programs(tmp_path: Path) -> None:
         await programs.load_program(LoadRequest("nobody/nothing", Source("…"), "c1/l0"))
     with pytest.raises(ImportProgramError, match="a file of this machine"):
         await programs.load_program(LoadRequest("https://example.org/p/local.prose", Source("…"), "c1/l0"))
+
+
+async def test_a56_parallel_loads_read_their_own_recorded_texts(tmp_path: Path) -> None:
+    """A branch of a resumed run loads a program whose file is gone, while another branch begins and ends a load."""
+    released = {name: asyncio.Event() for name in ("https://example.org/a", "https://example.org/b")}
+    waits = {name: asyncio.Event() for name in released}
+
+    class Waiting(FakeResolver):
+        async def fetch(self, url: str) -> Fetched:
+            waits[url].set()
+            await released[url].wait()
+            return await super().fetch(url)
+
+    resolver = Waiting()
+    resolver.programs = dict.fromkeys(released, TIDY)
+    programs = LocalPrograms(tmp_path, resolver=lambda: resolver)
+    texts = {str(tmp_path / "gone.prose"): 'use "https://example.org/b" as b\noutput r = 1\n'}
+    requests = (
+        LoadRequest("https://example.org/a", Source("…"), "c1/b0/l0"),
+        LoadRequest("./gone.prose", Source("…"), "c1/b1/l0", texts),
+    )
+    loads = []
+    for request, name in zip(requests, released, strict=True):
+        loads.append(asyncio.create_task(programs.load_program(request)))
+        await waits[name].wait()
+    for load, name in zip(loads, released, strict=True):
+        released[name].set()
+        assert (await load).texts
+    assert failure(programs, "./gone.prose").code == "E215"
+
+
+async def test_a_load_at_the_same_time_cannot_hide_that_a_person_must_agree(tmp_path: Path) -> None:
+    """While one load reads a program from elsewhere, another one begins and ends."""
+    write(tmp_path, plain=TIDY, far='use "https://example.org/p" as p\noutput r = 1\n')
+    loop, ended, admitted = asyncio.get_running_loop(), threading.Event(), []
+
+    async def load(path: str) -> None:
+        await programs.load_program(LoadRequest(path, Source("…"), "c1/l0"))
+
+    class Slow(FakeResolver):
+        def cached(self, url: str) -> Fetched | None:
+            if not ended.is_set():
+                other = asyncio.run_coroutine_threadsafe(load("./plain.prose"), loop)
+                other.add_done_callback(lambda _: ended.set())
+                assert ended.wait(20)
+            return super().cached(url)
+
+        async def admit(self, candidates: Sequence[Candidate]) -> None:
+            admitted.extend(candidates)
+
+    resolver = Slow()
+    data = TIDY.encode()
+    resolver.downloaded["https://example.org/p"] = Fetched(
+        "https://example.org/p", "https://example.org/p", data, digest_of(data)
+    )
+    programs = LocalPrograms(tmp_path, resolver=lambda: resolver)
+    await load("./far.prose")
+    assert [one.fetched.url for one in admitted] == ["https://example.org/p"]
 
 
 async def test_a_cycle_of_remote_programs_is_an_error(tmp_path: Path) -> None:
