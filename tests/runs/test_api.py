@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -336,6 +337,22 @@ def test_cells_of_several_threads_run_one_after_the_other() -> None:
         for thread in threads:
             thread.join()
         assert session.bindings["n"] == 8
+
+
+def test_threads_run_programs_at_the_same_time() -> None:
+    """Names of a function stay local, however often Python switches between the threads."""
+    numbers = range(20)
+    functions = [f"def f{n}(a):\n  b{n} = a + {n}\n  if b{n} > 9:\n    b{n} = 9\n  return b{n}\n" for n in numbers]
+    program = api.compile("".join([*functions, *(f"r{n} = f{n}(1)\nexport r{n}\n" for n in numbers)]), language="vvm")
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            results = list(threads.map(api.run, [program] * 8))
+    finally:
+        sys.setswitchinterval(interval)
+    assert [result.status for result in results] == ["completed"] * 8, results[0].error
+    assert all(result.outputs == {f"r{n}": min(n + 1, 9) for n in numbers} for result in results)
 
 
 def test_another_thread_can_interrupt_a_cell() -> None:

@@ -10,6 +10,7 @@ compiled when they first run, so each remembers its scope.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -63,24 +64,27 @@ class FunctionScope(Struct, eq=False):
         return None
 
 
-class _Compiling:
-    """The scope that is being compiled; None for the module."""
+class _Compiling(threading.local):
+    """The scope that a thread is compiling; None for the module. Several threads can run programs at the same time."""
 
     scope: FunctionScope | None = None
 
 
+_compiling: Final = _Compiling()
+
+
 def current_scope() -> FunctionScope | None:
-    return _Compiling.scope
+    return _compiling.scope
 
 
 @contextlib.contextmanager
 def within(scope: FunctionScope | None) -> Iterator[None]:
     """Compile the statements inside the block in this scope."""
-    outer, _Compiling.scope = _Compiling.scope, scope
+    outer, _compiling.scope = _compiling.scope, scope
     try:
         yield
     finally:
-        _Compiling.scope = outer
+        _compiling.scope = outer
 
 
 def local_names(node: tree.Def) -> frozenset[str]:
