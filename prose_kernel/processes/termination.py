@@ -80,11 +80,13 @@ _MOST_JOBS = 10_000
 
 
 def _job_of(member: Member) -> str | None:
-    if member.identity not in _jobs:
+    try:
+        return _jobs[member.identity]
+    except KeyError:
         if len(_jobs) >= _MOST_JOBS:
             _jobs.clear()
-        _jobs[member.identity] = process_table.job_of(member.pid)
-    return _jobs[member.identity]
+        job = _jobs[member.identity] = process_table.job_of(member.pid)
+        return job
 
 
 class TreeScope(GroupScope):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Collection
 from functools import lru_cache
 from itertools import accumulate
@@ -42,10 +43,11 @@ _PLAIN: Final = _LEAVES | {list, dict}
 _LEAF: Final = Measure(0, 0, 0, True)
 _OTHER: Final = Measure(0, 0, 0, False)
 
-_known: dict[int, tuple[Any, Measure]] = {}
+_known: Final = OrderedDict[int, tuple[Any, Measure]]()
 """The measures of the large values measured last, by identity. The values are kept, so their ids are not reused.
 
-Otherwise a program that adds to a large list in a loop would measure the whole list each time.
+Otherwise a program that adds to a large list in a loop would measure the whole list each time. Threads run programs at
+the same time: each operation is one call.
 """
 
 
@@ -106,7 +108,7 @@ def joined(left: list[Any], right: list[Any]) -> list[Any]:
 def _keep(value: Any, size: Measure) -> None:
     _known.pop(id(value), None)
     while len(_known) >= _KEPT:
-        del _known[next(iter(_known))]
+        _known.popitem(last=False)
     _known[id(value)] = value, size
 
 

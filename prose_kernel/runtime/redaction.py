@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Final
 
 from prose_kernel.runtime.secret_patterns import (
@@ -78,21 +78,26 @@ class SecretReplacer:
         return expression.sub(instead, text)
 
 
-_learned: dict[str, str] = {}
+Variables = tuple[tuple[str, str], ...]
+_learned: Final[dict[Variables, None]] = {}
 
 
 def learn(variables: Mapping[str, str]) -> None:
-    """Add the variables of a state directory's `.env` to those of this process."""
-    if not variables.items() <= _learned.items():
-        _learned.update(variables)
-        hidden_of_process.cache_clear()
+    """Add the variables of a state directory's `.env` to those of this process, which may run programs of several
+    directories."""
+    _learned[tuple(variables.items())] = None
 
 
-@cache
 def hidden_of_process() -> Callable[[str], str]:
     """Return a function that removes the secrets of this process's environment, and texts that look like secrets."""
-    own, learned = secret_finds(os.environ), secret_finds(_learned)
-    return SecretReplacer((*sorted((*own, *learned), key=lambda find: -len(find.fixed[0])), *SHAPES))
+    return _replacer(tuple(_learned))
+
+
+@lru_cache(1)
+def _replacer(learned: tuple[Variables, ...]) -> SecretReplacer:
+    """Return the function for the variables learned so far: another thread may learn more while this is computed."""
+    finds = {find.fixed[0]: find for known in (*map(dict, learned), os.environ) for find in secret_finds(known)}
+    return SecretReplacer((*sorted(finds.values(), key=lambda find: -len(find.fixed[0])), *SHAPES))
 
 
 def mapped(data: Any, change: Callable[[str], str]) -> Any:

@@ -278,9 +278,9 @@ def test_a36_files_opened_by_the_shell_are_read(here: Path) -> None:
 @pytest.fixture
 def another_process() -> Iterator[None]:
     """Clear the cache of secrets, which a process reads once from its environment."""
-    redaction.hidden_of_process.cache_clear()
+    redaction._replacer.cache_clear()
     yield
-    redaction.hidden_of_process.cache_clear()
+    redaction._replacer.cache_clear()
 
 
 def noted(record: bytes) -> bytes:

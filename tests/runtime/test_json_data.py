@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -127,3 +129,16 @@ def test_a_value_too_large_for_memory_is_reported_and_not_written() -> None:
     assert str(verbatim({"a": value})).startswith("too large to be written out")
     copy = mapped(value, lambda leaf: leaf)
     assert copy[0] is copy[1]
+
+
+def test_threads_measure_large_values_at_the_same_time() -> None:
+    def sizes(number: int) -> set[int]:
+        return {measure(["x"] * (101 + number)).members for _ in range(3000)}
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            assert list(threads.map(sizes, range(16))) == [{101 + number} for number in range(16)]
+    finally:
+        sys.setswitchinterval(interval)
