@@ -92,8 +92,8 @@ def contract_file_of(target: str) -> str:
         if is_file(candidate):
             return candidate
     if os.path.isdir(name) and not node:  # noqa: PTH112
-        hint = f"name its files; with an index{SUFFIX} the directory is a program itself"
-        raise UsageError(f"{escaped(name)} is a directory: its files aren't connected here [{_NEEDS_HOST}]", hint=hint)
+        hint = f"name one of its files; with an index{SUFFIX} the directory is a program itself"
+        raise UsageError(f"{escaped(name)} is a directory, not a program [{_NEEDS_HOST}]", hint=hint)
     first, _, rest = name.partition("/")
     is_host = "." in first.strip(".") and rest.count("/") >= 2 and "://" not in name
     if rest and (first in STANDARD or is_host) and not name.endswith((".prose", ".vvm", ".ipynb")):

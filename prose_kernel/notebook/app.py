@@ -15,7 +15,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -92,8 +92,12 @@ class ProseApp(Application, ConnectionFileMixin):
     @catch_config_error
     def initialize(self, argv: list[str] | None = None) -> None:
         """Prepare everything for the first message. Raises `SystemExit` if the connection file is unusable."""
+        given = sys.argv[1:] if argv is None else argv
+        if given and not given[0].startswith("-") and not any(one.startswith(("-f", "--f")) for one in given):
+            self._refuse(given[0], given)  # before its options are taken for those of the kernel
         super().initialize(argv)
-        self._refuse_arguments()
+        if self.extra_args and not self.connection_file:
+            self._refuse(self.extra_args[0], given)
         self._require_descriptors()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the kernel brings its own handler
         add_prose_to_path()
@@ -119,18 +123,13 @@ class ProseApp(Application, ConnectionFileMixin):
             atexit.unregister(self.close)
             self.close()
 
-    def _refuse_arguments(self) -> None:
-        """Exit with an error if there are arguments but no `-f FILE`. With it they are ignored, because `jupyter run
+    def _refuse(self, argument: str, given: Sequence[str]) -> None:
+        """Exit with an error about an argument without `-f FILE`. With it arguments are ignored, because `jupyter run
         FILE` passes its own arguments on, and some front ends pass the options of ipykernel."""
-        if not self.extra_args or self.connection_file:
-            return
         import shlex
 
-        print(
-            f"Error: the kernel takes no argument `{self.extra_args[0]}`; front ends start it with -f FILE",
-            file=sys.stderr,
-        )
-        print(f"hint: the command line is `prose`, such as: prose {shlex.join(self.argv)}", file=sys.stderr)
+        message = f"Error: the kernel takes no argument `{argument}`; front ends start it with -f FILE"
+        print(f"{message}\nhint: the command line is `prose`, such as: prose {shlex.join(given)}", file=sys.stderr)
         self.exit(2)
 
     def _require_descriptors(self) -> None:

@@ -130,6 +130,7 @@ def test_jupyter_run_runs_a_file_although_it_passes_its_words_on(tmp_path: Path)
     ("words", "status", "said"),
     [
         (("run", "a b.prose"), 2, "hint: the command line is `prose`, such as: prose run 'a b.prose'\n"),
+        (("fmt", "--check", "a"), 2, "hint: the command line is `prose`, such as: prose fmt --check a\n"),
         (("--version",), 0, f"{__version__}\n"),
         (("--help",), 0, "--language=<Enum>"),
         ((), 1, ".json cannot be written: not a directory\n"),
