@@ -117,7 +117,7 @@ def clip(text: str, width: int = 120) -> str:
     """Return the first line, cut to `width` characters; an ellipsis marks a cut."""
     line, newline, rest = text[: width * 4].lstrip("\n").partition("\n")
     more = bool(newline and rest.strip())
-    line = visible(line).rstrip()
+    line = visible(line.rstrip("\r")).rstrip()
     return clipped(line, width) + (" …" if more and len(line) <= width else "")
 
 
@@ -127,10 +127,11 @@ def preview(text: str, lines: int = 10, characters: int = 1000) -> tuple[str, st
     head = text[:characters]
     shown = head.split("\n", lines)
     kept = "\n".join(shown[:lines])
-    if len(kept) == len(text) or text[len(kept) :].strip("\n") == "":
-        return visible(kept).rstrip("\n"), ""
+    beginning = visible(kept.rstrip("\r\n")).rstrip("\r\n")
+    if text[len(kept) :].strip("\n") == "":
+        return beginning, ""
     total = text.count("\n") + (not text.endswith("\n"))
-    return visible(kept).rstrip("\n"), f"{len(text):,} characters, {total:,} line{'s' if total > 1 else ''} in all"
+    return beginning, f"{len(text):,} characters, {total:,} line{'s' if total > 1 else ''} in all"
 
 
 # ---------------------------------------------------------------- Markdown

@@ -284,7 +284,7 @@ def _harmless(token: Any) -> None:
     if token.type == "link_open":
         token.attrs = {"href": str(token.attrs.get("href", "")), "rel": "noreferrer noopener", "target": "_blank"}
     else:
-        token.attrs = {}
+        token.attrs = {name: value for name, value in token.attrs.items() if name == "start"}  # of an ordered list
     tag = "a"
     for inner in token.children or ():
         _harmless(inner)

@@ -150,3 +150,7 @@ def test_reports_written_in_parallel_are_complete(tmp_path: Path) -> None:
         list(pool.map(lambda content: write_page(tmp_path / "p.html", content, force=False), pages * 10))
     assert (tmp_path / "p.html").read_text() in pages
     assert [path.name for path in tmp_path.iterdir()] == ["p.html"]
+
+
+def test_ordered_lists_keep_their_first_number() -> None:
+    assert '<ol start="2">' in markdown_text("1. first\n\n```\ncode\n```\n\n2. second")

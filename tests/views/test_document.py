@@ -7,6 +7,7 @@ import pytest
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import bundle, markdown
 from prose_kernel.views.document import plain_text
+from prose_kernel.views.escaping import clip, preview
 
 HOSTILE = "<img src=x> **b** | `c` ![i](http://x) \x1b[2J"
 BLOCKS = (
@@ -62,3 +63,9 @@ def test_tables_may_have_no_head_or_no_rows() -> None:
 def test_counts_have_plurals() -> None:
     assert [doc.counted(n, "branch") for n in (0, 1, 2000)] == ["0 branches", "1 branch", "2,000 branches"]
     assert doc.counted(2, "pass") == "2 passes" and doc.counted(2, "cell") == "2 cells"
+
+
+def test_line_ends_of_windows_are_not_shown() -> None:
+    assert [clip("a\r\nb\r\n"), clip("a\r\n"), clip("a\rb\r\n")] == ["a …", "a", "a␍b"]
+    assert preview("a\r\nb\r\n") == ("a\r\nb", "")
+    assert preview("a\r\nb\r\nc", lines=2) == ("a\r\nb", "7 characters, 3 lines in all")
